@@ -1,0 +1,139 @@
+// Arithmetic on row words and 32x32 bit boards: runs, reversals, transposes, and cells from bits.
+// No standard templates here: this header is compiled once for each instruction set.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+inline uint32_t low_bits(int count) { return count >= 32 ? ~0u : (1u << count) - 1u; }
+
+inline uint32_t span(int first, int last) { return low_bits(last + 1) & ~low_bits(first); }
+
+inline int lowest(uint32_t word) { return __builtin_ctz(word); }
+
+inline int highest(uint32_t word) { return 31 - __builtin_clz(word); }
+
+inline uint32_t reversed(uint32_t x) {
+  x = ((x >> 1) & 0x55555555u) | ((x & 0x55555555u) << 1);
+  x = ((x >> 2) & 0x33333333u) | ((x & 0x33333333u) << 2);
+  x = ((x >> 4) & 0x0F0F0F0Fu) | ((x & 0x0F0F0F0Fu) << 4);
+  return __builtin_bswap32(x);
+}
+
+// A shift to higher columns for positive `by`, to lower ones for negative; bits that leave are lost.
+inline uint32_t shifted(uint32_t x, int by) {
+  if (by <= -32 || by >= 32) return 0;
+  return by >= 0 ? x << by : x >> -by;
+}
+
+// Every bit of `run` that is reached from `seed` without leaving `run`.
+inline uint32_t filled_run(uint32_t run, uint32_t seed) {
+  // Upwards one addition does it: the carry ripples through the run.
+  uint32_t filled = (run & ~(run + seed)) | seed;
+  // Downwards by doubling.
+  uint32_t through = run;
+  filled |= through & (filled >> 1);
+  through &= through >> 1;
+  filled |= through & (filled >> 2);
+  through &= through >> 2;
+  filled |= through & (filled >> 4);
+  through &= through >> 4;
+  filled |= through & (filled >> 8);
+  through &= through >> 8;
+  filled |= through & (filled >> 16);
+  return filled;
+}
+
+// Grow `region` to its 4-connected component inside `open`.
+inline void flood(const uint32_t* open, uint32_t* region, int rows) {
+  // Sweep down and up until nothing grows: a serpentine needs many sweeps, everything else two or three.
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (int sweep = 0; sweep < 2; ++sweep) {
+      uint32_t before = 0;
+      for (int k = 0; k < rows; ++k) {
+        const int r = sweep == 0 ? k : rows - 1 - k;
+        const uint32_t seed = (region[r] | before) & open[r];
+        if (seed != 0) {
+          const uint32_t grown = filled_run(open[r], seed);
+          changed |= grown != region[r];
+          region[r] = grown;
+        }
+        before = region[r];
+      }
+    }
+  }
+}
+
+// Rows become columns: bit c of word r moves to bit r of word c.
+inline void transpose32(uint32_t* board) {
+  uint32_t mask = 0x0000FFFFu;
+  for (int j = 16; j != 0; j >>= 1, mask ^= mask << j) {
+    for (int k = 0; k < 32; k = ((k | j) + 1) & ~j) {
+      const uint32_t swap = ((board[k] >> j) ^ board[k | j]) & mask;
+      board[k] ^= swap << j;
+      board[k | j] ^= swap;
+    }
+  }
+}
+
+inline uint64_t spread8(uint32_t byte) {
+  const uint64_t picked = (byte * 0x0101010101010101ull) & 0x8040201008040201ull;
+  return ((picked + 0x7F7F7F7F7F7F7F7Full) >> 7) & 0x0101010101010101ull;
+}
+
+// Eight cells from four planes; those not `inside` become -1.
+inline uint64_t cells8(const uint32_t* plane, int64_t stride, int shift, uint32_t inside) {
+  uint64_t cells = spread8((plane[0] >> shift) & 0xFF);
+  cells |= spread8((plane[stride] >> shift) & 0xFF) << 1;
+  cells |= spread8((plane[2 * stride] >> shift) & 0xFF) << 2;
+  cells |= spread8((plane[3 * stride] >> shift) & 0xFF) << 3;
+  return cells | spread8(~(inside >> shift) & 0xFF) * 0xFF;
+}
+
+// One row of cells; writes 8 bytes for up to 8 columns and 32 bytes otherwise.
+inline void unpack_row(const uint32_t* plane, int64_t stride, uint32_t inside, int64_t columns, int8_t* out) {
+  if (columns <= 8) {
+    const uint64_t cells = cells8(plane, stride, 0, inside);
+    memcpy(out, &cells, 8);
+    return;
+  }
+#ifdef __AVX2__
+  const __m256i pick = _mm256_set_epi64x(0x0303030303030303ll, 0x0202020202020202ll, 0x0101010101010101ll, 0);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
+  auto expand = [&](uint32_t word) {
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(word)), pick);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+  };
+  __m256i cells = _mm256_and_si256(expand(plane[0]), _mm256_set1_epi8(1));
+  cells = _mm256_or_si256(cells, _mm256_and_si256(expand(plane[stride]), _mm256_set1_epi8(2)));
+  cells = _mm256_or_si256(cells, _mm256_and_si256(expand(plane[2 * stride]), _mm256_set1_epi8(4)));
+  cells = _mm256_or_si256(cells, _mm256_and_si256(expand(plane[3 * stride]), _mm256_set1_epi8(8)));
+  cells = _mm256_or_si256(cells, expand(~inside));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), cells);
+#else
+  for (int shift = 0; shift < 32; shift += 8) {
+    const uint64_t cells = cells8(plane, stride, shift, inside);
+    memcpy(out + shift, &cells, 8);
+  }
+#endif
+}
+
+// A row word from `columns` bytes of 0 or 1.
+inline uint32_t packed_row(const uint8_t* cells, int64_t columns) {
+  uint32_t word = 0;
+  for (int64_t c = 0; c < columns; c += 8) {
+    uint64_t eight = 0;
+    memcpy(&eight, cells + c, static_cast<size_t>(columns - c < 8 ? columns - c : 8));
+    word |= static_cast<uint32_t>((eight * 0x0102040810204080ull) >> 56) << c;
+  }
+  return word;
+}
+
+}  // namespace

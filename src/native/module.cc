@@ -1,0 +1,28 @@
+// The Python module `phalanx._native`: the custom calls by name, for jax.ffi to register.
+
+#include <nanobind/nanobind.h>
+
+#include "arc_ffi.h"
+#include "arc_kernel.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+nb::capsule target(XLA_FFI_Handler* handler) { return nb::capsule(reinterpret_cast<void*>(handler)); }
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+  module.doc() = "Compiled kernels of Phalanx; `phalanx.core.native` registers them with JAX.";
+  module.def(
+      "targets",
+      [] {
+        nb::dict table;
+        table["phalanx_arc_step"] = target(phalanx_arc_step);
+        table["phalanx_arc_reset"] = target(phalanx_arc_reset);
+        return table;
+      },
+      "Custom-call targets by name.");
+  module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
+}

@@ -1,0 +1,122 @@
+"""The `Environment` protocol: a pure reset and a pure step, one at a time or as a batch.
+
+Auto-reset, episode running and padding are layers above it, in the neighbouring modules.
+"""
+
+import abc
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
+
+from phalanx.core.spaces import Space
+
+State = TypeVar("State")
+Observation = TypeVar("Observation")
+Action = TypeVar("Action")
+
+Key = PRNGKeyArray | UInt32[Array, "2"]
+Keys = PRNGKeyArray | UInt32[Array, "batch 2"]
+
+
+@runtime_checkable
+class TransitionInfo(Protocol):
+    """What every environment's info says at least: how the episode ended, if it ended."""
+
+    terminated: Any
+    truncated: Any
+
+
+class Environment(abc.ABC, Generic[State, Observation, Action]):
+    """A Markov decision process as pure functions; an instance holds settings only and is hashable.
+
+    Instances are static pytrees: they pass through `jax.jit` as they are, and two equal instances share
+    one compilation. `step` never raises on a bad action and never resets; a finished state stays as it is
+    and pays nothing.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_static(cls)
+
+    @property
+    @abc.abstractmethod
+    def observation_space(self) -> Space:
+        """What one observation looks like."""
+
+    @property
+    @abc.abstractmethod
+    def action_space(self) -> Space:
+        """What one action looks like; every member of it may be passed to `step`."""
+
+    @abc.abstractmethod
+    def reset(self, key: Key) -> tuple[State, Observation]:
+        """Start an episode. The same key gives the same episode."""
+
+    @abc.abstractmethod
+    def step(
+        self, state: State, action: Action
+    ) -> tuple[State, Observation, Float[Array, ""], Bool[Array, ""], TransitionInfo]:
+        """One transition: state, observation, reward, done (terminated or truncated), info."""
+
+    @abc.abstractmethod
+    def observe(self, state: State) -> Observation:
+        """The observation that belongs to a state."""
+
+    @abc.abstractmethod
+    def is_done(self, state: State) -> Bool[Array, "*batch"]:
+        """Whether the episode has ended, for one state or a batch of them."""
+
+    @abc.abstractmethod
+    def sample_action(self, key: Key, state: State) -> Action:
+        """A random action that is legal in this state."""
+
+    def invalid_action(self, key: Key, state: State) -> Action | None:
+        """A random action that is masked out or malformed in this state; None where there is no such thing."""
+        return None
+
+    def content(self, state: State) -> PyTree:
+        """The part of a state that an invalid action must leave alone: all of it but clocks and done flags."""
+        return state
+
+    def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
+        """`reset` for a batch of keys."""
+        return jax.vmap(self.reset)(keys)
+
+    def batch_step(
+        self, states: State, actions: Action
+    ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
+        """`step` for a batch of states."""
+        return jax.vmap(self.step)(states, actions)
+
+    def batch_reset_where(
+        self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
+    ) -> tuple[State, Observation]:
+        """Start new episodes where `mask` says so and keep the others; environments may do it faster."""
+        fresh = self.batch_reset(keys)
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
+
+        return jax.tree.map(choose, fresh, (states, observations))
+
+
+@runtime_checkable
+class EnvironmentConfigLike(Protocol):
+    """A config that can build its environment: what the seeds' `(config, task)` functions take."""
+
+    def environment_for(self, task: Any = None) -> Environment: ...
+
+
+def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
+    """The environment itself, or the one that a config (and task) describes."""
+    if isinstance(config, Environment):
+        if task is not None:
+            raise TypeError(f"{type(config).__name__} already holds its tasks; pass a config to name a task")
+        return config
+    if isinstance(config, EnvironmentConfigLike):
+        return config.environment_for(task)
+    raise TypeError(
+        f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
+    )

@@ -1,0 +1,51 @@
+"""The compiled kernels: whether they are here, whether they may be used, and registering them with JAX.
+
+What the kernels compute belongs to the domains that call them.
+"""
+
+import functools
+import os
+from types import ModuleType
+
+import jax
+
+_SWITCH = "PHALANX_NATIVE"
+
+
+@functools.cache
+def _load() -> ModuleType | str:
+    """The extension module with its targets registered, or why there is none."""
+    try:
+        from phalanx import _native
+    except ImportError as error:
+        return (
+            f"the compiled extension is not installed ({error}); "
+            "reinstall with a C++ compiler, and -v to see its messages"
+        )
+    for name, target in _native.targets().items():
+        jax.ffi.register_ffi_target(name, target, platform="cpu")
+    return _native
+
+
+def reason() -> str:
+    """Why the native engine is not in use; empty when it is."""
+    if os.environ.get(_SWITCH, "1") == "0":
+        return f"switched off by {_SWITCH}=0"
+    loaded = _load()
+    return loaded if isinstance(loaded, str) else ""
+
+
+def available() -> bool:
+    """Whether the native kernels can be used on the CPU."""
+    return reason() == ""
+
+
+def isa() -> str:
+    """The instruction set that the kernels picked on this processor; empty without them."""
+    loaded = _load()
+    return "" if isinstance(loaded, str) else str(loaded.isa())
+
+
+def only_cpu() -> bool:
+    """Whether the CPU is the only kind of device, so that no other engine need be compiled beside."""
+    return all(device.platform == "cpu" for device in jax.devices())
