@@ -125,15 +125,21 @@ inline void unpack_row(const uint32_t* plane, int64_t stride, uint32_t inside, i
 #endif
 }
 
-// A row word from `columns` bytes of 0 or 1.
+inline uint32_t packed8(const uint8_t* cells) {
+  uint64_t eight;
+  memcpy(&eight, cells, 8);
+  return static_cast<uint32_t>((eight * 0x0102040810204080ull) >> 56);
+}
+
+// A row word from `columns` bytes of 0 or 1, eight at a time; the last eight overlap those before.
 inline uint32_t packed_row(const uint8_t* cells, int64_t columns) {
   uint32_t word = 0;
-  for (int64_t c = 0; c < columns; c += 8) {
-    uint64_t eight = 0;
-    memcpy(&eight, cells + c, static_cast<size_t>(columns - c < 8 ? columns - c : 8));
-    word |= static_cast<uint32_t>((eight * 0x0102040810204080ull) >> 56) << c;
+  if (columns < 8) {
+    for (int64_t c = 0; c < columns; ++c) word |= static_cast<uint32_t>(cells[c]) << c;
+    return word;
   }
-  return word;
+  for (int64_t c = 0; c + 8 <= columns; c += 8) word |= packed8(cells + c) << c;
+  return word | packed8(cells + columns - 8) << (columns - 8);
 }
 
 }  // namespace

@@ -50,15 +50,16 @@ ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 sizes, S32 table, S32 opera
                 ffi::Result<S32> new_registers, ffi::Result<F32> new_similarity, ffi::Result<S8> observation,
                 ffi::Result<F32> reward, ffi::Result<F32> improvement, ffi::Result<S32> operation_type,
                 ffi::Result<S32> step_count, ffi::Result<Flags> done, ffi::Result<Flags> terminated,
-                ffi::Result<Flags> truncated, ffi::Result<Flags> solved, int64_t columns, int64_t max_steps,
-                int64_t allowed, int64_t efficiency_threshold, bool evaluation, bool require_submit,
-                bool submit_only, float similarity_weight, float step_penalty, float success_bonus,
-                float efficiency_bonus, float unsolved_submission, float invalid_action) {
+                ffi::Result<Flags> truncated, ffi::Result<Flags> solved, ffi::Span<const int64_t> limits,
+                ffi::Span<const float> pay) {
   StepCall call;
   call.tasks = tasks_of(pairs, sizes, table);
-  call.rules = {static_cast<int64_t>(boards.dimensions()[2]), columns, max_steps, allowed,
-                efficiency_threshold, evaluation, require_submit, submit_only, similarity_weight, step_penalty,
-                success_bonus, efficiency_bonus, unsolved_submission, invalid_action};
+  if (limits.size() != 7 || pay.size() != 6)
+    return ffi::Error::InvalidArgument("phalanx_arc_step takes 7 limits and 6 numbers of pay");
+  call.rules = {static_cast<int64_t>(boards.dimensions()[2]),
+                limits[0], limits[1], limits[2], limits[3],
+                limits[4] != 0, limits[5] != 0, limits[6] != 0,
+                pay[0], pay[1], pay[2], pay[3], pay[4], pay[5]};
   const bool by_mask = mask.element_count() != 0;
   call.actions = {operation.typed_data(), r1.typed_data(), c1.typed_data(), r2.typed_data(), c2.typed_data(),
                   by_mask ? static_cast<const uint8_t*>(mask.untyped_data()) : nullptr};
@@ -124,19 +125,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, step,
                                   .Ret<Flags>()  // terminated
                                   .Ret<Flags>()  // truncated
                                   .Ret<Flags>()  // solved
-                                  .Attr<int64_t>("columns")
-                                  .Attr<int64_t>("max_steps")
-                                  .Attr<int64_t>("allowed")
-                                  .Attr<int64_t>("efficiency_threshold")
-                                  .Attr<bool>("evaluation")
-                                  .Attr<bool>("require_submit")
-                                  .Attr<bool>("submit_only")
-                                  .Attr<float>("similarity_weight")
-                                  .Attr<float>("step_penalty")
-                                  .Attr<float>("success_bonus")
-                                  .Attr<float>("efficiency_bonus")
-                                  .Attr<float>("unsolved_submission")
-                                  .Attr<float>("invalid_action"));
+                                  .Attr<ffi::Span<const int64_t>>("limits")
+                                  .Attr<ffi::Span<const float>>("pay"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_reset, reset,
                               ffi::Ffi::Bind()

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Key as KeyArray
 
 from phalanx.core.spaces import Space
 
@@ -16,8 +17,10 @@ State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
 
-Key = PRNGKeyArray | UInt32[Array, "2"]
-Keys = PRNGKeyArray | UInt32[Array, "batch 2"]
+Key = PRNGKeyArray
+"""One key, of either kind that JAX has."""
+Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
+"""A key for each environment."""
 
 
 @runtime_checkable
@@ -73,11 +76,11 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """A random action that is legal in this state."""
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
-        """A random action that is masked out or malformed in this state; None where there is no such thing."""
+        """A random action that is masked out or malformed in this state; None where there is none."""
         return None
 
     def content(self, state: State) -> PyTree:
-        """The part of a state that an invalid action must leave alone: all of it but clocks and done flags."""
+        """What an invalid action must leave alone: all of a state but clocks and done flags."""
         return state
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:

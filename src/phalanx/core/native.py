@@ -16,7 +16,7 @@ _SWITCH = "PHALANX_NATIVE"
 def _load() -> ModuleType | str:
     """The extension module with its targets registered, or why there is none."""
     try:
-        from phalanx import _native
+        import phalanx._native as _native
     except ImportError as error:
         return (
             f"the compiled extension is not installed ({error}); "

@@ -44,8 +44,8 @@ class Discrete(Space):
 class Box(Space):
     """Arrays of one shape and type, every cell from low to high, both included."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     shape: tuple[int, ...]
     dtype: Any = np.float32
 

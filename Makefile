@@ -1,0 +1,79 @@
+# Each target makes what it needs first: a virtual environment in .venv, then the package in it.
+#   make demo                        random agents on built-in tasks, and a drawing of one episode
+#   make test PYTEST_ARGS="-k cli"   arguments go on to pytest
+#   make demo PYTHON=python3.12      another interpreter (3.11 or later)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.phalanx-installed
+PYTHON ?=
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+# What the installed package is made from, besides the Python files, which an editable install reads in place.
+BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/native/* src/native/*/*)
+
+# The pins hold for the isolated build environment too: pip before 25.3 reads PIP_CONSTRAINT there, later
+# ones PIP_BUILD_CONSTRAINT; each ignores the other's.
+PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
+
+.PHONY: help install demo test lint format bench compare wheel-check clean distclean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: $(STAMP)  ## set up .venv; the others do it by themselves (-B: again; VERBOSE=1: show the build)
+
+demo: $(STAMP)  ## random agents on built-in tasks; writes out/demo/*.svg
+	@$(BIN)/phalanx demo $(DEMO_ARGS)
+
+test: $(STAMP)  ## the whole test suite
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## ruff, mypy, and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## let ruff rewrite the files
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure; prints one JSON line for each measurement
+	@$(BIN)/phalanx bench arc --json $(BENCH_ARGS)
+
+compare: $(STAMP)  ## measure beside other ARC environments, each in a venv of its own (20 minutes)
+	@$(BIN)/python benchmarks/compare_arc.py $(BENCH_ARGS)
+
+wheel-check: $(STAMP)  ## build a wheel, install it without extras into a clean venv, take a step
+	@.ci/check-wheel
+
+clean:  ## remove what was built or written, but not .venv
+	rm -rf build dist out .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@set -e; \
+	for candidate in $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "phalanx: making $(VENV) with $$($$candidate --version)"; \
+	    exec $$candidate -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "phalanx: no Python 3.11 or later $(if $(PYTHON),at PYTHON=$(PYTHON),found); install one, or name it: make PYTHON=/path/to/python3.11" >&2; \
+	exit 1
+
+$(STAMP): $(BUILD_INPUTS) | $(BIN)/python
+	@echo "phalanx: installing into $(VENV) (minutes the first time, seconds later)"
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+	@$(BIN)/phalanx info | grep '^native'

@@ -1,0 +1,212 @@
+"""What a comparison says: ratios, targets met or missed, a table for the terminal and one for the README.
+
+Measuring is in `compare_arc.py`.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+NATIVE, XLA = "phalanx native", "phalanx xla"
+JAXARC, JAXARC_ALONE, ARCLE = "jaxarc", "jaxarc without vmap", "arcle"
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """One line of the comparison: every contender steps this."""
+
+    grid: str
+    action_format: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.grid}, {self.action_format}, {self.batch:,}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One contender's repeats on one workload."""
+
+    workload: Workload
+    contender: str
+    rates: tuple[float, ...]
+    """Steps per second, one for each repeat."""
+    conditions: dict[str, Any]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates)
+
+    def record(self) -> dict[str, Any]:
+        """The measurement as one JSON object."""
+        return {
+            "benchmark": "compare_arc",
+            "contender": self.contender,
+            **dataclasses.asdict(self.workload),
+            "steps_per_second_median": round(self.median),
+            "steps_per_second_worst": round(min(self.rates)),
+            "repeats": len(self.rates),
+            **{name: value for name, value in self.conditions.items() if name not in ("batch", "grid")},
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A figure that must be shown, and what was measured."""
+
+    figure: str
+    workload: str
+    measured: float
+    target: float | None
+    """None for a figure that is shown without a target."""
+    at_most: bool = False
+
+    @property
+    def passed(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.measured <= self.target if self.at_most else self.measured >= self.target
+
+    def record(self) -> dict[str, Any]:
+        """The verdict as one JSON object."""
+        return {
+            "benchmark": "compare_arc",
+            "figure": self.figure,
+            "workload": self.workload,
+            "measured": round(self.measured, 3),
+            "target": self.target,
+            "passed": self.passed,
+        }
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """The verdict as a row of a table."""
+        sign = "at most" if self.at_most else "at least"
+        target = "" if self.target is None else f"{sign} {self.target:g}"
+        word = {True: "pass", False: "FAIL", None: ""}[self.passed]
+        return self.figure, self.workload, f"{self.measured:,.2f}", target, word
+
+
+class Comparison:
+    """All measurements, found by workload and contender."""
+
+    def __init__(self, measurements: Sequence[Measurement]) -> None:
+        self.measurements = tuple(measurements)
+        self._found = {(m.workload, m.contender): m for m in measurements}
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """In the order they were measured."""
+        return tuple(dict.fromkeys(m.workload for m in self.measurements))
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """In the order they first appear."""
+        return tuple(dict.fromkeys(m.contender for m in self.measurements))
+
+    def rate(self, workload: Workload, contender: str) -> float | None:
+        """The median, where it was measured."""
+        found = self._found.get((workload, contender))
+        return None if found is None else found.median
+
+    def ratio(self, workload: Workload, ours: str, theirs: str) -> float | None:
+        """How many times faster, where both were measured."""
+        a, b = self.rate(workload, ours), self.rate(workload, theirs)
+        return None if a is None or b is None else a / b
+
+    def verdicts(self) -> list[Verdict]:
+        """Every figure that this run can show."""
+        verdicts = []
+        for workload in self.workloads:
+            for ours, theirs, target in _targets(workload):
+                ratio = self.ratio(workload, ours, theirs)
+                if ratio is not None:
+                    verdicts.append(Verdict(f"{ours} / {theirs}", str(workload), ratio, target))
+        verdicts += self._first_call() + self._growth()
+        return verdicts
+
+    def _first_call(self) -> list[Verdict]:
+        return [
+            Verdict(
+                f"first batch_step, {NATIVE} (s)",
+                str(m.workload),
+                m.conditions["first_batch_step_seconds"],
+                3.0,
+                at_most=True,
+            )
+            for m in self.measurements
+            if m.contender == NATIVE and m.workload.batch == 1024 and m.workload.grid == "30x30"
+        ]
+
+    def _growth(self) -> list[Verdict]:
+        verdicts = []
+        for workload in self.workloads:
+            small = dataclasses.replace(workload, batch=1024)
+            large, base = self.rate(workload, NATIVE), self.rate(small, NATIVE)
+            if workload.batch == 16_384 and large is not None and base is not None:
+                name = f"{NATIVE}, 16,384 / 1,024"
+                verdicts.append(
+                    Verdict(name, f"{workload.grid}, {workload.action_format}", large / base, 0.8)
+                )
+        return verdicts
+
+
+def _targets(workload: Workload) -> list[tuple[str, str, float | None]]:
+    """Ratios to show for a workload, with the least that each must reach."""
+    large = workload.grid == "30x30"
+    native = (
+        {1: 50.0, 1024: 100.0}.get(workload.batch) if large else {1: 10.0, 1024: 10.0}.get(workload.batch)
+    )
+    xla = 8.0 if large and workload.batch == 1024 else None
+    return [
+        (NATIVE, JAXARC, native),
+        (NATIVE, JAXARC_ALONE, None),
+        (XLA, JAXARC, xla),
+        (NATIVE, ARCLE, 1.0),
+    ]
+
+
+def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: Console) -> None:
+    """Rates, then verdicts."""
+    rates = Table("grid, format, batch", title="steps per second (median)")
+    for contender in comparison.contenders:
+        rates.add_column(contender, justify="right")
+    for workload in comparison.workloads:
+        rates.add_row(str(workload), *(_rate(comparison, workload, c) for c in comparison.contenders))
+    console.print(rates)
+    table = Table("figure", "grid, format, batch", title="figures")
+    for name in ("measured", "target", ""):
+        table.add_column(name, justify="right")
+    for verdict in verdicts:
+        style = "bold red" if verdict.passed is False else None
+        table.add_row(*verdict.cells, style=style)
+    console.print(table)
+
+
+def _rate(comparison: Comparison, workload: Workload, contender: str) -> str:
+    rate = comparison.rate(workload, contender)
+    return "" if rate is None else f"{rate:,.0f}"
+
+
+def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
+    """Both tables for the README, under a line that says where they come from."""
+    lines = [conditions, "", _row(["grid, format, batch", *comparison.contenders])]
+    lines.append(_rule(1 + len(comparison.contenders)))
+    for workload in comparison.workloads:
+        rates = [_rate(comparison, workload, contender) for contender in comparison.contenders]
+        lines.append(_row([str(workload), *rates]))
+    lines += ["", _row(["figure", "grid, format, batch", "measured", "target", ""]), _rule(5)]
+    lines += [_row(list(verdict.cells)) for verdict in verdicts]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return "| --- " + "| ---: " * (columns - 1) + "|"

@@ -1,0 +1,147 @@
+"""JaxARC under `jit` + `scan` + `vmap`, with auto-reset by the wrapper chain that its documentation names.
+
+Runs in JaxARC's own virtual environment; see `protocol.py` for how it is driven.
+"""
+
+import importlib.util
+import json
+import pathlib
+import sys
+import time
+
+import protocol
+
+arguments = protocol.parse_arguments(
+    "JaxARC runner",
+    reset={"default": "auto", "choices": ["auto", "cached", "inline"], "help": "how episodes start again"},
+    alone={"action": "store_true", "help": "step one environment without vmap (needs --batch 1)"},
+)
+if arguments.alone and arguments.batch != 1:
+    sys.exit(f"--alone steps one environment, got --batch {arguments.batch}")
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+from jaxarc.configs import JaxArcConfig  # noqa: E402
+from jaxarc.configs.dataset_config import DatasetConfig  # noqa: E402
+from jaxarc.configs.environment_config import EnvironmentConfig  # noqa: E402
+from jaxarc.configs.grid_initialization_config import GridInitializationConfig  # noqa: E402
+from jaxarc.envs import BboxActionWrapper, Environment, PointActionWrapper  # noqa: E402
+from jaxarc.envs.actions import Action  # noqa: E402
+from jaxarc.parsers.base_parser import ArcDataParserBase  # noqa: E402
+from jaxarc.utils.buffer import stack_task_list  # noqa: E402
+from loguru import logger  # noqa: E402
+from stoa.core_wrappers.auto_reset import AutoResetWrapper, CachedAutoResetWrapper  # noqa: E402
+from stoa.core_wrappers.vmap import VmapWrapper  # noqa: E402
+from stoa.core_wrappers.wrapper import AddRNGKey  # noqa: E402
+
+logger.remove()
+
+
+def load_draws():
+    """The same draws that Phalanx gets: one call of `jax.random.bits` a step."""
+    path = pathlib.Path(__file__).resolve().parents[2] / "src" / "phalanx" / "arc" / "draws.py"
+    spec = importlib.util.spec_from_file_location("draws", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.draw_fields
+
+
+def make_environment(task: dict, grid: tuple[int, int], selection_format: str, max_episode_steps: int):
+    """The environment over one task, with buffers no larger than the task needs."""
+    dataset = DatasetConfig(
+        max_grid_height=grid[0],
+        max_grid_width=grid[1],
+        min_grid_height=1,
+        min_grid_width=1,
+        max_train_pairs=len(task["train"]),
+        max_test_pairs=len(task["test"]),
+    )
+    config = JaxArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=max_episode_steps, debug_level="off"),
+        dataset=dataset,
+        grid_initialization=GridInitializationConfig(
+            demo_weight=1.0, permutation_weight=0.0, empty_weight=0.0, random_weight=0.0
+        ),
+    )
+    parser = ArcDataParserBase(dataset)
+    buffer = stack_task_list([parser.preprocess_task_data(task, jax.random.PRNGKey(0), "task")])
+    environment = Environment(config, buffer)
+    wrapper = {"point": PointActionWrapper, "bbox": BboxActionWrapper}.get(selection_format)
+    return environment if wrapper is None else wrapper(environment)
+
+
+def main() -> None:
+    task = json.loads(pathlib.Path(arguments.task).read_text())
+    batch, grid = arguments.batch, arguments.grid
+    environment = make_environment(task, grid, arguments.format, arguments.max_episode_steps)
+    draw_fields = load_draws()
+
+    if arguments.reset == "auto":
+        environment = AutoResetWrapper(AddRNGKey(environment))
+    elif arguments.reset == "cached":
+        environment = CachedAutoResetWrapper(AddRNGKey(environment))
+    # The documented chain ends in vmap, at one environment too. Without it `cond` and `switch` run one branch
+    # instead of all, which is the faster way to step a single environment: `--alone`.
+    vectorised = environment if arguments.alone else VmapWrapper(environment, num_envs=batch)
+
+    def step(states, timesteps, actions, counter):
+        if arguments.reset != "inline":
+            return vectorised.step(states, actions)
+
+        # The loop of JaxARC's own published benchmark: start again before the step, where the last one ended.
+        def one(state, timestep, action, key):
+            state, _ = jax.lax.cond(
+                timestep.last(), lambda s, t: environment.reset(key), lambda s, t: (s, t), state, timestep
+            )
+            return environment.step(state, action)
+
+        keys = jax.random.split(jax.random.PRNGKey(counter), batch)
+        if arguments.alone:
+            return one(states, timesteps, actions, keys[0])
+        return jax.vmap(one)(states, timesteps, actions, keys)
+
+    def body(carry, counter):
+        states, timesteps, checksum, seed = carry
+        seen = timesteps.observation[..., grid[0] // 2, grid[1] // 2, 0].reshape(batch)
+        fields = draw_fields(seed, counter, seen, grid, arguments.format)
+        if arguments.alone:
+            fields = jax.tree.map(lambda x: x[0], fields)
+        actions = Action(**fields) if arguments.format == "mask" else fields
+        states, timesteps = step(states, timesteps, actions, counter)
+        return (states, timesteps, checksum + timesteps.reward.sum(), seed), None
+
+    @jax.jit
+    def run(states, timesteps, seed):
+        carry = (states, timesteps, jnp.float32(0), seed)
+        (states, timesteps, checksum, _), _ = jax.lax.scan(
+            body, carry, jnp.arange(arguments.steps, dtype=jnp.uint32)
+        )
+        return states, timesteps, checksum
+
+    states, timesteps = jax.jit(vectorised.reset)(jax.random.PRNGKey(arguments.seed))
+    start = time.perf_counter()
+    compiled = run.lower(states, timesteps, jnp.uint32(0)).compile()
+    compile_seconds = time.perf_counter() - start
+    carry = [states, timesteps, jnp.uint32(0)]
+
+    def call() -> None:
+        states, timesteps, checksum = compiled(*carry)
+        jax.block_until_ready((states, timesteps, checksum))
+        carry[:] = states, timesteps, carry[2] + jnp.uint32(1)
+
+    protocol.serve(
+        call,
+        arguments.steps * batch,
+        arguments.seconds,
+        peer="jaxarc",
+        steps_per_call=arguments.steps,
+        compile_seconds=compile_seconds,
+        reset=arguments.reset,
+        vmapped=not arguments.alone,
+        jax=jax.__version__,
+        python=sys.version.split()[0],
+        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(states)) // batch,
+    )
+
+
+main()

@@ -1,0 +1,310 @@
+"""How fast ARC environments step: random actions under auto-reset in one compiled `scan`.
+
+The command line is in `phalanx.cli.bench`; comparing with other environments is in the folder `benchmarks`.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float32, Int8, Int32, UInt32
+
+from phalanx import __version__
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
+from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.config import (
+    ActionConfig,
+    ArcConfig,
+    DatasetConfig,
+    Engine,
+    EnvironmentConfig,
+    ObservationConfig,
+    SelectionFormat,
+)
+from phalanx.arc.draws import draw_fields
+from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.core import native
+from phalanx.core.autoreset import AutoReset, AutoResetState
+from phalanx.core.batching import batch_reset, batch_step
+
+_ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
+_STEPS_A_CALL = 65_536
+_LEAST_STEPS, _MOST_STEPS = 16, 4_096
+_SECONDS_A_REPEAT = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What is stepped, and how."""
+
+    engine: Engine = "auto"
+    """`native`, `xla`, or `auto`."""
+    batch: int = 1_024
+    """Environments stepped together."""
+    grid: tuple[int, int] = (30, 30)
+    """Rows and columns of the canvas; the tasks fill it."""
+    selection_format: SelectionFormat = "bbox"
+    """How actions name cells."""
+    observation: bool = True
+    """Whether the working grid is produced at every step."""
+    tasks: int = 1
+    """Tasks in the buffer."""
+    steps: int | None = None
+    """Steps of each environment in one compiled call; chosen by the batch size if None."""
+    max_episode_steps: int = 100
+    """Steps after which an episode is truncated."""
+    seed: int = 0
+    """Seed of tasks, episodes and actions."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "tasks", "max_episode_steps", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+    @property
+    def config(self) -> ArcConfig:
+        """The environment's settings for this workload."""
+        return ArcConfig(
+            environment=EnvironmentConfig(max_episode_steps=self.max_episode_steps),
+            dataset=DatasetConfig(max_grid_height=self.grid[0], max_grid_width=self.grid[1]),
+            action=ActionConfig(selection_format=self.selection_format),
+            observation=ObservationConfig(working_grid=self.observation),
+            engine=self.engine,
+        )
+
+    @property
+    def steps_per_call(self) -> int:
+        """Steps of each environment in one compiled call."""
+        if self.steps is not None:
+            return self.steps
+        return min(max(_STEPS_A_CALL // self.batch, _LEAST_STEPS), _MOST_STEPS)
+
+
+def benchmark_tasks(grid: tuple[int, int], count: int, seed: int = 0) -> TaskBuffer:
+    """Tasks that fill the canvas: coloured rectangles on black, recoloured in the output."""
+    rng = np.random.default_rng(seed)
+    tasks = [
+        ArcTask(f"rectangles-{index}", demos=_rectangles(rng, grid, 3), tests=_rectangles(rng, grid, 1))
+        for index in range(count)
+    ]
+    return TaskBuffer.from_tasks(tasks)
+
+
+def _rectangles(rng: np.random.Generator, grid: tuple[int, int], count: int) -> tuple[GridPair, ...]:
+    height, width = grid
+    pairs = []
+    for _ in range(count):
+        cells = np.zeros(grid, np.int8)
+        for color in rng.permutation(9)[:6] + 1:
+            top, left = rng.integers(height), rng.integers(width)
+            tall, wide = rng.integers(1, height // 2 + 2), rng.integers(1, width // 2 + 2)
+            cells[top : top + tall, left : left + wide] = color
+        pairs.append(GridPair(as_grid(cells), as_grid(np.where(cells > 0, 10 - cells, 0))))
+    return tuple(pairs)
+
+
+@dataclasses.dataclass
+class Rollout:
+    """A workload compiled and started; each `run` goes on where the last one stopped."""
+
+    workload: Workload
+    environment: ArcEnvironment
+    compile_seconds: float
+    """Tracing and compiling the scan."""
+    first_batch_step_seconds: float
+    """The first call of `batch_step` at this batch size, compiling included."""
+    state_bytes: int
+    """One environment's state, all leaves."""
+    _compiled: Any
+    _carry: Any
+    checksum: float = 0.0
+    """Sum of all rewards: proof that every run did something."""
+
+    @classmethod
+    def prepare(cls, workload: Workload, tasks: TaskBuffer | ArcTask | None = None) -> "Rollout":
+        """Build the environments, compile, and run once to warm up."""
+        if tasks is None:
+            tasks = benchmark_tasks(workload.grid, workload.tasks, workload.seed)
+        environment = ArcEnvironment.create(workload.config, tasks)
+        first = _first_batch_step(environment, workload)
+
+        keys = jax.random.split(jax.random.PRNGKey(workload.seed), workload.batch)
+        layer = AutoReset(environment, "same_step")
+        state, observations = jax.jit(layer.reset)(keys)
+        seed = jnp.uint32(workload.seed)
+        start = time.perf_counter()
+        lowered = _rollout.lower(layer, workload, state, observations, seed)
+        compiled = lowered.compile()
+        compile_seconds = time.perf_counter() - start
+        state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.states)) // workload.batch
+        rollout = cls(
+            workload, environment, compile_seconds, first, state_bytes, compiled, (state, observations, seed)
+        )
+        rollout.run()
+        return rollout
+
+    def run(self) -> None:
+        """One compiled call, waited for."""
+        state, observations, seed = self._carry
+        state, observations, checksum = self._compiled(state, observations, seed)
+        self.checksum += float(checksum)
+        self._carry = (state, observations, seed + jnp.uint32(1))
+
+    @property
+    def steps_per_run(self) -> int:
+        """Environment steps of one `run`."""
+        return self.workload.batch * self.workload.steps_per_call
+
+
+def _first_batch_step(environment: ArcEnvironment, workload: Workload) -> float:
+    keys = jax.random.split(jax.random.PRNGKey(workload.seed), workload.batch)
+    states, _ = jax.block_until_ready(batch_reset(keys, environment))
+    actions = jax.block_until_ready(_draw_once(workload))
+    start = time.perf_counter()
+    jax.block_until_ready(batch_step(states, actions, environment))
+    return time.perf_counter() - start
+
+
+def _draw(
+    workload: Workload, seed: UInt32[Array, ""], counter: UInt32[Array, ""], seen: Int32[Array, " batch"]
+) -> Action:
+    fields = draw_fields(seed, counter, seen, workload.grid, workload.selection_format)
+    return _ACTIONS[workload.selection_format](**fields)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _draw_once(workload: Workload) -> Action:
+    return _draw(workload, jnp.uint32(workload.seed), jnp.uint32(0), jnp.zeros(workload.batch, jnp.int32))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
+def _rollout(
+    layer: AutoReset,
+    workload: Workload,
+    state: AutoResetState,
+    observations: Int8[Array, "batch rows columns"],
+    seed: UInt32[Array, ""],
+) -> tuple[AutoResetState, Int8[Array, "batch rows columns"], Float32[Array, ""]]:
+    """`steps_per_call` steps of the whole batch under random actions."""
+
+    def body(carry: tuple[Any, ...], counter: UInt32[Array, ""]) -> tuple[tuple[Any, ...], None]:
+        state, seen, checksum = carry
+        # The observation travels in the carry to the next action, as an agent's would: it is written out
+        # whole at every step, and reading one byte of each environment is enough to keep it.
+        actions = _draw(workload, seed, counter, _one_cell(seen))
+        state, seen, rewards, _, _ = layer.step(state, actions)
+        return (state, seen, checksum + rewards.sum()), None
+
+    counters = jnp.arange(workload.steps_per_call, dtype=jnp.uint32)
+    (state, observations, checksum), _ = jax.lax.scan(body, (state, observations, jnp.float32(0)), counters)
+    return state, observations, checksum
+
+
+def _one_cell(observations: Int8[Array, "batch rows columns"]) -> Int32[Array, " batch"]:
+    """A cell in the middle of each observation; 0 where there is no observation."""
+    batch, rows, columns = observations.shape
+    if rows * columns == 0:
+        return jnp.zeros(batch, jnp.int32)
+    return observations[:, rows // 2, columns // 2].astype(jnp.int32)
+
+
+def measure(
+    workload: Workload, tasks: TaskBuffer | ArcTask | None = None, repeats: int = 5
+) -> dict[str, Any]:
+    """Steps a second: median and worst of `repeats`, with the conditions they were measured under."""
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    rollout = Rollout.prepare(workload, tasks)
+    calls = calls_per_repeat(rollout)
+    rates = [rollout.steps_per_run * calls / time_calls(rollout, calls) for _ in range(repeats)]
+    return {
+        "benchmark": "arc",
+        **describe(rollout),
+        "calls_per_repeat": calls,
+        "repeats": repeats,
+        "steps_per_second_median": round(statistics.median(rates)),
+        "steps_per_second_worst": round(min(rates)),
+        **machine(),
+    }
+
+
+def calls_per_repeat(rollout: Rollout) -> int:
+    """How many compiled calls make a repeat long enough to time."""
+    return max(1, round(_SECONDS_A_REPEAT / time_calls(rollout, 1)))
+
+
+def time_calls(rollout: Rollout, calls: int) -> float:
+    """Seconds that some compiled calls take."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        rollout.run()
+    return time.perf_counter() - start
+
+
+def describe(rollout: Rollout) -> dict[str, Any]:
+    """What was run, and what it took to start it."""
+    workload = rollout.workload
+    engine = _engine_in_use(rollout.environment)
+    return {
+        "engine": engine,
+        "isa": native.isa() if engine == "native" else None,
+        "batch": workload.batch,
+        "grid": f"{workload.grid[0]}x{workload.grid[1]}",
+        "action_format": workload.selection_format,
+        "tasks": len(rollout.environment.task_buffer),
+        "observation": workload.observation,
+        "max_episode_steps": workload.max_episode_steps,
+        "steps_per_call": workload.steps_per_call,
+        "compile_seconds": round(rollout.compile_seconds, 3),
+        "first_batch_step_seconds": round(rollout.first_batch_step_seconds, 3),
+        "state_bytes": rollout.state_bytes,
+    }
+
+
+def _engine_in_use(environment: ArcEnvironment) -> Engine:
+    """The engine that steps here; `auto` is left open only where there are several kinds of device."""
+    engine = environment.config.engine
+    if engine != "auto":
+        return engine
+    return "native" if jax.default_backend() == "cpu" else "xla"
+
+
+def machine() -> dict[str, Any]:
+    """The machine's part of the conditions."""
+    return {
+        "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),
+        "nproc": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "cpu": _cpu_model(),
+        "backend": jax.default_backend(),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "phalanx": __version__,
+    }
+
+
+def _cpu_model() -> str:
+    information = pathlib.Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def sweep(batches: tuple[int, ...], workload: Workload, repeats: int = 5) -> Iterator[dict[str, Any]]:
+    """One measurement for each batch size, as soon as it is made."""
+    for batch in batches:
+        yield measure(dataclasses.replace(workload, batch=batch), repeats=repeats)

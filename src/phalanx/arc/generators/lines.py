@@ -1,0 +1,116 @@
+"""Families that draw lines and outlines: extend_line, draw_border.
+
+Filling what lines enclose is in `regions`.
+"""
+
+import numpy as np
+
+from phalanx.arc.generators.bounds import least_operations
+from phalanx.arc.generators.draft import Box, Draft, blank, fill, flood, transposed
+from phalanx.arc.generators.family import PairMaker
+from phalanx.arc.generators.placement import GREY, chance, palette, pick
+from phalanx.arc.tasks import Grid, SolutionStep
+
+
+def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """Lines that start at one side go on to the other side, or up to a grey cell. One fill a line.
+
+    Shortest: every line has its own colour and grows. For one and two lines that is enough; three and four
+    are drawn only where they grow so much that colour growth excludes pastes.
+    """
+
+    def pair() -> Draft | None:
+        across = chance(rng, 0.5)
+        draft = draw(width, height) if across else draw(height, width)
+        return transposed(draft) if across and draft is not None else draft
+
+    def draw(rows: int, cols: int) -> Draft | None:
+        count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
+        before = blank(rows, cols)
+        after = before.copy()
+        solution = []
+        lanes = rng.permutation(rows)[:count].tolist()
+        for row, color in zip(lanes, palette(rng, count, exclude=(GREY,)), strict=True):
+            end = cols
+            if cols >= 5 and chance(rng, 0.3):
+                end = pick(rng, 3, cols - 1)
+            start = 2
+            rightwards = chance(rng, 0.5)
+            for grid, reach in ((before, start), (after, end)):
+                line = grid[row] if rightwards else grid[row, ::-1]
+                line[:reach] = color
+                if end < cols:
+                    line[end] = GREY
+            first, last = (start, end - 1) if rightwards else (cols - end, cols - 1 - start)
+            solution.append(fill(color, Box(row, first, row, last)))
+        if count > 2 and least_operations(before, after) < count:
+            return None
+        return Draft(before, after, tuple(solution))
+
+    return pair
+
+
+def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """A rectangle gets one to three rings around it, in the colours that are the task's rule.
+
+    Solved by filling from the outside in, the rectangle last: one operation more than there are rings.
+    Shortest: every ring's colour is absent from the input, so each needs its own fill or flood fill, and with
+    no further operation these alone must do. A ring's fill covers the whole ring, hence the rectangle inside,
+    which nothing restores. A first flood fill takes the whole background, the outside included; and where
+    nothing lies outside a second one takes the first ring along. So rings + 1 operations are needed, but for
+    one ring in two cases: it is itself a box (cut by the grid's sides), or it is all of the background and in
+    one piece. Then one operation does it.
+    """
+    small = min(height, width)
+    rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
+    colors = palette(rng, rings)
+    # Only a single ring may be cut off at the grid's sides: the proof for several needs them whole.
+    margin = 0 if rings == 1 else rings
+
+    def pair() -> Draft | None:
+        (color,) = palette(rng, 1, exclude=colors)
+        tall = pick(rng, 1, min(height - 2 * margin, 1 + height // 2))
+        wide = pick(rng, 1, min(width - 2 * margin, 1 + width // 2))
+        r = pick(rng, margin, height - margin - tall)
+        c = pick(rng, margin, width - margin - wide)
+        box = Box(r, c, r + tall - 1, c + wide - 1)
+        before = blank(height, width)
+        before[box.cells] = color
+        after = blank(height, width)
+        solution = []
+        for distance in range(rings, 0, -1):
+            ring = _grown(box, distance, height, width)
+            after[ring.cells] = colors[distance - 1]
+            solution.append(fill(colors[distance - 1], ring))
+        after[box.cells] = color
+        solution.append(fill(color, box))
+        if rings == 1:
+            shortcut = _one_operation(before, after, colors[0])
+            if shortcut is not None:
+                solution = [shortcut]
+        return Draft(before, after, tuple(solution))
+
+    return pair
+
+
+def _grown(box: Box, distance: int, height: int, width: int) -> Box:
+    """The box with so many cells more on every side, inside the grid."""
+    return Box(
+        max(box.r1 - distance, 0),
+        max(box.c1 - distance, 0),
+        min(box.r2 + distance, height - 1),
+        min(box.c2 + distance, width - 1),
+    )
+
+
+def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
+    """The fill or flood fill that draws a ring at once, where there is one."""
+    rows, cols = np.nonzero(after == color)
+    hull = Box(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
+    if len(rows) == hull.height * hull.width:
+        return fill(color, hull)
+    # The rectangle cuts the background in two where it reaches from side to side.
+    divided = bool((before != 0).all(axis=0).any() or (before != 0).all(axis=1).any())
+    if (after != 0).all() and not divided:
+        return flood(color, int(rows[0]), int(cols[0]))
+    return None

@@ -1,0 +1,83 @@
+"""Random numbers, colours, and places on a grid that are still free.
+
+What is drawn there is the families' business (`coloring`, `regions`, `lines`, ...).
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from phalanx.arc.generators.draft import Box
+from phalanx.arc.operations import NUM_COLORS
+from phalanx.arc.tasks import Grid
+
+GREY = 5
+"""The colour of walls and markers, in every family that has them."""
+
+_TRIES = 8
+
+
+def pick(rng: np.random.Generator, low: int, high: int) -> int:
+    """A whole number from low to high, both included."""
+    # `random` costs a quarter of `integers`, and generators draw many small numbers.
+    return low + int(rng.random() * (high - low + 1))
+
+
+def chance(rng: np.random.Generator, probability: float) -> bool:
+    """True with the given probability."""
+    return rng.random() < probability
+
+
+def palette(rng: np.random.Generator, count: int, exclude: Collection[int] = ()) -> list[int]:
+    """Different colours other than 0 and the excluded ones, in random order."""
+    colors = [c for c in range(1, NUM_COLORS) if c not in exclude]
+    if count > len(colors):
+        raise ValueError(f"{count} different colours asked for, only {len(colors)} are left")
+    return [colors.pop(pick(rng, 0, len(colors) - 1)) for _ in range(count)]
+
+
+def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]) -> Grid:
+    """A box of cells, each of a random one of the colours."""
+    return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
+
+
+class Site:
+    """A grid of so many cells and the boxes on it that are taken."""
+
+    def __init__(self, height: int, width: int, gap: int = 0) -> None:
+        self.height, self.width = height, width
+        self.gap = gap
+        """How many cells must lie between two boxes."""
+        self.boxes: list[Box] = []
+
+    def place(self, rng: np.random.Generator, height: int, width: int) -> Box | None:
+        """Take a random free box; None when none was found."""
+        if height > self.height or width > self.width:
+            return None
+        for _ in range(_TRIES):
+            r, c = pick(rng, 0, self.height - height), pick(rng, 0, self.width - width)
+            box = Box(r, c, r + height - 1, c + width - 1)
+            if self._is_free(box):
+                self.boxes.append(box)
+                return box
+        return None
+
+    def _is_free(self, box: Box) -> bool:
+        r1, c1, r2, c2 = box.r1 - self.gap, box.c1 - self.gap, box.r2 + self.gap, box.c2 + self.gap
+        return all(r2 < b.r1 or b.r2 < r1 or c2 < b.c1 or b.c2 < c1 for b in self.boxes)
+
+
+def blob(rng: np.random.Generator, grid: Grid, site: Site, color: int, side: int) -> tuple[int, int] | None:
+    """Paint a rectangle of at most `side` cells a side, often without a corner, and name one of its cells."""
+    height = pick(rng, 1, min(side, site.height))
+    width = pick(rng, 1, min(side, site.width))
+    box = site.place(rng, height, width)
+    if box is None:
+        return None
+    grid[box.cells] = color
+    if height > 1 and width > 1 and chance(rng, 0.5):
+        r, c = (box.r1, box.r2)[pick(rng, 0, 1)], (box.c1, box.c2)[pick(rng, 0, 1)]
+        grid[r, c] = 0
+        if (r, c) == (box.r1, box.c1):
+            return box.r2, box.c2
+    return box.r1, box.c1

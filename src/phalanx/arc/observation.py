@@ -1,0 +1,116 @@
+"""What an agent sees of a state: the working grid alone, or a record of what the config asks for.
+
+In evaluation the target and the score stay hidden until the end.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int8, Int32
+
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.operations import NUM_OPERATIONS
+from phalanx.arc.planes import unpack_cells
+from phalanx.arc.state import ArcState, pair_grid
+from phalanx.core.spaces import Box, Record, Space
+
+
+class ArcObservation(eqx.Module):
+    """What the config asks for; the rest is None."""
+
+    working_grid: Int8[Array, "*batch rows columns"]
+    """The grid as it stands."""
+    input_grid: Int8[Array, "*batch rows columns"] | None = None
+    """The pair's input."""
+    target_grid: Int8[Array, "*batch rows columns"] | None = None
+    """The pair's output; all -1 in evaluation until the end."""
+    selected: Bool[Array, "*batch rows columns"] | None = None
+    """The last selection."""
+    clipboard: Int8[Array, "*batch rows columns"] | None = None
+    """The remembered object."""
+    demonstrations: Int8[Array, "*batch shown 2 rows columns"] | None = None
+    """Other demonstration pairs of the task (never the one being worked on); all -1 where there are fewer."""
+    similarity: Float32[Array, "*batch"] | None = None
+    """The score; 0 in evaluation until the end."""
+    step_count: Int32[Array, "*batch"] | None = None
+    """Steps taken."""
+    legal_operations: Bool[Array, "*batch 42"] | None = None
+    """Which operations are legal."""
+
+
+Observation = Int8[Array, "*batch rows columns"] | ArcObservation
+
+
+def is_plain(config: ArcConfig) -> bool:
+    """Whether an observation is the working grid alone (or nothing), as one array."""
+    see = config.observation
+    extras = (see.input_grid, see.target_grid, see.selected, see.clipboard, see.demonstrations, see.scalars)
+    return not any(extras)
+
+
+def observation_of(
+    state: ArcState, config: ArcConfig, working: Int8[Array, "*batch rows columns"] | None
+) -> Observation:
+    """The observation of a state, whose unpacked working grid may be at hand already."""
+    see = config.observation
+    if working is None:
+        nothing = jnp.zeros((*state.batch_shape, 0, 0), jnp.int8)
+        working = state.working_grid if see.working_grid else nothing
+    if is_plain(config):
+        return working
+    hidden = (
+        ~state.episode_done if config.environment.mode == "evaluation" else jnp.zeros_like(state.episode_done)
+    )
+    allowed = np.ones(NUM_OPERATIONS, bool)
+    if config.action.allowed_operations is not None:
+        allowed = np.isin(np.arange(NUM_OPERATIONS), config.action.allowed_operations)
+    return ArcObservation(
+        working_grid=working,
+        input_grid=state.input_grid if see.input_grid else None,
+        target_grid=jnp.where(hidden[..., None, None], jnp.int8(-1), state.target_grid)
+        if see.target_grid
+        else None,
+        selected=state.selected if see.selected else None,
+        clipboard=state.clipboard if see.clipboard else None,
+        demonstrations=_demonstrations(state, see.demonstrations) if see.demonstrations else None,
+        similarity=jnp.where(hidden, 0.0, state.similarity) if see.scalars else None,
+        step_count=state.step_count if see.scalars else None,
+        legal_operations=jnp.broadcast_to(jnp.asarray(allowed), (*state.batch_shape, NUM_OPERATIONS))
+        if see.scalars
+        else None,
+    )
+
+
+def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
+    """The first `count` demonstrations but the current pair, which would give its answer away."""
+    table = state.tasks.arrays[2][state.task_index]
+    slot = jnp.arange(count)
+    chosen = slot + (slot >= state.pair_index[..., None])
+    there = chosen < table[..., 1, None]
+    place = table[..., 0, None] + jnp.where(there, chosen, 0)
+    rows, columns = state.grid_shape
+    grids = [unpack_cells(*pair_grid(state.tasks, place, output, rows), columns) for output in (False, True)]
+    return jnp.where(there[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
+
+
+def observation_space(config: ArcConfig) -> Space:
+    """The space that `observation_of` stays in."""
+    see = config.observation
+    rows, columns = config.grid_shape
+    working = Box(-1, 9, (rows, columns) if see.working_grid else (0, 0), np.int8)
+    if is_plain(config):
+        return working
+    grid = Box(-1, 9, (rows, columns), np.int8)
+    fields: dict[str, Space] = {"working_grid": working}
+    for name in ("input_grid", "target_grid", "clipboard"):
+        if getattr(see, name):
+            fields[name] = grid
+    if see.selected:
+        fields["selected"] = Box(0, 1, (rows, columns), np.bool_)
+    if see.demonstrations:
+        fields["demonstrations"] = Box(-1, 9, (see.demonstrations, 2, rows, columns), np.int8)
+    if see.scalars:
+        fields["similarity"] = Box(0.0, 1.0, (), np.float32)
+        fields["step_count"] = Box(0, config.environment.max_episode_steps, (), np.int32)
+        fields["legal_operations"] = Box(0, 1, (NUM_OPERATIONS,), np.bool_)
+    return Record.of(ArcObservation, fields)

@@ -1,0 +1,106 @@
+"""The 42 operations: ids, names, categories and display text.
+
+What they do is in the two engines (`xla_engine`, `src/native`); this table is what people read.
+"""
+
+import dataclasses
+import enum
+
+NUM_COLORS = 10
+NUM_OPERATIONS = 42
+NUM_GRID_OPERATIONS = 35
+
+
+class Operation(enum.IntEnum):
+    """Operation ids, as in O2ARC and JaxARC."""
+
+    FILL_0, FILL_1, FILL_2, FILL_3, FILL_4 = range(5)
+    FILL_5, FILL_6, FILL_7, FILL_8, FILL_9 = range(5, 10)
+    FLOOD_FILL_0, FLOOD_FILL_1, FLOOD_FILL_2, FLOOD_FILL_3, FLOOD_FILL_4 = range(10, 15)
+    FLOOD_FILL_5, FLOOD_FILL_6, FLOOD_FILL_7, FLOOD_FILL_8, FLOOD_FILL_9 = range(15, 20)
+    MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT = range(20, 24)
+    ROTATE_CLOCKWISE, ROTATE_COUNTERCLOCKWISE = 24, 25
+    FLIP_HORIZONTAL, FLIP_VERTICAL = 26, 27
+    COPY, PASTE, CUT, CLEAR = range(28, 32)
+    COPY_INPUT, RESIZE, SUBMIT = 32, 33, 34
+    NEXT_DEMO_PAIR, PREVIOUS_DEMO_PAIR, NEXT_TEST_PAIR, PREVIOUS_TEST_PAIR = range(35, 39)
+    RESET_PAIR = 39
+    FIRST_UNSOLVED_DEMO_PAIR, FIRST_UNSOLVED_TEST_PAIR = 40, 41
+
+
+@dataclasses.dataclass(frozen=True)
+class OperationInfo:
+    """One row of the operation table."""
+
+    id: int
+    """The number an action carries."""
+    name: str
+    """Two or three words, as shown in menus and drawings."""
+    category: str
+    """One of fill, flood fill, move, transform, clipboard, grid, submit, pair."""
+    text: str
+    """One sentence: what it does to the grid."""
+
+
+_REST = {
+    20: ("Move up", "move", "The selected object moves one row up; what leaves the grid is lost."),
+    21: ("Move down", "move", "The selected object moves one row down; what leaves the grid is lost."),
+    22: ("Move left", "move", "The selected object moves one column left; what leaves the grid is lost."),
+    23: ("Move right", "move", "The selected object moves one column right; what leaves the grid is lost."),
+    24: ("Rotate clockwise", "transform", "The selected object turns by 90 degrees, its top left stays."),
+    25: ("Rotate counter-clockwise", "transform", "The selected object turns back by 90 degrees."),
+    26: ("Flip horizontally", "transform", "The selected object is mirrored left to right in its box."),
+    27: ("Flip vertically", "transform", "The selected object is mirrored top to bottom in its box."),
+    28: ("Copy", "clipboard", "The selected object is remembered."),
+    29: ("Paste", "clipboard", "The remembered object is written at the selection's top left."),
+    30: ("Cut", "clipboard", "The selected object is remembered and its cells become 0."),
+    31: ("Clear", "grid", "Selected cells become 0."),
+    32: ("Copy input", "grid", "Grid and size become those of the pair's input."),
+    33: ("Resize", "grid", "The grid ends at the bottom-right corner of the selection; new cells are 0."),
+    34: ("Submit", "submit", "The grid is handed in and the episode ends."),
+    35: ("Next demo pair", "pair", "Work goes on at the next demonstration pair's input."),
+    36: ("Previous demo pair", "pair", "Work goes on at the previous demonstration pair's input."),
+    37: ("Next test pair", "pair", "Work goes on at the next test pair's input."),
+    38: ("Previous test pair", "pair", "Work goes on at the previous test pair's input."),
+    39: ("Reset pair", "pair", "Work starts again from this pair's input."),
+    40: ("First unsolved demo pair", "pair", "Work goes on at the first demonstration not yet solved."),
+    41: ("First unsolved test pair", "pair", "Work goes on at the first test pair not yet solved."),
+}
+
+
+def _table() -> tuple[OperationInfo, ...]:
+    fills = [OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)]
+    floods = [
+        OperationInfo(
+            10 + c,
+            f"Flood fill {c}",
+            "flood fill",
+            f"The region of equal colour around the one selected cell becomes {c}.",
+        )
+        for c in range(NUM_COLORS)
+    ]
+    return tuple(fills + floods + [OperationInfo(i, *row) for i, row in _REST.items()])
+
+
+OPERATIONS: tuple[OperationInfo, ...] = _table()
+CATEGORIES: tuple[str, ...] = tuple(dict.fromkeys(info.category for info in OPERATIONS))
+
+
+def operation_name(operation: int) -> str:
+    """The display name; an invalid id (StepInfo says -1) reads "Invalid".
+
+    >>> operation_name(24)
+    'Rotate clockwise'
+    """
+    return OPERATIONS[operation].name if 0 <= operation < NUM_OPERATIONS else "Invalid"
+
+
+def operations_in(category: str) -> tuple[int, ...]:
+    """The ids of one category.
+
+    >>> operations_in("clipboard")
+    (28, 29, 30)
+    """
+    if category not in CATEGORIES:
+        raise ValueError(f"unknown operation category {category!r}; choose from {', '.join(CATEGORIES)}")
+    return tuple(info.id for info in OPERATIONS if info.category == category)

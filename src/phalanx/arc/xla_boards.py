@@ -1,0 +1,127 @@
+"""Bit boards in XLA with the batch as the last axis: boxes, symmetries, rolls and flood fill.
+
+The batch comes last so that one vector instruction works on many environments. Operations are put
+together in `xla_engine`.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int32, UInt32
+
+Words = UInt32[Array, "*planes rows batch"]
+ZERO = np.uint32(0)
+
+
+class Box(NamedTuple):
+    """Bounding boxes; meaningless where the mask was empty."""
+
+    top: Int32[Array, " batch"]
+    bottom: Int32[Array, " batch"]
+    left: Int32[Array, " batch"]
+    right: Int32[Array, " batch"]
+    empty: Bool[Array, " batch"]
+
+
+def low_words(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
+    """Words whose lowest `count` bits are set, for counts of 0 to 31."""
+    return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
+
+
+def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows batch"]:
+    """Whether a row lies above the limit."""
+    return jnp.arange(rows, dtype=jnp.int32)[:, None] < limit
+
+
+def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Words:
+    """The first `height` rows and `width` columns."""
+    return jnp.where(rows_below(height, rows), low_words(width), ZERO)
+
+
+def box_of(mask: UInt32[Array, "rows batch"]) -> Box:
+    """The bounding box of each mask."""
+    rows = mask.shape[0]
+    index = jnp.arange(rows, dtype=jnp.int32)[:, None]
+    used = mask != 0
+    top = jnp.min(jnp.where(used, index, rows), axis=0)
+    bottom = jnp.max(jnp.where(used, index, -1), axis=0)
+    columns = jax.lax.reduce(mask, ZERO, jax.lax.bitwise_or, (0,))
+    left = jax.lax.population_count((columns & (~columns + 1)) - 1).astype(jnp.int32)
+    right = 31 - jax.lax.clz(columns).astype(jnp.int32)
+    return Box(top, bottom, left & 31, right, columns == 0)
+
+
+def reverse_columns(words: Words, side: int) -> Words:
+    """Bit c becomes bit side - 1 - c."""
+    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
+        low = jnp.uint32(mask)
+        words = ((words >> shift) & low) | ((words & low) << shift)
+    return ((words >> 16) | (words << 16)) >> (32 - side)
+
+
+def transpose(words: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes side batch"]:
+    """Rows become columns, by exchanging ever smaller blocks."""
+    planes, side, batch = words.shape
+    block = side // 2
+    while block:
+        low = sum(((1 << block) - 1) << start for start in range(0, side, 2 * block))
+        halves = words.reshape(planes, side // (2 * block), 2, block, batch)
+        upper, lower = halves[:, :, 0], halves[:, :, 1]
+        swap = ((upper >> block) ^ lower) & jnp.uint32(low)
+        words = jnp.stack([upper ^ (swap << block), lower ^ swap], axis=2).reshape(planes, side, batch)
+        block //= 2
+    return words
+
+
+def roll(
+    words: UInt32[Array, "planes side batch"], down: Int32[Array, " batch"], right: Int32[Array, " batch"]
+) -> UInt32[Array, "planes side batch"]:
+    """Move each board down and right on the torus, by its own distances (taken modulo the side)."""
+    side = words.shape[1]
+    source = (jnp.arange(side, dtype=jnp.int32)[:, None] - down) & (side - 1)
+    words = jnp.take_along_axis(words, source[None], axis=1)
+    right = (right & (side - 1)).astype(jnp.uint32)
+    # Shifts by 32 give 0 in XLA, so the side may be the whole word.
+    turned = (words << right) | (words >> (side - right))
+    return turned & jnp.uint32((1 << side) - 1)
+
+
+def count_cells(mask: UInt32[Array, "rows batch"]) -> Int32[Array, " batch"]:
+    """How many cells each mask has."""
+    return jnp.sum(jax.lax.population_count(mask).astype(jnp.int32), axis=0)
+
+
+def flood(
+    open_cells: UInt32[Array, "rows batch"], seed: UInt32[Array, "rows batch"]
+) -> UInt32[Array, "rows batch"]:
+    """The 4-connected component of each seed inside its open cells.
+
+    All boards sweep down and up together, a whole row at a time, until none grows: two or three sweeps for
+    most regions, one for each bend of a serpentine.
+    """
+
+    def sweep(region: Words, upwards: bool) -> Words:
+        def row(before: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+            run, reached = at
+            grown = _filled_run(run, (reached | before) & run)
+            return grown, grown
+
+        return jax.lax.scan(row, jnp.zeros_like(seed[0]), (open_cells, region), reverse=upwards)[1]
+
+    def grow(carry: tuple[Words, Array]) -> tuple[Words, Array]:
+        region, _ = carry
+        grown = sweep(sweep(region, upwards=False), upwards=True)
+        return grown, jnp.any(grown != region)
+
+    return jax.lax.while_loop(lambda carry: carry[1], grow, (seed, jnp.any(seed != 0)))[0]
+
+
+def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
+    """Every bit of a run that is reached from the seed: upwards by a carry, downwards by doubling."""
+    filled = (run & ~(run + seed)) | seed
+    for step in (1, 2, 4, 8, 16):
+        filled = filled | (run & (filled >> step))
+        run = run & (run >> step)
+    return filled

@@ -1,0 +1,53 @@
+"""The `phalanx` command: its list of commands, `--version`, and the way errors are shown.
+
+Each command is in the module that the list names, and is imported only when it runs.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from phalanx import __version__
+from phalanx.cli.errors import UserError
+from phalanx.cli.lazy import Mount, lazy_group
+
+COMMANDS = {
+    "demo": Mount("phalanx.cli.demo", "Run a batch of random agents on built-in tasks and draw one episode."),
+    "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
+    "data": Mount("phalanx.cli.data", "List, show and download the data that environments use."),
+    "bench": Mount("phalanx.cli.bench", "Measure steps per second; one JSON line for each measurement."),
+}
+
+app = typer.Typer(
+    name="phalanx",
+    cls=lazy_group(COMMANDS),
+    help="Train agents that reason; everything moves as a batch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"phalanx {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs the command line and exits with its code: 0, 2 for a user's mistake, 1 for a fault."""
+    try:
+        app(prog_name="phalanx")
+    except UserError as error:
+        typer.echo(f"phalanx: {error}", err=True)
+        sys.exit(2)

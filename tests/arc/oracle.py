@@ -1,0 +1,368 @@
+"""What an ARC step means, written as plainly as possible: small int grids, dictionaries of cells, loops.
+
+It judges the two engines and shares nothing with them but the task and config types.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.tasks import ArcTask
+
+Cell = tuple[int, int]
+Object = dict[Cell, int]
+"""Cells with their colours."""
+
+MAX_PAIRS = 31
+"""The most pairs that a task may have."""
+
+UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23
+CLOCKWISE, COUNTERCLOCKWISE, FLIP_HORIZONTAL, FLIP_VERTICAL = 24, 25, 26, 27
+COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE, SUBMIT = 28, 29, 30, 31, 32, 33, 34
+NEXT_DEMO, PREVIOUS_DEMO, NEXT_TEST, PREVIOUS_TEST, RESET_PAIR = 35, 36, 37, 38, 39
+FIRST_UNSOLVED_DEMO, FIRST_UNSOLVED_TEST = 40, 41
+
+WITH_OBJECT = (*range(UP, FLIP_VERTICAL + 1), COPY, CUT, CLEAR)
+"""Operations that take the whole area when nothing is selected."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OracleState:
+    """One environment, unpacked. Steps return a new one and leave the old one as it was."""
+
+    task: ArcTask
+    pair: int
+    """Index into the task's demonstration pairs followed by its test pairs."""
+    working: np.ndarray
+    """The area: height x width colours, nothing outside it."""
+    selected: np.ndarray
+    """The whole canvas, True where selected."""
+    clipboard: Object | None
+    """Offsets from the object's top left, with colours; None when nothing was copied."""
+    step_count: int
+    terminated: bool
+    truncated: bool
+    solved_pairs: frozenset[int]
+    similarity: np.float32
+    last_operation: int
+    """The last valid operation, -1 before the first."""
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated
+
+    @property
+    def solved(self) -> bool:
+        return self.terminated and bool(self.similarity == 1.0)
+
+
+def similarity_of(working: np.ndarray, target: np.ndarray) -> np.float32:
+    """Equal cells over the cells of the union of both areas."""
+    height, width = min(working.shape[0], target.shape[0]), min(working.shape[1], target.shape[1])
+    equal = int((working[:height, :width] == target[:height, :width]).sum())
+    union = working.size + target.size - height * width
+    return np.float32(equal) / np.float32(union)
+
+
+def target_of(task: ArcTask, pair: int) -> np.ndarray:
+    """The pair's output; no cells at all where it is secret, so that nothing equals it."""
+    output = task.pairs[pair].output
+    return np.zeros((0, 0), int) if output is None else np.array(output, int)
+
+
+def start_candidates(task: ArcTask, config: ArcConfig) -> list[int]:
+    """The pairs that an episode may start from."""
+    demos, tests = indices_of_demos(task), indices_of_tests(task)
+    if config.environment.mode == "evaluation":
+        return tests
+    return demos or tests
+
+
+def indices_of_demos(task: ArcTask) -> list[int]:
+    return list(range(len(task.demos)))
+
+
+def indices_of_tests(task: ArcTask) -> list[int]:
+    return list(range(len(task.demos), len(task.pairs)))
+
+
+def reset_oracle(task: ArcTask, pair: int, config: ArcConfig) -> OracleState:
+    """The first state of an episode on one pair."""
+    working = np.array(task.pairs[pair].input, int)
+    similarity = similarity_of(working, target_of(task, pair))
+    return OracleState(
+        task=task,
+        pair=pair,
+        working=working,
+        selected=np.zeros(config.grid_shape, bool),
+        clipboard=None,
+        step_count=0,
+        terminated=False,
+        truncated=False,
+        solved_pairs=frozenset([pair]) if similarity == 1.0 else frozenset(),
+        similarity=similarity,
+        last_operation=-1,
+    )
+
+
+def raw_selection(action_format: str, selection: Any, config: ArcConfig) -> np.ndarray | None:
+    """The cells that an action names, or None when a coordinate lies outside the canvas."""
+    rows, cols = config.grid_shape
+    if action_format == "mask":
+        return np.array(selection, bool)
+    if action_format == "point":
+        r1, c1 = r2, c2 = selection
+    else:
+        r1, c1, r2, c2 = selection
+    for r in (r1, r2):
+        if not 0 <= r < rows:
+            return None
+    for c in (c1, c2):
+        if not 0 <= c < cols:
+            return None
+    raw = np.zeros((rows, cols), bool)
+    raw[min(r1, r2) : max(r1, r2) + 1, min(c1, c2) : max(c1, c2) + 1] = True
+    return raw
+
+
+def cells_of(mask: np.ndarray) -> list[Cell]:
+    return [(r, c) for r, c in np.argwhere(mask).tolist()]
+
+
+def inside(grid: np.ndarray, cell: Cell) -> bool:
+    return 0 <= cell[0] < grid.shape[0] and 0 <= cell[1] < grid.shape[1]
+
+
+def box_of(cells: Any) -> tuple[int, int, int, int]:
+    """Top, left, bottom and right of the cells' bounding box."""
+    rows, cols = [r for r, _ in cells], [c for _, c in cells]
+    return min(rows), min(cols), max(rows), max(cols)
+
+
+def flooded(grid: np.ndarray, start: Cell, color: int) -> np.ndarray:
+    """The 4-connected region of equal colour around a cell, recoloured."""
+    region, frontier = {start}, [start]
+    while frontier:
+        r, c = frontier.pop()
+        for cell in ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)):
+            if cell not in region and inside(grid, cell) and grid[cell] == grid[start]:
+                region.add(cell)
+                frontier.append(cell)
+    return written(grid, dict.fromkeys(region, color))
+
+
+def written(grid: np.ndarray, cells: Object) -> np.ndarray:
+    """The grid with these cells painted; those outside it are lost."""
+    result = grid.copy()
+    for cell, color in cells.items():
+        if inside(grid, cell):
+            result[cell] = color
+    return result
+
+
+def displaced(operation: int, cells: Object) -> Object:
+    """An object after a move, a rotation or a flip; it may reach outside the area."""
+    top, left, bottom, right = box_of(cells)
+    result = {}
+    for (r, c), color in cells.items():
+        place = {
+            UP: (r - 1, c),
+            DOWN: (r + 1, c),
+            LEFT: (r, c - 1),
+            RIGHT: (r, c + 1),
+            CLOCKWISE: (top + (c - left), left + (bottom - r)),
+            COUNTERCLOCKWISE: (top + (right - c), left + (r - top)),
+            FLIP_HORIZONTAL: (r, left + (right - c)),
+            FLIP_VERTICAL: (top + (bottom - r), c),
+        }[operation]
+        result[place] = color
+    return result
+
+
+def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
+    result = np.zeros((height, width), int)
+    kept = grid[:height, :width]
+    result[: kept.shape[0], : kept.shape[1]] = kept
+    return result
+
+
+def switched_pair(state: OracleState, operation: int, config: ArcConfig) -> int | None:
+    """The pair that operations 35 to 38, 40 and 41 lead to; None when they do nothing."""
+    about_demos = operation in (NEXT_DEMO, PREVIOUS_DEMO, FIRST_UNSOLVED_DEMO)
+    if about_demos and config.environment.mode == "evaluation":
+        return None
+    kind = indices_of_demos(state.task) if about_demos else indices_of_tests(state.task)
+    if not kind:
+        return None
+    if operation in (FIRST_UNSOLVED_DEMO, FIRST_UNSOLVED_TEST):
+        unsolved = [pair for pair in kind if pair not in state.solved_pairs]
+        return unsolved[0] if unsolved else None
+    forward = operation in (NEXT_DEMO, NEXT_TEST)
+    if state.pair not in kind:
+        return kind[0] if forward else kind[-1]
+    place = kind.index(state.pair)
+    return kind[(place + (1 if forward else -1)) % len(kind)]
+
+
+def operate(state: OracleState, operation: int, raw: np.ndarray, config: ArcConfig) -> OracleState:
+    """The grid, selection, clipboard and pair after a valid operation; no clocks, scores or endings."""
+    grid, pair, clipboard = state.working, state.pair, state.clipboard
+    cells = cells_of(raw[: grid.shape[0], : grid.shape[1]])
+    lifted: Object = {}
+    if operation in WITH_OBJECT:
+        area = [(r, c) for r in range(grid.shape[0]) for c in range(grid.shape[1])]
+        lifted = {cell: int(grid[cell]) for cell in (cells or area)}
+    new_place: Object | None = None
+
+    if 0 <= operation <= 9:
+        grid = written(grid, dict.fromkeys(cells, operation))
+    elif 10 <= operation <= 19:
+        if len(cells) == 1:
+            grid = flooded(grid, cells[0], operation - 10)
+    elif UP <= operation <= FLIP_VERTICAL:
+        new_place = displaced(operation, lifted)
+        grid = written(written(grid, dict.fromkeys(lifted, 0)), new_place)
+    elif operation in (COPY, CUT):
+        top, left, _, _ = box_of(lifted)
+        clipboard = {(r - top, c - left): color for (r, c), color in lifted.items()}
+        if operation == CUT:
+            grid = written(grid, dict.fromkeys(lifted, 0))
+    elif operation == PASTE:
+        if cells and clipboard is not None:
+            top, left, _, _ = box_of(cells)
+            grid = written(grid, {(top + r, left + c): color for (r, c), color in clipboard.items()})
+    elif operation == CLEAR:
+        grid = written(grid, dict.fromkeys(lifted, 0))
+    elif operation in (COPY_INPUT, RESET_PAIR):
+        grid = np.array(state.task.pairs[pair].input, int)
+    elif operation == RESIZE:
+        if raw.any():
+            _, _, bottom, right = box_of(cells_of(raw))
+            grid = resized(grid, bottom + 1, right + 1)
+    elif operation != SUBMIT:
+        other = switched_pair(state, operation, config)
+        if other is not None:
+            pair = other
+            grid = np.array(state.task.pairs[pair].input, int)
+
+    selected = np.zeros(config.grid_shape, bool)
+    rows, cols = grid.shape
+    if new_place is None:
+        selected[:rows, :cols] = raw[:rows, :cols]
+    else:
+        for cell in new_place:
+            if inside(grid, cell):
+                selected[cell] = True
+    return dataclasses.replace(state, working=grid, pair=pair, clipboard=clipboard, selected=selected)
+
+
+def is_valid(operation: int, raw: np.ndarray | None, config: ArcConfig) -> bool:
+    allowed = config.action.allowed_operations
+    return 0 <= operation <= 41 and raw is not None and (allowed is None or operation in allowed)
+
+
+def reward_of(before: OracleState, after: OracleState, submitted: bool, config: ArcConfig) -> np.float32:
+    """What a valid step pays, in float32."""
+    settings, reward = config.reward, np.float32(0.0)
+    if not settings.reward_on_submit_only:
+        if config.environment.mode == "training":
+            reward = np.float32(settings.similarity_weight) * (after.similarity - before.similarity)
+        reward = reward + np.float32(settings.step_penalty)
+    if after.solved:
+        reward = reward + np.float32(settings.success_bonus)
+        if after.step_count <= settings.efficiency_bonus_threshold:
+            reward = reward + np.float32(settings.efficiency_bonus)
+    elif submitted:
+        reward = reward + np.float32(settings.unsolved_submission_penalty)
+    return np.float32(reward)
+
+
+def step_oracle(
+    state: OracleState, action_format: str, operation: int, selection: Any, config: ArcConfig
+) -> tuple[OracleState, np.float32, bool, dict[str, Any]]:
+    """One transition: state, reward, done, and the fields of `StepInfo`.
+
+    `selection` is (row, col) for "point", (r1, c1, r2, c2) for "bbox" and a canvas of booleans for "mask".
+    """
+    if state.done:
+        return state, np.float32(0.0), True, info_of(state, state, -1)
+
+    limit = config.environment.max_episode_steps
+    steps = state.step_count + 1
+    raw = raw_selection(action_format, selection, config)
+    if not is_valid(operation, raw, config):
+        after = dataclasses.replace(state, step_count=steps, truncated=steps >= limit)
+        penalty = np.float32(config.reward.invalid_action_penalty)
+        return after, penalty, after.done, info_of(state, after, -1)
+
+    assert raw is not None
+    after = operate(state, operation, raw, config)
+    similarity = similarity_of(after.working, target_of(after.task, after.pair))
+    equal = bool(similarity == 1.0)
+    terminated = operation == SUBMIT or (equal and not config.environment.require_submit)
+    after = dataclasses.replace(
+        after,
+        step_count=steps,
+        similarity=similarity,
+        solved_pairs=after.solved_pairs | {after.pair} if equal else after.solved_pairs,
+        terminated=terminated,
+        truncated=steps >= limit and not terminated,
+        last_operation=operation,
+    )
+    reward = reward_of(state, after, operation == SUBMIT, config)
+    return after, reward, after.done, info_of(state, after, operation)
+
+
+def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str, Any]:
+    """The fields of `StepInfo`."""
+    return {
+        "similarity": after.similarity,
+        "similarity_improvement": after.similarity - before.similarity,
+        "operation_type": operation,
+        "step_count": after.step_count,
+        "episode_done": after.done,
+        "terminated": after.terminated,
+        "truncated": after.truncated,
+        "solved": after.solved,
+    }
+
+
+def on_canvas(grid: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A grid as states show it: int8, -1 outside the area."""
+    canvas = np.full(shape, -1, np.int8)
+    canvas[: grid.shape[0], : grid.shape[1]] = grid
+    return canvas
+
+
+def view_of(state: OracleState, config: ArcConfig) -> dict[str, np.ndarray]:
+    """The state as `ArcState`'s properties show it."""
+    shape = config.grid_shape
+    pair = state.task.pairs[state.pair]
+    clipboard = np.full(shape, -1, np.int8)
+    for cell, color in (state.clipboard or {}).items():
+        clipboard[cell] = color
+    working = on_canvas(state.working, shape)
+    target, source = on_canvas(target_of(state.task, state.pair), shape), on_canvas(pair.input, shape)
+    return {
+        "working_grid": working,
+        "target_grid": target,
+        "input_grid": source,
+        "working_grid_mask": working >= 0,
+        "target_grid_mask": target >= 0,
+        "input_grid_mask": source >= 0,
+        "selected": state.selected,
+        "clipboard": clipboard,
+        "similarity_score": np.float32(state.similarity),
+        "step_count": np.int32(state.step_count),
+        "episode_done": np.bool_(state.done),
+        "terminated": np.bool_(state.terminated),
+        "truncated": np.bool_(state.truncated),
+        "solved": np.bool_(state.solved),
+        "solved_pairs": np.array([pair in state.solved_pairs for pair in range(MAX_PAIRS)]),
+        "last_operation": np.int32(state.last_operation),
+        "pair_index": np.int32(state.pair),
+        "height": np.int32(state.working.shape[0]),
+        "width": np.int32(state.working.shape[1]),
+    }

@@ -1,0 +1,301 @@
+"""A data set appears whole and verified, or not at all."""
+
+import hashlib
+import http.server
+import io
+import json
+import stat
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from phalanx.arc import archives, download
+from phalanx.arc.download import download_tasks
+from phalanx.arc.readers import load_tasks
+
+TASK = json.dumps({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]})
+BAD_TASK = TASK.replace("2", "11")
+
+PUBLISHED = {
+    "ARC-AGI-master/README.md": "tasks",
+    "ARC-AGI-master/data/training/a.json": TASK,
+    "ARC-AGI-master/data/training/b.json": TASK,
+    "ARC-AGI-master/data/evaluation/c.json": TASK,
+}
+
+
+def zip_of(path: Path, members: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return path
+
+
+def tar_of(path: Path, members: dict[str, str], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def folder_of(path: Path, members: dict[str, str]) -> Path:
+    for name, text in members.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> Path:
+    """The data directory, which does not exist yet."""
+    folder = tmp_path / "cache/arc"
+    monkeypatch.setenv("PHALANX_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch) -> Iterator[Path]:
+    """The system's folder for temporary files, which must be empty again after each test."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+def refused(source: object, **options: str) -> str:
+    """The message with which `source` is refused."""
+    with pytest.raises((ValueError, OSError)) as caught:
+        download_tasks(str(source), **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["zip", "tar.gz", "tar", "folder"])
+def test_archives_and_folders_as_published_are_brought_here(tmp_path, data, scratch, form):
+    if form == "zip":
+        source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
+    elif form == "folder":
+        source = folder_of(tmp_path / "tasks", PUBLISHED)
+    else:
+        source = tar_of(tmp_path / f"tasks.{form}", PUBLISHED, "w:gz" if form == "tar.gz" else "w")
+    assert download_tasks(str(source)) == (data / "tasks", {"training": 2, "evaluation": 1})
+    assert [task.id for task in load_tasks("tasks", "all")] == ["a", "b", "c"]
+    assert [path.name for path in data.iterdir()] == ["tasks"]
+
+
+def test_a_single_file_is_a_data_set_too(tmp_path, data, scratch):
+    source = folder_of(tmp_path, {"my-task.json": TASK}) / "my-task.json"
+    assert download_tasks(str(source), "mine") == (data / "mine", {"training": 1})
+    assert [task.id for task in load_tasks("mine")] == ["my-task"]
+
+
+def test_file_urls_are_fetched(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "my tasks.zip", PUBLISHED)
+    seen = []
+    folder, _ = download_tasks(
+        source.as_uri(), "mine", progress=lambda done, total: seen.append((done, total))
+    )
+    assert folder == data / "mine"
+    assert seen == [(source.stat().st_size, source.stat().st_size)]
+
+
+def test_a_data_sets_name_stands_for_its_published_archive(tmp_path, data, scratch, monkeypatch):
+    asked = []
+
+    def fetched(source: str, *_: object) -> Path:
+        asked.append(source)
+        return zip_of(tmp_path / "master.zip", PUBLISHED)
+
+    monkeypatch.setattr(download, "_fetched", fetched)
+    assert download_tasks("arc-agi-1") == (data / "arc-agi-1", {"training": 2, "evaluation": 1})
+    assert asked == ["https://github.com/fchollet/ARC-AGI/archive/HEAD.zip"]
+    assert len(load_tasks("arc-agi-1")) == 2
+
+
+def test_a_digest_is_checked(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    wrong = "0" * 64
+    assert refused(source, sha256=wrong) == f"{source}: its SHA-256 digest is {digest}, expected {wrong}"
+    assert refused(source, sha256="abc") == "sha256 must be 64 hexadecimal digits, got 'abc'"
+    assert "a SHA-256 digest needs a file" in refused(folder_of(tmp_path / "f", PUBLISHED), sha256=digest)
+    assert not data.parent.exists()
+    download_tasks(str(source), sha256=digest.upper())
+
+
+def test_one_wrong_task_keeps_everything_out(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "tasks.zip", PUBLISHED | {"ARC-AGI-master/data/evaluation/d.json": BAD_TASK})
+    assert refused(source) == (
+        f"{source}: ARC-AGI-master/data/evaluation/d.json: train[0].output: "
+        "cell (0, 0) must be a colour from 0 to 9, got 11"
+    )
+    assert not data.parent.exists()
+
+
+def test_an_archive_without_tasks_is_refused(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "tasks.zip", {"README.md": "nothing"})
+    assert refused(source) == f"{source}: no JSON files in it"
+    assert not data.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.json", "a/../../evil.json", "/evil.json", "C:/evil.json", "..\\evil.json"]
+)
+@pytest.mark.parametrize("pack", [zip_of, tar_of])
+def test_members_that_climb_out_are_refused(tmp_path, data, scratch, name, pack):
+    source = pack(tmp_path / "tasks.archive", PUBLISHED | {name: TASK})
+    assert refused(source, name="t") == f"{source}: {name!r} would be written outside of its folder"
+    assert not list(tmp_path.rglob("*evil*"))
+    assert not data.parent.exists()
+
+
+def test_links_are_refused(tmp_path, data, scratch):
+    link = tarfile.TarInfo("link.json")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(tmp_path / "tasks.tar", "w") as archive:
+        archive.addfile(link)
+    assert "'link.json' is a link or a device, not a file" in refused(tmp_path / "tasks.tar")
+    entry = zipfile.ZipInfo("link.json")
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "tasks.zip", "w") as packed:
+        packed.writestr(entry, "/etc/passwd")
+    assert "'link.json' is a link or a device, not a file" in refused(tmp_path / "tasks.zip")
+
+
+def test_a_member_that_comes_twice_is_refused(tmp_path, data, scratch):
+    with tarfile.open(tmp_path / "tasks.tar", "w") as archive:
+        for _ in range(2):
+            archive.addfile(tarfile.TarInfo("a.json"))
+    assert "'a.json' is in it twice" in refused(tmp_path / "tasks.tar")
+
+
+def test_more_than_the_limit_is_refused_before_it_fills_the_disk(tmp_path, data, scratch, monkeypatch):
+    monkeypatch.setattr(archives, "MAX_BYTES", 3 << 20)
+    source = zip_of(tmp_path / "tasks.zip", {"a.json": "0" * (4 << 20)})
+    assert refused(source) == f"{source}: more than 3 MiB when unpacked"
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 2)
+    assert "more than 2 files" in refused(zip_of(tmp_path / "many.zip", PUBLISHED))
+
+
+@pytest.mark.parametrize("name", ["tasks.zip", "tasks.tar.gz"])
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_damaged_archive_is_refused(tmp_path, data, scratch, name, keep):
+    members = {f"{i:03d}.json": TASK + " " * i for i in range(100)}
+    source = zip_of(tmp_path / name, members) if name.endswith("zip") else tar_of(tmp_path / name, members)
+    source.write_bytes(source.read_bytes()[: int(source.stat().st_size * keep)])
+    assert "damaged" in refused(source)
+    assert not data.parent.exists()
+
+
+def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "tasks.zip", {"a.json": TASK})
+    content = bytearray(source.read_bytes())
+    content[45] ^= 1
+    source.write_bytes(content)
+    assert "the archive is damaged" in refused(source)
+
+
+def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
+    source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
+    folder_of(data / "tasks", {"mine.json": TASK})
+    assert refused(source) == f"{data / 'tasks'} is already there; remove it or choose another name"
+    assert [task.id for task in load_tasks("tasks")] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("absent.zip", {}, "absent.zip: no such file or folder"),
+        ("generated", {}, "generated tasks are made here; there is nothing to download"),
+        ("ftp://host/a.zip", {}, "ftp://host/a.zip: the URL must start with https://, http:// or file://"),
+        ("x/main.zip", {}, "'main' is a branch's name; give the data set a name of its own (--name)"),
+        (
+            "a.zip",
+            {"name": "../up"},
+            "'../up' cannot be a data set's name: letters, digits, dots, dashes and",
+        ),
+        ("a.zip", {"name": ".."}, "'..' cannot be a data set's name: letters, digits, dots, dashes and"),
+        ("file:///absent/a.zip", {}, "file:///absent/a.zip: cannot be fetched: "),
+    ],
+)
+def test_bad_input_is_refused_in_words(data, scratch, source, options, message):
+    assert refused(source, **options).startswith(message)
+    assert not data.parent.exists()
+
+
+def test_a_folder_is_not_copied_into_itself(tmp_path, monkeypatch, scratch):
+    monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "tasks/data"))
+    source = folder_of(tmp_path / "tasks", {"a.json": TASK})
+    assert refused(source) == f"{source} cannot be copied into itself, to {source / 'data/tasks'}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves a zip whole at /tasks.zip, without its end at /short.zip, without a length at /stream.zip."""
+
+    content = b""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path not in ("/tasks.zip", "/short.zip", "/stream.zip"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        if path != "/stream.zip":
+            self.send_header("Content-Length", str(len(self.content)))
+        self.end_headers()
+        self.wfile.write(self.content[:-10] if path == "/short.zip" else self.content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[str]:
+    Handler.content = zip_of(tmp_path / "served.zip", PUBLISHED).read_bytes()
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_a_web_server_is_asked(data, scratch, server):
+    counts = {"training": 2, "evaluation": 1}
+    assert download_tasks(f"{server}/tasks.zip") == (data / "tasks", counts)
+    assert download_tasks(f"{server}/stream.zip?raw=1") == (data / "stream", counts)
+
+
+def test_what_goes_wrong_on_the_way_leaves_nothing(data, scratch, server):
+    size = len(Handler.content)
+    assert (
+        refused(f"{server}/short.zip") == f"{server}/short.zip: broke off after {size - 10} of {size} bytes"
+    )
+    assert refused(f"{server}/none.zip") == f"{server}/none.zip: the server answered 404 Not Found"
+    assert refused("http://127.0.0.1:1/a.zip").startswith("http://127.0.0.1:1/a.zip: cannot be fetched: ")
+    assert not data.parent.exists()
+
+
+def test_an_interruption_leaves_nothing(tmp_path, data, scratch):
+    def interrupt(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download_tasks(zip_of(tmp_path / "tasks.zip", PUBLISHED).as_uri(), progress=interrupt)
+    assert not data.parent.exists()
+
+
+def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data, scratch, monkeypatch):
+    def interrupt(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "read_splits", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        download_tasks(str(zip_of(tmp_path / "tasks.zip", PUBLISHED)))
+    assert not data.parent.exists()

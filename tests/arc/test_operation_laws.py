@@ -1,0 +1,299 @@
+"""Laws that hold for every grid: symmetries, undoing, idempotence, and what a flood is.
+
+Each example is a batch of 64 random environments; literal cases are in `test_operations`.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_runs import ENGINES, Starts, batch_action, read, skip_without
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_cases import random_grid
+from scipy import ndimage
+
+from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.core.batching import batch_step
+
+BATCH = 64
+CANVAS = (30, 30)
+CLEAR, COPY_INPUT, RESIZE, CUT, PASTE = 31, 32, 33, 30, 29
+UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23
+NOTHING = np.zeros((BATCH, *CANVAS), bool)
+
+seeds = st.integers(0, 2**32 - 1)
+law = settings(max_examples=25, deadline=None, database=None)
+
+
+def random_tasks() -> list[ArcTask]:
+    """Grids of every size; a task's output is its input, so that equality is within reach."""
+    rng = np.random.default_rng(7)
+    tasks = []
+    for i in range(BATCH):
+        cells = as_grid(random_grid(rng, int(rng.integers(1, 31)), int(rng.integers(1, 31))))
+        tasks.append(ArcTask(f"law-{i}", (GridPair(cells, cells),), ()))
+    return tasks
+
+
+class Bench:
+    """A batch of environments on one engine, and the few things that laws do with it."""
+
+    def __init__(self, engine: str) -> None:
+        self.config = ArcConfig(
+            environment=EnvironmentConfig(require_submit=True, max_episode_steps=10**6),
+            action=ActionConfig(selection_format="mask"),
+            engine=engine,
+        )
+        self.first = Starts(self.config, TaskBuffer.from_tasks(random_tasks())).at(
+            [(i, 0) for i in range(BATCH)]
+        )
+
+    def step(self, states: Any, operation: int | np.ndarray, masks: np.ndarray) -> Any:
+        operations = np.broadcast_to(np.asarray(operation), BATCH)
+        return batch_step(states, batch_action("mask", operations, masks), self.config)[0]
+
+    def sized(self, rng: np.random.Generator, square: bool = False) -> tuple[Any, np.ndarray]:
+        """Environments of random sizes, which are returned too, with parts of their inputs on them."""
+        sizes = rng.integers(1, 31, (BATCH, 2))
+        if square:
+            sizes[:, 1] = sizes[:, 0]
+        corners = NOTHING.copy()
+        corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
+        return self.step(self.first, RESIZE, corners), sizes
+
+    def painted(self, states: Any, rng: np.random.Generator, where: np.ndarray | None = None) -> Any:
+        """Three coats of random colours at random cells, all of them inside `where` if given."""
+        for _ in range(3):
+            cells = rng.random((BATCH, *CANVAS)) < 0.5
+            if where is not None:
+                cells &= where
+            states = self.step(states, rng.integers(10, size=BATCH), cells)
+        return states
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    skip_without(request.param)
+    return Bench(request.param)
+
+
+def grids(states: Any) -> np.ndarray:
+    return read(states, "working_grid")
+
+
+def selected(states: Any) -> np.ndarray:
+    return read(states, "selected")
+
+
+def boxes(rng: np.random.Generator, bounds: np.ndarray, ragged: bool) -> np.ndarray:
+    """A random box inside each [0, rows) x [0, cols), or random cells of one (at least one cell)."""
+    masks = NOTHING.copy()
+    for mask, (rows, cols) in zip(masks, bounds, strict=True):
+        r1, r2 = sorted(rng.integers(rows, size=2))
+        c1, c2 = sorted(rng.integers(cols, size=2))
+        part = mask[r1 : r2 + 1, c1 : c2 + 1]
+        part[:] = rng.random(part.shape) < 0.6 if ragged else True
+        part[rng.integers(part.shape[0]), rng.integers(part.shape[1])] = True
+    return masks
+
+
+@law
+@given(seed=seeds)
+def test_four_rotations_of_a_square_area_are_the_identity(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng, square=True)
+    states = bench.painted(states, rng)
+    before = grids(states)
+    for operation, turn in ((24, -1), (25, 1)):
+        turned = states
+        for count in range(1, 5):
+            turned = bench.step(turned, operation, NOTHING)
+            for cells, start, (side, _) in zip(grids(turned), before, sizes, strict=True):
+                np.testing.assert_array_equal(
+                    cells[:side, :side], np.rot90(start[:side, :side], turn * count)
+                )
+        np.testing.assert_array_equal(grids(turned), before)
+
+
+@law
+@given(seed=seeds, ragged=st.booleans())
+def test_four_rotations_of_an_object_that_fits_are_the_identity(
+    bench: Bench, seed: int, ragged: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    states = bench.step(states, CLEAR, NOTHING)
+    # Objects of a box that has room for its longer side both ways.
+    room = np.minimum(sizes[:, 0], sizes[:, 1])
+    objects = boxes(rng, np.stack([(room + 1) // 2] * 2, axis=1), ragged)
+    for objects_of_one, (rows, cols), side in zip(objects, sizes, room, strict=True):
+        down, right = rng.integers(rows - side + 1), rng.integers(cols - side + 1)
+        objects_of_one[:] = np.roll(objects_of_one, (down, right), (0, 1))
+    states = bench.painted(states, rng, objects)
+    before = grids(states)
+    for operation in (24, 25):
+        turned, place = states, objects
+        for _ in range(4):
+            turned = bench.step(turned, operation, place)
+            place = selected(turned)
+            np.testing.assert_array_equal(place.sum((1, 2)), objects.sum((1, 2)))
+        np.testing.assert_array_equal(grids(turned), before)
+        np.testing.assert_array_equal(place, objects)
+
+
+@law
+@given(seed=seeds)
+def test_clockwise_then_counter_clockwise_is_the_identity(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, _ = bench.sized(rng, square=True)
+    states = bench.painted(states, rng)
+    there = bench.step(states, 24, NOTHING)
+    back = bench.step(there, 25, NOTHING)
+    np.testing.assert_array_equal(grids(back), grids(states))
+
+
+@law
+@given(seed=seeds)
+def test_flipping_a_box_twice_is_the_identity(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    states = bench.painted(states, rng)
+    objects = boxes(rng, sizes, ragged=False)
+    for operation, axis in ((26, 1), (27, 0)):
+        once = bench.step(states, operation, objects)
+        for cells, start, mask in zip(grids(once), grids(states), objects, strict=True):
+            rows, cols = np.ix_(mask.any(1), mask.any(0))
+            np.testing.assert_array_equal(cells[rows, cols], np.flip(start[rows, cols], axis))
+        np.testing.assert_array_equal(selected(once), objects)
+        twice = bench.step(once, operation, objects)
+        np.testing.assert_array_equal(grids(twice), grids(states))
+
+
+@law
+@given(seed=seeds)
+def test_flipping_a_ragged_object_on_an_empty_ground_twice_is_the_identity(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    states = bench.step(states, CLEAR, NOTHING)
+    objects = boxes(rng, sizes, ragged=True)
+    states = bench.painted(states, rng, objects)
+    for operation in (26, 27):
+        once = bench.step(states, operation, objects)
+        twice = bench.step(once, operation, selected(once))
+        np.testing.assert_array_equal(grids(twice), grids(states))
+        np.testing.assert_array_equal(selected(twice), objects)
+
+
+@law
+@given(seed=seeds, ragged=st.booleans())
+def test_cut_then_paste_at_the_same_place_restores(bench: Bench, seed: int, ragged: bool) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    states = bench.painted(states, rng)
+    objects = boxes(rng, sizes, ragged)
+    cut = bench.step(states, CUT, objects)
+    np.testing.assert_array_equal(grids(cut), np.where(objects, 0, grids(states)))
+    np.testing.assert_array_equal(grids(bench.step(cut, PASTE, objects)), grids(states))
+
+
+@law
+@given(seed=seeds, ragged=st.booleans())
+def test_moving_there_and_back_restores_when_nothing_is_lost(bench: Bench, seed: int, ragged: bool) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    # One free line on every side: at least three rows and columns, objects one cell in.
+    corners = NOTHING.copy()
+    sizes = np.maximum(sizes, 3)
+    corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
+    states = bench.step(bench.step(states, RESIZE, corners), CLEAR, NOTHING)
+    objects = np.roll(boxes(rng, sizes - 2, ragged), (1, 1), (1, 2))
+    states = bench.painted(states, rng, objects)
+    for there, back, shift in (
+        (UP, DOWN, (-1, 0)),
+        (DOWN, UP, (1, 0)),
+        (LEFT, RIGHT, (0, -1)),
+        (RIGHT, LEFT, (0, 1)),
+    ):
+        moved = bench.step(states, there, objects)
+        np.testing.assert_array_equal(selected(moved), np.roll(objects, shift, (1, 2)))
+        returned = bench.step(moved, back, selected(moved))
+        np.testing.assert_array_equal(grids(returned), grids(states))
+        np.testing.assert_array_equal(selected(returned), objects)
+
+
+@law
+@given(seed=seeds)
+def test_filling_twice_is_filling_once(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, _ = bench.sized(rng)
+    states = bench.painted(states, rng)
+    colors = rng.integers(10, size=BATCH)
+    cells = rng.random((BATCH, *CANVAS)) < rng.random((BATCH, 1, 1))
+    once = bench.step(states, colors, cells)
+    area = grids(states) >= 0
+    expected = np.where(cells & area, colors[:, None, None], grids(states))
+    np.testing.assert_array_equal(grids(once), expected)
+    np.testing.assert_array_equal(grids(bench.step(once, colors, cells)), expected)
+
+
+@law
+@given(seed=seeds, density=st.floats(0.2, 0.8))
+def test_flood_fill_paints_exactly_the_connected_component(bench: Bench, seed: int, density: float) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    # Two colours near the percolation threshold make the longest and most winding regions.
+    states = bench.step(states, CLEAR, NOTHING)
+    states = bench.step(states, 1, rng.random((BATCH, *CANVAS)) < density)
+    before = grids(states)
+    starts = NOTHING.copy()
+    rows, cols = rng.integers(sizes[:, 0]), rng.integers(sizes[:, 1])
+    starts[np.arange(BATCH), rows, cols] = True
+    colors = rng.integers(10, size=BATCH)
+    after = grids(bench.step(states, 10 + colors, starts))
+    for cells, start, row, col, color in zip(after, before, rows, cols, colors, strict=True):
+        regions, _ = ndimage.label(start == start[row, col])
+        np.testing.assert_array_equal(cells, np.where(regions == regions[row, col], color, start))
+
+
+@law
+@given(seed=seeds)
+def test_growing_then_shrinking_restores(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, sizes = bench.sized(rng)
+    states = bench.painted(states, rng)
+    larger = rng.integers(sizes, 31)
+    corners, old_corners = NOTHING.copy(), NOTHING.copy()
+    corners[np.arange(BATCH), larger[:, 0] - 1, larger[:, 1] - 1] = True
+    old_corners[np.arange(BATCH), sizes[:, 0] - 1, sizes[:, 1] - 1] = True
+    grown = bench.step(states, RESIZE, corners)
+    for cells, start, (rows, cols) in zip(grids(grown), grids(states), larger, strict=True):
+        expected = np.full(CANVAS, -1)
+        expected[:rows, :cols] = np.maximum(start[:rows, :cols], 0)
+        np.testing.assert_array_equal(cells, expected)
+    np.testing.assert_array_equal(grids(bench.step(grown, RESIZE, old_corners)), grids(states))
+
+
+@law
+@given(seed=seeds)
+def test_similarity_is_one_exactly_when_grid_and_size_are_the_targets(bench: Bench, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states = bench.step(bench.first, COPY_INPUT, NOTHING)
+    for _ in range(4):
+        targets = read(states, "target_grid")
+        rows, cols = (targets[:, :, 0] >= 0).sum(1), (targets[:, 0, :] >= 0).sum(1)
+        cells = NOTHING.copy()
+        # Small changes: one cell repainted (perhaps in its own colour), or one row or column more or less.
+        operations = np.where(rng.random(BATCH) < 0.5, rng.integers(10, size=BATCH), RESIZE)
+        low = np.where(operations == RESIZE, -1, -np.minimum(rows, cols))
+        high = np.where(operations == RESIZE, 2, 1)
+        r = np.clip(rows - 1 + rng.integers(low, high), 0, 29)
+        c = np.clip(cols - 1 + rng.integers(low, high), 0, 29)
+        cells[np.arange(BATCH), r, c] = True
+        states = bench.step(states, np.where(rng.random(BATCH) < 0.2, COPY_INPUT, operations), cells)
+        equal = (grids(states) == targets).all((1, 2))
+        np.testing.assert_array_equal(read(states, "similarity_score") == 1.0, equal)
+        assert equal.any()
+        assert not equal.all()

@@ -1,0 +1,131 @@
+"""One literal case or more for each of the 42 operations, small enough to check by eye, on both engines.
+
+The oracle runs the same cases, so that it cannot be wrong in the same breath as the engines.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from engine_runs import ENGINES, FORMATS, Starts, batch_action, info_view, skip_without, view
+from literals import mask, selection_text, task, text
+from operation_cases import CASES, FAR, Case
+from oracle import reset_oracle, step_oracle, view_of
+
+from phalanx.arc.actions import create_bbox_action
+from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, RewardConfig
+from phalanx.arc.environment import arc_reset, arc_step
+from phalanx.core.batching import batch_step
+
+SHAPE = (6, 6)
+
+
+def config_for(action_format: str, engine: str = "xla") -> ArcConfig:
+    return ArcConfig(
+        dataset=DatasetConfig(max_grid_height=SHAPE[0], max_grid_width=SHAPE[1]),
+        action=ActionConfig(selection_format=action_format),
+        reward=RewardConfig(
+            efficiency_bonus=5.0, efficiency_bonus_threshold=1, unsolved_submission_penalty=-3.0
+        ),
+        engine=engine,
+    )
+
+
+TASKS = tuple(task(case.name, ((case.start, case.target), *case.others), case.tests) for case in CASES)
+
+
+def test_every_operation_has_a_case() -> None:
+    assert {case.operation for case in CASES if case.valid} == set(range(42))
+
+
+Outcome = dict[str, Any]
+
+
+def oracle_outcomes() -> dict[str, Outcome]:
+    outcomes = {}
+    for case, its_task in zip(CASES, TASKS, strict=True):
+        config = config_for(case.format)
+        state = reset_oracle(its_task, 0, config)
+        for operation, cells in case.steps:
+            selection = mask(cells, SHAPE) if case.format == "mask" else cells
+            state, reward, _, info = step_oracle(state, case.format, operation, selection, config)
+        outcomes[case.name] = view_of(state, config) | {
+            "reward": reward,
+            "operation_type": info["operation_type"],
+        }
+    return outcomes
+
+
+def engine_outcomes(engine: str) -> dict[str, Outcome]:
+    """All cases of one format are one batch; a row is read after its own last step."""
+    outcomes: dict[str, Outcome] = {}
+    by_format = {name: [case for case in CASES if case.format == name] for name in FORMATS}
+    size = max(len(cases) for cases in by_format.values())
+    # Where a task starts does not depend on the action format, so one reset serves all three.
+    starts = Starts(config_for("point", engine), TaskBuffer.from_tasks(TASKS))
+    for action_format, cases in by_format.items():
+        config = config_for(action_format, engine)
+        # Batches of one size share the compiled view.
+        rows = cases + cases[:1] * (size - len(cases))
+        states = starts.at([(CASES.index(case), 0) for case in rows])
+        for step in range(max(len(case.steps) for case in cases)):
+            chosen = [case.steps[min(step, len(case.steps) - 1)] for case in rows]
+            cells = [mask(cells, SHAPE) if action_format == "mask" else cells for _, cells in chosen]
+            action = batch_action(action_format, [operation for operation, _ in chosen], cells)
+            states, _, rewards, _, infos = batch_step(states, action, config)
+            seen = view(states) | {
+                "reward": np.asarray(rewards),
+                "operation_type": info_view(infos)["operation_type"],
+            }
+            for row, case in enumerate(cases):
+                if step == len(case.steps) - 1:
+                    outcomes[case.name] = {field: values[row] for field, values in seen.items()}
+    return outcomes
+
+
+@pytest.fixture(scope="module", params=["oracle", *ENGINES])
+def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
+    if request.param == "oracle":
+        return oracle_outcomes()
+    skip_without(request.param)
+    return engine_outcomes(request.param)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
+def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[str, Outcome]) -> None:
+    after = outcomes[case.name]
+    assert text(after["working_grid"]) == case.grid
+    assert after["pair_index"] == case.pair
+    assert after["step_count"] == len(case.steps)
+    assert after["operation_type"] == (case.operation if case.valid else -1)
+    if case.selected is not None:
+        assert selection_text(after["selected"]) == case.selected
+    if case.clipboard is not None:
+        assert text(after["clipboard"]) == case.clipboard
+    if case.reward is not None:
+        assert after["reward"] == pytest.approx(case.reward, abs=2e-6)
+    if case.similarity is not None:
+        assert after["similarity_score"] == np.float32(case.similarity)
+    if case.ends is not None:
+        assert bool(after["terminated"]) == (case.ends == "terminated")
+        assert bool(after["truncated"]) == (case.ends == "truncated")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_environment_steps_as_a_row_of_a_batch_does(engine: str) -> None:
+    skip_without(engine)
+    literal = task("single", [("120/000", FAR)])
+    config = config_for("bbox", engine)
+    state, observation = arc_reset(jax.random.PRNGKey(3), config, literal)
+    assert text(np.asarray(observation)) == "120/000"
+
+    state, observation, reward, done, info = arc_step(state, create_bbox_action(21, 0, 0, 0, 1), config)
+
+    assert text(np.asarray(observation)) == text(np.asarray(state.working_grid)) == "000/120"
+    assert selection_text(np.asarray(state.selected)) == "/##"
+    assert float(reward) == pytest.approx(-0.01)
+    assert not bool(done)
+    assert int(info.operation_type) == 21
+    assert int(info.step_count) == int(state.step_count) == 1

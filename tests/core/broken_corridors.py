@@ -1,0 +1,152 @@
+"""Corridors that break one rule each, with the check that must find it out."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from corridor import Corridor, WalkInfo
+
+from phalanx.core import conformance
+
+_calls = itertools.count()
+
+
+class DrawsFromACounter(Corridor):
+    def reset(self, key):
+        return super().reset(key + jnp.uint32(next(_calls)))
+
+
+class FeelsTheBatchSize(Corridor):
+    def batch_reset(self, keys):
+        return super().batch_reset(keys + jnp.uint32(len(keys)))
+
+
+class SharesOneKey(Corridor):
+    def batch_reset(self, keys):
+        return super().batch_reset(jnp.broadcast_to(keys[0], keys.shape))
+
+
+class PaysMoreUnderJit(Corridor):
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        bonus = 1.0 if isinstance(reward, jax.core.Tracer) else 0.0
+        return state, observation, reward + bonus, done, info
+
+
+class PaysMoreInABatch(Corridor):
+    def batch_step(self, states, actions):
+        states, observations, rewards, dones, infos = super().batch_step(states, actions)
+        return states, observations, rewards * 2, dones, infos
+
+
+class ResetsEverybody(Corridor):
+    def batch_reset_where(self, mask, keys, states, observations):
+        return self.batch_reset(keys)
+
+
+class PaysAfterTheEnd(Corridor):
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, jnp.where(state.terminated, 1.0, reward), done, info
+
+
+class CountsAfterTheEnd(Corridor):
+    def step(self, state, action):
+        over = self.is_done(state)
+        state, *rest = super().step(state, action)
+        return dataclasses.replace(state, clock=state.clock + over), *rest
+
+
+class RisesFromTheDead(Corridor):
+    def step(self, state, action):
+        over = self.is_done(state)
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, reward, done & ~over, info
+
+
+class ResetsItself(Corridor):
+    def step(self, state, action):
+        new, observation, reward, done, info = super().step(state, action)
+        fresh, first = self.reset(new.key)
+        new = jax.tree.map(lambda a, b: jnp.where(done, a, b), fresh, new)
+        return new, jnp.where(done, first, observation), reward, done, info
+
+
+class CallsTruncationTermination(Corridor):
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, reward, done, WalkInfo(done, jnp.zeros_like(done), info.invalid)
+
+
+class SetsBothFlags(Corridor):
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        return state, observation, reward, done, WalkInfo(done, done, info.invalid)
+
+
+class ForgetsTruncation(Corridor):
+    def step(self, state, action):
+        state, observation, reward, _, info = super().step(state, action)
+        return state, observation, reward, info.terminated, info
+
+
+class LosesTheTerminalObservation(Corridor):
+    def step(self, state, action):
+        state, observation, reward, done, info = super().step(state, action)
+        return state, jnp.where(done, jnp.zeros_like(observation), observation), reward, done, info
+
+
+class StartsFinished(Corridor):
+    def batch_reset_where(self, mask, keys, states, observations):
+        states, observations = super().batch_reset_where(mask, keys, states, observations)
+        return dataclasses.replace(states, truncated=states.truncated | mask), observations
+
+
+class MovesOnAnInvalidAction(Corridor):
+    def step(self, state, action):
+        new, _, *rest = super().step(state, action)
+        moved = dataclasses.replace(new, position=jnp.where(new.clock == 3, 0, new.position))
+        return moved, self.observe(moved), *rest
+
+
+class ObservesTwos(Corridor):
+    def observe(self, state):
+        return super().observe(state) * jnp.int8(2)
+
+
+class SamplesOutside(Corridor):
+    def sample_action(self, key, state):
+        return jnp.where(state.clock == 0, 3, super().sample_action(key, state)).astype(jnp.int32)
+
+
+class NeverEnds(Corridor):
+    def step(self, state, action):
+        return super().step(dataclasses.replace(state, clock=jnp.int32(0)), jnp.int32(0))
+
+
+BROKEN: list[tuple[type[Corridor], Any, str]] = [
+    (DrawsFromACounter, conformance.check_same_key_gives_same_episode, "second run without jit"),
+    (FeelsTheBatchSize, conformance.check_batch_of_one_equals_single, "environment 0 of a batch of 1"),
+    (SharesOneKey, conformance.check_batch_equals_loop, "environment 1 of a batch of 3"),
+    (PaysMoreUnderJit, conformance.check_jit_equals_no_jit, "compiled step 0.rewards"),
+    (PaysMoreInABatch, conformance.check_vmap_equals_batch_functions, "batch_step at step 0.rewards"),
+    (ResetsEverybody, conformance.check_vmap_equals_batch_functions, "batch_reset_where"),
+    (PaysAfterTheEnd, conformance.check_finished_states_stay_finished, "was then paid"),
+    (CountsAfterTheEnd, conformance.check_finished_states_stay_finished, "state of environment .*clock"),
+    (RisesFromTheDead, conformance.check_finished_states_stay_finished, "was then not done"),
+    (ResetsItself, conformance.check_finished_states_stay_finished, "state of environment"),
+    (NeverEnds, conformance.check_finished_states_stay_finished, "no episode ended within 24"),
+    (CallsTruncationTermination, conformance.check_terminated_and_truncated_told_apart, "clock is a trunc"),
+    (SetsBothFlags, conformance.check_terminated_and_truncated_told_apart, "both terminated and truncated"),
+    (ForgetsTruncation, conformance.check_terminated_and_truncated_told_apart, "done is not"),
+    (ResetsItself, conformance.check_terminal_observation_in_same_step_mode, "never resets itself"),
+    (LosesTheTerminalObservation, conformance.check_terminal_observation_in_same_step_mode, "final_obs"),
+    (StartsFinished, conformance.check_terminal_observation_in_same_step_mode, "already done"),
+    (LosesTheTerminalObservation, conformance.check_terminal_observation_in_next_step_mode, "with done"),
+    (PaysAfterTheEnd, conformance.check_terminal_observation_in_next_step_mode, "reward of a reset step"),
+    (MovesOnAnInvalidAction, conformance.check_invalid_actions_change_nothing, "content after an invalid"),
+    (ObservesTwos, conformance.check_observations_lie_in_their_space, "observation of reset is not in"),
+    (SamplesOutside, conformance.check_sampled_actions_lie_in_their_space, "sampled at step 0 is not in"),
+]

@@ -1,0 +1,167 @@
+"""Whole episodes in one scan: agents with state, finished environments, and one compilation."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
+
+from phalanx.core.batching import batch_reset, batch_step
+from phalanx.core.episodes import run_episode_batch
+from phalanx.core.stacking import stack_states
+
+STEPS = 5
+
+
+def go_right(states, agent_state, key):
+    return jnp.full(states.position.shape, RIGHT), agent_state
+
+
+def by_hand():
+    """Reaches the end in its second step; in none of five; by a first step that is its last."""
+    return stack_states([walker(5), walker(0), walker(2, clock=11)])
+
+
+def test_finished_environments_stay_finished_and_earn_nothing_more():
+    final, totals, trajectory = run_episode_batch(by_hand(), go_right, STEPS, Corridor())
+    assert final.position.tolist() == [7, 5, 3]
+    assert final.terminated.tolist() == [True, False, False]
+    assert final.truncated.tolist() == [False, False, True]
+    np.testing.assert_allclose(totals, [0.9, -0.5, -0.1], atol=1e-6)
+    np.testing.assert_allclose(trajectory.rewards[:, 0], [-0.1, 1.0, 0, 0, 0])
+    assert trajectory.dones[:, 0].tolist() == [False, True, True, True, True]
+    assert trajectory.observations.argmax(-1)[:, 0].tolist() == [6, 7, 7, 7, 7]
+    assert trajectory.infos.truncated[:, 2].tolist() == [True] * 5
+
+
+def test_a_trajectory_is_time_first():
+    _, totals, trajectory = run_episode_batch(by_hand(), go_right, STEPS, Corridor())
+    assert trajectory.actions.shape == trajectory.rewards.shape == trajectory.dones.shape == (STEPS, 3)
+    assert trajectory.observations.shape == (STEPS, 3, 8)
+    np.testing.assert_allclose(trajectory.rewards.sum(0), totals, atol=1e-6)
+
+
+def test_the_pair_that_batch_reset_returns_is_taken_as_it_is():
+    keys = jax.random.split(jax.random.PRNGKey(0), 3)
+    pair = batch_reset(keys, CorridorConfig())
+    by_pair = run_episode_batch(pair, go_right, STEPS, CorridorConfig())
+    by_states = run_episode_batch(pair[0], go_right, STEPS, Corridor())
+    assert eqx.tree_equal(by_pair, by_states)
+
+
+def test_the_scan_is_a_loop_of_batch_steps():
+    states, totals = by_hand(), 0.0
+    for _ in range(STEPS):
+        states, _, rewards, _, _ = batch_step(states, jnp.full(3, RIGHT), Corridor())
+        totals = totals + rewards
+    final, by_scan, _ = run_episode_batch(by_hand(), go_right, STEPS, Corridor())
+    assert eqx.tree_equal(states, final)
+    np.testing.assert_allclose(totals, by_scan, atol=1e-6)
+
+
+def test_an_agents_state_travels_from_step_to_step():
+    def to_and_fro(states, turn, key):
+        return jnp.where(turn % 2 == 0, RIGHT, LEFT), turn + 1
+
+    _, _, trajectory = run_episode_batch(
+        by_hand(), to_and_fro, 4, Corridor(), agent_state=jnp.array([0, 1, 0])
+    )
+    assert trajectory.actions.T.tolist() == [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]
+
+
+def draw(states, agent_state, key):
+    return jax.random.randint(key, states.position.shape, 0, 3), agent_state
+
+
+def test_the_key_makes_the_run_and_a_missing_key_is_always_the_same():
+    def actions(**key):
+        return run_episode_batch(by_hand(), draw, STEPS, Corridor(), **key)[2].actions
+
+    assert (actions() == actions()).all()
+    assert (actions() == actions(key=jax.random.PRNGKey(0))).all()
+    assert (actions() != actions(key=jax.random.PRNGKey(1))).any()
+    rows = actions()
+    assert any((rows[0] != row).any() for row in rows[1:]), "each step draws anew"
+
+
+def test_with_auto_reset_episodes_follow_one_another():
+    final, totals, trajectory = run_episode_batch(by_hand(), go_right, 12, Corridor(), auto_reset=True)
+    assert trajectory.dones[:3, 0].tolist() == [False, True, False]
+    assert trajectory.dones[:, 0].sum() > 1
+    assert trajectory.infos.final_observation.argmax(-1)[1, 0] == 7
+    assert not (final.terminated | final.truncated)[trajectory.dones[-1]].any()
+    np.testing.assert_allclose(trajectory.rewards.sum(0), totals, atol=1e-5)
+
+
+class Counting:
+    """Counts how often its methods are traced."""
+
+    traces = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenAgent:
+    action: int
+
+    def act(self, states, agent_state, key):
+        Counting.traces += 1
+        return jnp.full(states.position.shape, self.action), agent_state
+
+
+def test_a_method_of_an_equal_frozen_agent_does_not_compile_again():
+    run_episode_batch(by_hand(), FrozenAgent(RIGHT).act, STEPS, Corridor())
+    Counting.traces = 0
+    run_episode_batch(by_hand(), FrozenAgent(RIGHT).act, STEPS, Corridor())
+    assert Counting.traces == 0
+    final, _, _ = run_episode_batch(by_hand(), FrozenAgent(LEFT).act, STEPS, Corridor())
+    assert Counting.traces > 0
+    assert final.position.tolist() == [0, 0, 1]
+
+
+class Network(eqx.Module):
+    bias: jax.Array
+
+    def act(self, states, agent_state, key):
+        Counting.traces += 1
+        return jnp.full(states.position.shape, jnp.argmax(self.bias)), agent_state
+
+
+def test_new_weights_of_a_network_do_not_compile_again():
+    right, left = Network(jnp.array([0.0, 1.0, 0.0])), Network(jnp.array([1.0, 0.0, 0.0]))
+    assert run_episode_batch(by_hand(), right.act, STEPS, Corridor())[0].position.tolist() == [7, 5, 3]
+    Counting.traces = 0
+    assert run_episode_batch(by_hand(), left.act, STEPS, Corridor())[0].position.tolist() == [0, 0, 1]
+    assert Counting.traces == 0
+
+
+@dataclasses.dataclass
+class MutableAgent:
+    action: int
+
+    def act(self, states, agent_state, key):
+        return jnp.full(states.position.shape, self.action), agent_state
+
+
+def test_an_unhashable_agent_still_works():
+    final, _, _ = run_episode_batch(by_hand(), MutableAgent(LEFT).act, STEPS, Corridor())
+    assert final.position.tolist() == [0, 0, 1]
+
+
+def test_what_an_agent_gets_wrong_is_said_in_words():
+    def forgets_its_state(states, agent_state, key):
+        return jnp.full(states.position.shape, RIGHT)
+
+    def changes_its_state(states, agent_state, key):
+        return jnp.full(states.position.shape, RIGHT), jnp.zeros(3)
+
+    with pytest.raises(TypeError, match=r"agent_fn must return \(actions, new_agent_states\)"):
+        run_episode_batch(by_hand(), forgets_its_state, STEPS, Corridor())
+    with pytest.raises(TypeError, match="agent state of another structure"):
+        run_episode_batch(by_hand(), changes_its_state, STEPS, Corridor())
+    with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
+        run_episode_batch(by_hand(), go_right, 0, Corridor())
+    with pytest.raises(TypeError, match="got a tuple of 3"):
+        run_episode_batch((by_hand(), 1, 2), go_right, STEPS, Corridor())

@@ -1,0 +1,69 @@
+"""What the batch processing guide defines for itself, the library has under the same names and arguments.
+
+The guide's own definitions run in the neighbouring files.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from phalanx import core
+from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction
+
+
+def test_the_librarys_search_for_a_batch_size_returns_what_the_guides_does(
+    config: JaxArcConfig, task: JaxArcTask
+) -> None:
+    optimal_bs, perf_results = core.find_optimal_batch_size(config, task, max_batch_size=4)
+    assert optimal_bs in perf_results
+    assert list(perf_results) == [1, 2, 4]
+    assert {"per_env_time", "throughput", "total_time"} <= set(perf_results[1])
+
+
+def test_the_librarys_memory_analysis_counts_every_leaf_and_not_just_the_grid(
+    config: JaxArcConfig, task: JaxArcTask
+) -> None:
+    memory_analysis = core.analyze_memory_usage(config, task, batch_sizes=[1, 16])
+    row = memory_analysis[16]
+    assert set(row) == {"total_mb", "per_env_mb", "state_mb", "obs_mb"}
+    # 10 boards of 30 rows, 8 registers and the similarity, four bytes each.
+    assert math.isclose(row["state_mb"], 16 * (10 * 30 + 8 + 1) * 4 / 2**20)
+    assert math.isclose(row["obs_mb"], 16 * 30 * 30 / 2**20)
+
+
+def test_the_librarys_warm_up_says_the_same(
+    config: JaxArcConfig, task: JaxArcTask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core.warm_up_batch_functions(16, config, task)
+    assert "Warmed up batch functions for batch size 16" in capsys.readouterr().out
+
+
+def test_the_librarys_inspection_prints_what_the_guides_does(
+    batch_states: ArcEnvState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core.inspect_batch_states(batch_states)
+    printed = capsys.readouterr().out
+    for line in (
+        "Batch size: 16",
+        "Grid shape: (30, 30)",
+        "Environment 2:",
+        "Step count: 0",
+        "Episode done: False",
+    ):
+        assert line in printed
+
+
+def test_the_librarys_monitor_counts_and_times_as_the_guides_does(
+    config: JaxArcConfig, task: JaxArcTask
+) -> None:
+    monitor = core.BatchPerformanceMonitor()
+    keys = jax.random.split(jax.random.PRNGKey(42), 16)
+    states, _ = monitor.time_batch_reset(keys, config, task)
+    actions = PointAction(operation=jnp.zeros(16), row=jnp.full(16, 5), col=jnp.full(16, 5))
+    monitor.time_batch_step(states, actions, config)
+    stats = monitor.get_stats()
+    assert stats["total_operations"] == 2
+    assert stats["avg_batch_size"] == 16
+    assert stats["step_time_mean"] > 0
