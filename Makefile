@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.phalanx-installed
 PYTHON ?=
 PYTEST_ARGS ?=
+# Most of the suite's time is XLA compiling, which two processes do side by side; each takes 2 GB or more.
+TEST_PROCESSES ?= 2
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
@@ -33,7 +35,7 @@ demo: $(STAMP)  ## random agents on built-in tasks; writes out/demo/*.svg
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
 test: $(STAMP)  ## the whole test suite
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## ruff, mypy, and the import contracts
 	@$(BIN)/ruff check .

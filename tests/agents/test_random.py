@@ -4,11 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from phalanx.agents import RandomAgent, VectorizedRandomAgent
-from phalanx.agents.random import _choose
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig
 from phalanx.arc.environment import arc_reset, arc_step
@@ -136,18 +133,14 @@ def test_a_single_agent_takes_an_old_style_key_and_needs_no_config() -> None:
     assert bool(action.validate((6, 7)))
 
 
-@given(word=st.integers(0, 2**32 - 1), legal=st.sets(st.integers(0, 41), min_size=1))
-@settings(deadline=None, max_examples=50)
-def test_the_choice_is_the_k_th_legal_operation_where_k_is_the_words_remainder(
-    word: int, legal: set[int]
-) -> None:
-    mask = np.isin(np.arange(42), list(legal))
-    chosen = int(jax.jit(_choose)(jnp.uint32(word), jnp.asarray(mask)))
-    assert chosen == sorted(legal)[word % len(legal)]
-
-
 def test_operations_outside_the_table_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="allowed_operations must lie between 0 and 41, got 42"):
         RandomAgent((6, 7), allowed_operations=(1, 42))
     with pytest.raises(ValueError, match="allowed_operations must name at least one operation"):
         RandomAgent((6, 7), allowed_operations=())
+
+
+def test_an_agent_whose_operations_the_config_forbids_is_refused_in_words(states: ArcState) -> None:
+    config = CONFIG.model_copy(update={"action": ActionConfig(allowed_operations=(0, 11))})
+    with pytest.raises(ValueError, match="nothing is left"):
+        draw(VectorizedRandomAgent((6, 7), allowed_operations=(5,), config=config), states)

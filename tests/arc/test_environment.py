@@ -1,4 +1,4 @@
-"""The ARC environment as a whole: conformance, tasks drawn by key, observations, generated tasks."""
+"""The ARC environment as a whole: tasks drawn by key, observations, generated tasks."""
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +30,9 @@ from phalanx.arc import (
 )
 from phalanx.arc.planes import pack_grid, unpack_cells
 from phalanx.core import native
-from phalanx.core.conformance import check_environment
 
 ENGINES = ["native", "xla"]
 SUBMIT = 34
-SOME_OPERATIONS = (0, 10, 20, 24, 29, 33, SUBMIT)
 
 
 @pytest.fixture(params=ENGINES)
@@ -55,37 +53,6 @@ def task(name: str = "two", demos: int = 2, tests: int = 1) -> ArcTask:
 
 def small(engine: str = "auto", **sections: object) -> ArcConfig:
     return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=4, max_grid_width=5), **sections)
-
-
-@pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
-def test_the_environment_conforms_on_the_native_engine(selection_format: str) -> None:
-    if not native.available():
-        pytest.skip(native.reason())
-    config = small(
-        "native",
-        action=ActionConfig(
-            selection_format=selection_format, allowed_operations=(0, 10, 20, 24, 29, 33, 34)
-        ),
-        environment=EnvironmentConfig(max_episode_steps=6),
-    )
-    check_environment(ArcEnvironment.create(config, task()))
-
-
-def test_the_environment_conforms_on_the_xla_engine() -> None:
-    config = small(
-        "xla",
-        action=ActionConfig(selection_format="bbox", allowed_operations=SOME_OPERATIONS),
-        environment=EnvironmentConfig(max_episode_steps=6),
-    )
-    check_environment(ArcEnvironment.create(config, task()))
-
-
-def test_a_record_observation_conforms_too() -> None:
-    see = ObservationConfig(
-        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=2, scalars=True
-    )
-    config = small(observation=see, environment=EnvironmentConfig(max_episode_steps=6, mode="evaluation"))
-    check_environment(ArcEnvironment.create(config, task()))
 
 
 def test_a_state_of_30x30_costs_at_most_1500_bytes() -> None:

@@ -9,18 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32, UInt32
+from jaxtyping import Array, Int32, UInt32
 
-from phalanx.arc.actions import BboxAction, MaskAction, PointAction
-from phalanx.arc.config import ArcConfig, SelectionFormat
-from phalanx.arc.environment import legal_operations
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
+from phalanx.arc.config import ActionConfig, ArcConfig, SelectionFormat
+from phalanx.arc.environment import legal_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
-
-AnyAction = PointAction | BboxAction | MaskAction
-
-FORMATS: tuple[SelectionFormat, ...] = ("point", "bbox", "mask")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +31,18 @@ class _RandomSettings:
     """Operation ids to draw from; None draws from all 42."""
 
     def __post_init__(self) -> None:
-        if self.selection_format not in FORMATS:
-            raise ValueError(
-                f"selection_format must be one of {', '.join(FORMATS)}, got {self.selection_format!r}"
-            )
-        if self.allowed_operations is None:
-            return
-        if not self.allowed_operations:
-            raise ValueError("allowed_operations must name at least one operation, or be None for all")
-        for operation in self.allowed_operations:
-            if not 0 <= operation < NUM_OPERATIONS:
-                raise ValueError(
-                    f"allowed_operations must lie between 0 and {NUM_OPERATIONS - 1}, got {operation}"
-                )
+        ActionConfig(selection_format=self.selection_format, allowed_operations=self.allowed_operations)
+
+    def operations(self, config: ArcConfig | None) -> tuple[int, ...]:
+        """The operations that the agent may draw and, where a config is given, the config allows."""
+        allowed = self.allowed_operations or tuple(range(NUM_OPERATIONS))
+        if config is None:
+            return allowed
+        legal = legal_ids(config)
+        both = tuple(operation for operation in allowed if operation in legal)
+        if not both:
+            raise ValueError(f"the agent may draw {allowed}, the config allows {legal}: nothing is left")
+        return both
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +59,7 @@ class RandomAgent(_RandomSettings):
 
     def select_action(
         self, agent_state: Key, state: ArcState, config: ArcConfig | None = None
-    ) -> tuple[AnyAction, Key]:
+    ) -> tuple[Action, Key]:
         """A random action, legal under `config` where one is given, and the agent's next state."""
         return _select_one(self, agent_state, state, config)
 
@@ -76,7 +71,7 @@ class VectorizedRandomAgent(_RandomSettings):
     config: ArcConfig | None = None
     """The environments' config; given, only operations that it makes legal in a state are drawn."""
 
-    def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[AnyAction, Any]:
+    def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[Action, Any]:
         """A random action for each state; the agents' states pass through as they are."""
         return _select(self, states, key, self.config), agent_states
 
@@ -84,18 +79,19 @@ class VectorizedRandomAgent(_RandomSettings):
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def _select_one(
     agent: RandomAgent, key: Key, state: ArcState, config: ArcConfig | None
-) -> tuple[AnyAction, Key]:
+) -> tuple[Action, Key]:
     next_key, action_key = jax.random.split(key)
     return _select(agent, state, action_key, config), next_key
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def _select(agent: _RandomSettings, states: ArcState, key: Key, config: ArcConfig | None) -> AnyAction:
+def _select(agent: _RandomSettings, states: ArcState, key: Key, config: ArcConfig | None) -> Action:
     """One action for each state, from one draw of random words: it must not cost more than the step."""
     rows, columns = agent.grid_shape
     words_needed = {"point": 3, "bbox": 5, "mask": 1 + rows}[agent.selection_format]
     words = jax.random.bits(key, (*states.height.shape, words_needed), jnp.uint32)
-    operation = _operation(agent, words[..., 0], states, config)
+    operations = jnp.asarray(agent.operations(config), jnp.int32)
+    operation = operations[words[..., 0] % len(operations)]
     if agent.selection_format == "mask":
         cells = (words[..., 1:, None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1
         inside = (jnp.arange(rows)[:, None] < states.height[..., None, None]) & (
@@ -124,22 +120,3 @@ def _select(agent: _RandomSettings, states: ArcState, key: Key, config: ArcConfi
 def _below(words: UInt32[Array, "*batch"], bound: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:
     # The bias of a remainder is bound / 2**32, at most one in a hundred million here.
     return (words % bound.astype(jnp.uint32)).astype(jnp.int32)
-
-
-def _operation(
-    agent: _RandomSettings, words: UInt32[Array, "*batch"], states: ArcState, config: ArcConfig | None
-) -> Int32[Array, "*batch"]:
-    allowed = agent.allowed_operations or tuple(range(NUM_OPERATIONS))
-    if config is None:
-        drawn = _below(words, jnp.full(words.shape, len(allowed), jnp.int32))
-        return jnp.asarray(allowed, jnp.int32)[drawn]
-    named = jnp.zeros(NUM_OPERATIONS, bool).at[jnp.asarray(allowed)].set(True)
-    return _choose(words, legal_operations(states, config) & named)
-
-
-def _choose(words: UInt32[Array, "*batch"], legal: Bool[Array, "*batch 42"]) -> Int32[Array, "*batch"]:
-    """A uniform choice among the true entries: the k-th of them is where the running count passes k."""
-    running = jnp.cumsum(legal, axis=-1, dtype=jnp.int32)
-    # Where nothing is legal (the agent and the config allow disjoint operations) entry 0 is taken.
-    k = _below(words, jnp.maximum(running[..., -1], 1))
-    return jnp.argmax(running > k[..., None], axis=-1).astype(jnp.int32)

@@ -170,8 +170,8 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
     def sample_action(self, key: Key, state: ArcState) -> Action:
         """A random legal operation on random cells of the area."""
         from_key, row_key, column_key = jax.random.split(key, 3)
-        operation = jnp.asarray(_legal_ids(self.config))[
-            jax.random.randint(from_key, (), 0, len(_legal_ids(self.config)))
+        operation = jnp.asarray(legal_ids(self.config))[
+            jax.random.randint(from_key, (), 0, len(legal_ids(self.config)))
         ]
         rows = jax.random.randint(row_key, (2,), 0, state.height)
         columns = jax.random.randint(column_key, (2,), 0, state.width)
@@ -186,7 +186,7 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """A legal action's cells with an operation that does not exist or is not allowed."""
-        illegal = sorted({-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(_legal_ids(self.config)))
+        illegal = sorted({-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(legal_ids(self.config)))
         choice = jax.random.randint(key, (), 0, len(illegal))
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
@@ -209,7 +209,8 @@ def _working_of(observation: Observation) -> Array:
     return observation if isinstance(observation, jax.Array) else observation.working_grid
 
 
-def _legal_ids(config: ArcConfig) -> tuple[int, ...]:
+def legal_ids(config: ArcConfig) -> tuple[int, ...]:
+    """The operations that a config allows."""
     return config.action.allowed_operations or tuple(range(NUM_OPERATIONS))
 
 
@@ -294,7 +295,7 @@ def create_observation(state: ArcState, config: ArcConfig) -> Observation:
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
     """Which operations are legal."""
     allowed = np.zeros(NUM_OPERATIONS, bool)
-    allowed[list(_legal_ids(config))] = True
+    allowed[list(legal_ids(config))] = True
     return jnp.broadcast_to(jnp.asarray(allowed), (*state.batch_shape, NUM_OPERATIONS))
 
 

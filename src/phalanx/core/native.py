@@ -17,11 +17,10 @@ def _load() -> ModuleType | str:
     """The extension module with its targets registered, or why there is none."""
     try:
         import phalanx._native as _native
+    except ModuleNotFoundError:
+        return "the compiled extension is not installed; `pip install -v` with a C++ compiler builds it"
     except ImportError as error:
-        return (
-            f"the compiled extension is not installed ({error}); "
-            "reinstall with a C++ compiler, and -v to see its messages"
-        )
+        return f"the compiled extension does not load: {error}"
     for name, target in _native.targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
     return _native
