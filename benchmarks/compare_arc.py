@@ -30,7 +30,7 @@ from comparison_report import (
 from peers import Peer, Runner, RunnerError
 from rich.console import Console
 
-from phalanx.arc.benchmark import machine
+from phalanx.arc.benchmark import conditions
 from phalanx.arc.readers import load_tasks
 from phalanx.core.files import atomic_write
 
@@ -161,7 +161,7 @@ def measure(
             for (_, _, runner), measured in zip(runners, rates, strict=True):
                 measured.append(runner.measure())
         return [
-            Measurement(workload, name, tuple(measured), {**machine(), **runner.conditions})
+            Measurement(workload, name, tuple(measured), {**conditions(), **runner.conditions})
             for (workload, name, runner), measured in zip(runners, rates, strict=True)
         ]
 
@@ -192,13 +192,13 @@ def main() -> int:
         print(json.dumps(verdict.record()), flush=True)
     print_tables(comparison, verdicts, Console(width=None if sys.stdout.isatty() else 120))
     if arguments.markdown is not None:
-        here = machine()
-        conditions = (
+        here = conditions()
+        told = (
             f"`python benchmarks/compare_arc.py`: {arguments.repeats} interleaved repeats of about "
             f"{arguments.seconds:g} s, medians; {here['nproc']} cores of {here['cpu']}, jax {here['jax']}."
         )
         with atomic_write(arguments.markdown, "w") as file:
-            file.write(markdown(comparison, verdicts, conditions))
+            file.write(markdown(comparison, verdicts, told))
     return 1 if any(verdict.passed is False for verdict in verdicts) else 0
 
 

@@ -41,7 +41,7 @@ def test_without_json_a_table_shows_each_batch_size_and_the_conditions(
         figures = {"steps_per_second_median": 1_234_567, "steps_per_second_worst": 1_000_000}
         seconds = {"compile_seconds": 1.25, "first_batch_step_seconds": 0.5}
         conditions = {"engine": "native", "isa": "avx2", "grid": "5x7", "action_format": "mask", "tasks": 3}
-        rest = {"observation": True, "repeats": repeats, **benchmark.machine()}
+        rest = {"observation": True, "repeats": repeats, **benchmark.conditions()}
         return [{"batch": batch, **figures, **seconds, **conditions, **rest} for batch in batches]
 
     monkeypatch.setattr(benchmark, "sweep", sweep)

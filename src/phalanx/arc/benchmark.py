@@ -5,11 +5,7 @@ The command line is in `phalanx.cli.bench`; comparing with other environments is
 
 import dataclasses
 import functools
-import os
-import pathlib
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int8, Int32, UInt32
 
-from phalanx import __version__
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import (
@@ -37,6 +32,7 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core import native
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.batching import batch_reset, batch_step
+from phalanx.core.machine import machine
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _STEPS_A_CALL = 65_536
@@ -236,7 +232,7 @@ def measure(
         "repeats": repeats,
         "steps_per_second_median": round(statistics.median(rates)),
         "steps_per_second_worst": round(min(rates)),
-        **machine(),
+        **conditions(),
     }
 
 
@@ -281,27 +277,9 @@ def _engine_in_use(environment: ArcEnvironment) -> Engine:
     return "native" if jax.default_backend() == "cpu" else "xla"
 
 
-def machine() -> dict[str, Any]:
-    """The machine's part of the conditions."""
-    return {
-        "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),
-        "nproc": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "cpu": _cpu_model(),
-        "backend": jax.default_backend(),
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "phalanx": __version__,
-    }
-
-
-def _cpu_model() -> str:
-    information = pathlib.Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+def conditions() -> dict[str, Any]:
+    """The machine and JAX, as every measurement names them."""
+    return {"backend": jax.default_backend(), "jax": jax.__version__, **machine()}
 
 
 def sweep(batches: tuple[int, ...], workload: Workload, repeats: int = 5) -> Iterator[dict[str, Any]]:
