@@ -1,9 +1,11 @@
-// The Python module `phalanx._native`: the custom calls by name, for jax.ffi to register.
+// The Python module `phalanx._native`: the custom calls by name, for jax.ffi to register, and the
+// functions that Python calls by themselves.
 
 #include <nanobind/nanobind.h>
 
 #include "arc_ffi.h"
 #include "arc_kernel.h"
+#include "packing.h"
 
 namespace nb = nanobind;
 
@@ -25,4 +27,5 @@ NB_MODULE(_native, module) {
       },
       "Custom-call targets by name.");
   module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
+  phalanx::packing::bind_packing(module);
 }

@@ -1,0 +1,135 @@
+// `pack_lengths` and `fill_packs` of `phalanx._native`. Python checks the arguments and words the errors;
+// what is checked here again is what would otherwise read or write outside an array.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "packing.h"
+
+namespace nb = nanobind;
+
+namespace phalanx::packing {
+
+namespace {
+
+template <typename T, size_t Dimensions>
+using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
+
+int32_t pack_lengths(Array<const int32_t, 1> lengths, int32_t capacity, const std::string& mode,
+                     Array<int32_t, 1> bins) {
+  const int64_t count = static_cast<int64_t>(lengths.shape(0));
+  if (capacity < 1) throw std::invalid_argument("capacity must be at least 1");
+  if (bins.shape(0) != lengths.shape(0)) throw std::invalid_argument("bins and lengths must be equally long");
+  const int32_t* from = lengths.data();
+  int32_t* to = bins.data();
+  nb::gil_scoped_release unlocked;
+  std::vector<int64_t> counts(capacity + 1, 0);
+  for (int64_t i = 0; i < count; ++i) {
+    if (from[i] < 1 || from[i] > capacity) throw std::invalid_argument("lengths must be in 1..capacity");
+    ++counts[from[i]];
+  }
+  if (mode == "greedy") return next_fit(from, count, capacity, to);
+  if (mode == "first_fit") return first_fit(from, count, capacity, to);
+  if (mode == "best_fit") return best_fit(from, count, capacity, to);
+  if (mode != "best_fit_decreasing" && mode != "hybrid") throw std::invalid_argument("unknown mode " + mode);
+  const Packing packing = mode == "hybrid" ? hybrid(counts, capacity) : best_fit_decreasing(counts, capacity);
+  deal(from, count, counts, packing.runs, to);
+  return packing.bins;
+}
+
+// One packed row after another: segments, a separator between them if asked for, then padding.
+// `starts` and `lengths` say where a segment's tokens lie in `tokens`; `offsets` which segments a row has.
+void fill_packs(Array<const int32_t, 1> tokens, std::optional<Array<const int8_t, 1>> loss,
+                Array<const int64_t, 1> starts, Array<const int32_t, 1> lengths,
+                Array<const int64_t, 1> offsets, std::optional<int32_t> separator, int32_t pad,
+                Array<int32_t, 2> input_ids, Array<int8_t, 2> loss_mask, Array<int32_t, 2> segment_ids,
+                Array<int32_t, 2> position_ids) {
+  const int64_t rows = static_cast<int64_t>(input_ids.shape(0));
+  const int64_t width = static_cast<int64_t>(input_ids.shape(1));
+  const int64_t segments = static_cast<int64_t>(lengths.shape(0));
+  const int64_t total = static_cast<int64_t>(tokens.shape(0));
+  for (const auto* shape : {loss_mask.shape_ptr(), segment_ids.shape_ptr(), position_ids.shape_ptr()}) {
+    if (static_cast<int64_t>(shape[0]) != rows || static_cast<int64_t>(shape[1]) != width) {
+      throw std::invalid_argument("the packed arrays must have one shape");
+    }
+  }
+  if (static_cast<int64_t>(offsets.shape(0)) != rows + 1 || static_cast<int64_t>(starts.shape(0)) != segments) {
+    throw std::invalid_argument("offsets must have one entry more than rows, starts one for each length");
+  }
+  if (loss && static_cast<int64_t>(loss->shape(0)) != total) {
+    throw std::invalid_argument("loss and tokens must be equally long");
+  }
+  const int32_t* from = tokens.data();
+  const int8_t* loss_from = loss ? loss->data() : nullptr;
+  const int64_t *start = starts.data(), *offset = offsets.data();
+  const int32_t* length = lengths.data();
+  int32_t *ids = input_ids.data(), *segment = segment_ids.data(), *position = position_ids.data();
+  int8_t* mask = loss_mask.data();
+  nb::gil_scoped_release unlocked;
+
+  for (int64_t row = 0; row < rows; ++row) {
+    if (offset[row] < 0 || offset[row] > offset[row + 1] || offset[row + 1] > segments) {
+      throw std::invalid_argument("offsets must ascend from 0 to the number of segments");
+    }
+    int64_t used = 0;
+    for (int64_t s = offset[row]; s < offset[row + 1]; ++s) {
+      if (length[s] < 0 || start[s] < 0 || start[s] > total - length[s]) {
+        throw std::invalid_argument("a segment lies outside the tokens");
+      }
+      used += length[s] + (separator && s > offset[row] ? 1 : 0);
+    }
+    if (used > width) throw std::invalid_argument("a row's segments are longer than the row");
+  }
+
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t row_end = (row + 1) * width;
+    int64_t at = row * width;
+    for (int64_t s = offset[row]; s < offset[row + 1]; ++s) {
+      const int32_t here = length[s];
+      const int32_t number = static_cast<int32_t>(s - offset[row] + 1);
+      // A separator belongs to the segment that it ends, so it continues its numbers and positions.
+      const int32_t whole = here + (separator && s + 1 < offset[row + 1] ? 1 : 0);
+      std::memcpy(ids + at, from + start[s], here * sizeof(int32_t));
+      if (loss_from != nullptr) {
+        std::memcpy(mask + at, loss_from + start[s], here);
+      } else {
+        std::memset(mask + at, 1, here);
+      }
+      if (whole > here) {
+        ids[at + here] = *separator;
+        mask[at + here] = 0;
+      }
+      std::fill_n(segment + at, whole, number);
+      std::iota(position + at, position + at + whole, 0);
+      at += whole;
+    }
+    std::fill_n(ids + at, row_end - at, pad);
+    std::memset(mask + at, 0, row_end - at);
+    std::memset(segment + at, 0, (row_end - at) * sizeof(int32_t));
+    std::memset(position + at, 0, (row_end - at) * sizeof(int32_t));
+  }
+}
+
+}  // namespace
+
+void bind_packing(nb::module_& module) {
+  module.def("pack_lengths", &pack_lengths, nb::arg("lengths").noconvert(), nb::arg("capacity"),
+             nb::arg("mode"), nb::arg("bins").noconvert(),
+             "Write each sample's bin into `bins`; returns the number of bins.");
+  module.def("fill_packs", &fill_packs, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
+             nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
+             nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),
+             nb::arg("loss_mask").noconvert(), nb::arg("segment_ids").noconvert(),
+             nb::arg("position_ids").noconvert(), "Copy tokens into packed rows.");
+}
+
+}  // namespace phalanx::packing

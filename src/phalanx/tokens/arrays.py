@@ -1,0 +1,97 @@
+"""The batches of one epoch as arrays: rows in order, where each batch begins, its bucket and its width.
+
+How the arrays come about lives in `ordering` and `sharding`; what the rows are called, in the length table.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Int, Int16, Int32, Int64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchArrays:
+    """Batch b holds the rows `order[offsets[b]:offsets[b + 1]]`, each padded to `max_lens[b]`."""
+
+    order: Int32[np.ndarray, " samples"]
+    """Rows of the length table."""
+    offsets: Int64[np.ndarray, " batches_and_one"]
+    """Where each batch begins in `order`, and the end."""
+    bucket_ids: Int16[np.ndarray, " batches"]
+    """The bucket of each batch's longest row."""
+    max_lens: Int32[np.ndarray, " batches"]
+    """How long each batch's rows are once padded."""
+    pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
+    """Where each pack begins in `order`, and the end; a pack lies in one batch. None without packing."""
+
+    def __len__(self) -> int:
+        return len(self.bucket_ids)
+
+    @property
+    def counts(self) -> Int64[np.ndarray, " batches"]:
+        """Samples in each batch."""
+        return np.diff(self.offsets)
+
+    @property
+    def pack_starts(self) -> Int64[np.ndarray, " batches_and_one"]:
+        """Where each batch begins among the packs (without packing: among the samples), and the end."""
+        if self.pack_offsets is None:
+            return self.offsets
+        return np.searchsorted(self.pack_offsets, self.offsets).astype(np.int64)
+
+    @property
+    def row_counts(self) -> Int64[np.ndarray, " batches"]:
+        """Rows of each padded batch: its packs, or its samples."""
+        return np.diff(self.pack_starts)
+
+    @property
+    def padded_tokens(self) -> Int64[np.ndarray, " batches"]:
+        """Tokens of each batch, padding included."""
+        return self.row_counts * self.max_lens
+
+    def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
+        """These batches, in this order; one may be named more than once."""
+        places, offsets = ragged_take(self.offsets, batches)
+        pack_offsets = None
+        if self.pack_offsets is not None:
+            packs, _ = ragged_take(self.pack_starts, batches)
+            pack_offsets = batch_offsets(np.diff(self.pack_offsets)[packs])
+        return BatchArrays(
+            self.order[places], offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets
+        )
+
+    def where(self, kept: Bool[np.ndarray, " batches"]) -> "BatchArrays":
+        """The batches that the mask names; itself when it names all."""
+        return self if kept.all() else self.take(np.flatnonzero(kept))
+
+    def sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
+        """The sum over each batch of a value for each sample in `order`."""
+        running = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=running[1:])
+        return np.diff(running[self.offsets])
+
+
+def ragged_take(
+    offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
+) -> tuple[Int64[np.ndarray, " places"], Int64[np.ndarray, " chosen_and_one"]]:
+    """The places of the chosen groups' members, group after group, and where each group begins among them."""
+    counts = np.diff(offsets)[groups]
+    starts = batch_offsets(counts)
+    return np.repeat(offsets[:-1][groups] - starts[:-1], counts) + np.arange(starts[-1]), starts
+
+
+def batches_of(
+    order: Int32[np.ndarray, " samples"],
+    counts: Int64[np.ndarray, " batches"],
+    bucket_ids: Int16[np.ndarray, " batches"],
+    max_lens: Int32[np.ndarray, " batches"],
+) -> BatchArrays:
+    """Batches from how many samples each takes of the order."""
+    return BatchArrays(order, batch_offsets(counts), bucket_ids, max_lens)
+
+
+def batch_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:
+    """Where each group begins, and the end, from how many each holds."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets

@@ -1,0 +1,209 @@
+"""Tokenizers: bytes, which need no download; a local `tokenizer.json`; one fetched by name from Hugging Face.
+
+Each has a hash that caches and plans carry, so that lengths of one are never used with another. Reading
+datasets is in `sources`.
+"""
+
+import abc
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BYTES = "bytes"
+"""The name of the built-in tokenizer."""
+
+
+class Tokenizer(abc.ABC):
+    """Text to token ids and back."""
+
+    @property
+    @abc.abstractmethod
+    def vocab_size(self) -> int:
+        """Ids are 0 to this, without it."""
+
+    @property
+    @abc.abstractmethod
+    def pad_token_id(self) -> int | None:
+        """The id that fills rows up; None if the vocabulary has none."""
+
+    @property
+    @abc.abstractmethod
+    def eos_token_id(self) -> int | None:
+        """The id that ends a text; None if the vocabulary has none."""
+
+    @property
+    @abc.abstractmethod
+    def tokenizer_hash(self) -> str:
+        """16 characters that change whenever the tokens of some text could."""
+
+    @abc.abstractmethod
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, neither cut nor padded."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these tokens; special tokens have none."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of one text."""
+        return self.encode_many([text])[0]
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has."""
+        return [len(ids) for ids in self.encode_many(texts)]
+
+
+class ByteTokenizer(Tokenizer):
+    """The bytes of a text's UTF-8 form, moved up by two to make room for padding (0) and end of text (1).
+
+    >>> ByteTokenizer().encode("Hi")
+    [74, 107]
+    """
+
+    _OFFSET = 2
+
+    def __init__(self, *, add_eos: bool = False) -> None:
+        self._add_eos = add_eos
+
+    @property
+    def vocab_size(self) -> int:
+        """256 bytes and two special ids."""
+        return 256 + self._OFFSET
+
+    @property
+    def pad_token_id(self) -> int:
+        """0, which is also what batch files pad with unless told otherwise."""
+        return 0
+
+    @property
+    def eos_token_id(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def tokenizer_hash(self) -> str:
+        """Fixed for this version of the scheme."""
+        return _short_hash(f"phalanx-bytes-1 offset={self._OFFSET} eos={self._add_eos}".encode())
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The bytes of each text, and the end of text if asked for."""
+        tail = [self.eos_token_id] if self._add_eos else []
+        return [[byte + self._OFFSET for byte in text.encode()] + tail for text in texts]
+
+    def count_many(self, texts: Sequence[str]) -> list[int]:
+        """Counted without making the tokens."""
+        return [len(text.encode()) + self._add_eos for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; bytes that are no UTF-8 become the replacement character."""
+        for place, token in enumerate(ids):
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"token {place} is {token}; ids are 0 to {self.vocab_size - 1}")
+        return bytes(token - self._OFFSET for token in ids if token >= self._OFFSET).decode(errors="replace")
+
+
+class FileTokenizer(Tokenizer):
+    """A `tokenizer.json`, as the Hugging Face `tokenizers` library writes it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, add_special_tokens: bool = False) -> None:
+        library = _require_tokenizers(f"read {os.fspath(path)}")
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            description = dict(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
+        try:
+            self._tokenizer = library.Tokenizer.from_str(text)
+        # The library has no exception of its own: whatever it cannot use it refuses with this one.
+        except Exception as error:
+            raise ValueError(f"{path}: not a tokenizer.json that can be used: {error}") from error
+        # A length must be the text's own: what the file says about cutting and padding is not wanted here.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        description.update(truncation=None, padding=None)
+        self._add_special_tokens = add_special_tokens
+        canonical = json.dumps([description, add_special_tokens], sort_keys=True)
+        self._hash = _short_hash(canonical.encode())
+
+    @property
+    def vocab_size(self) -> int:
+        """Added tokens count."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """The first of the usual names that the vocabulary has."""
+        return self._first_of("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The first of the usual names that the vocabulary has."""
+        return self._first_of("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "[SEP]")
+
+    @property
+    def tokenizer_hash(self) -> str:
+        """Of the file's content, less what it says about cutting and padding; its name does not matter."""
+        return self._hash
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, in parallel."""
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
+        return [encoding.ids for encoding in batch]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text, without special tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _first_of(self, *names: str) -> int | None:
+        found = (self._tokenizer.token_to_id(name) for name in names)
+        return next((token for token in found if token is not None), None)
+
+
+def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: bool = False) -> Tokenizer:
+    """The tokenizer of this name: `bytes`; a `tokenizer.json` or a folder with one; a Hugging Face name.
+
+    `add_special_tokens` adds what the tokenizer puts around a text (for `bytes`: the end of text).
+    """
+    if name == BYTES:
+        return ByteTokenizer(add_eos=add_special_tokens)
+    path = Path(name)
+    if path.is_dir():
+        if not (path / "tokenizer.json").is_file():
+            raise ValueError(f"the folder {path} holds no tokenizer.json")
+        path /= "tokenizer.json"
+    elif not path.is_file():
+        if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
+            raise FileNotFoundError(f"there is no tokenizer file {path}")
+        path = _fetch(name)
+    return FileTokenizer(path, add_special_tokens=add_special_tokens)
+
+
+def _fetch(name: str) -> Path:
+    """The `tokenizer.json` of a Hugging Face name, from its cache or the network."""
+    _require_tokenizers(f"fetch tokenizer {name!r}")
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(huggingface_hub.hf_hub_download(name, "tokenizer.json"))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"cannot get tokenizer {name!r} from Hugging Face ({reason}); check the name and the network, or "
+            f"use {BYTES!r} or the path of a tokenizer.json"
+        ) from error
+
+
+def _require_tokenizers(purpose: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(f"to {purpose}, install tokenizers: pip install 'phalanx[tokenizers]'") from error
+    return tokenizers
+
+
+def _short_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
