@@ -189,7 +189,7 @@ def main() -> int:
     comparison = Comparison(measurements)
     verdicts = comparison.verdicts()
     for verdict in verdicts:
-        print(json.dumps(verdict.record()), flush=True)
+        print(json.dumps(verdict.record("compare_arc")), flush=True)
     print_tables(comparison, verdicts, Console(width=None if sys.stdout.isatty() else 120))
     if arguments.markdown is not None:
         here = conditions()

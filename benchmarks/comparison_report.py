@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from figures import Verdict, figures_table, markdown_figures, markdown_table
 from rich.console import Console
 from rich.table import Table
 
@@ -52,43 +53,6 @@ class Measurement:
             "repeats": len(self.rates),
             **{name: value for name, value in self.conditions.items() if name not in ("batch", "grid")},
         }
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """A figure that must be shown, and what was measured."""
-
-    figure: str
-    workload: str
-    measured: float
-    target: float | None
-    """None for a figure that is shown without a target."""
-    at_most: bool = False
-
-    @property
-    def passed(self) -> bool | None:
-        if self.target is None:
-            return None
-        return self.measured <= self.target if self.at_most else self.measured >= self.target
-
-    def record(self) -> dict[str, Any]:
-        """The verdict as one JSON object."""
-        return {
-            "benchmark": "compare_arc",
-            "figure": self.figure,
-            "workload": self.workload,
-            "measured": round(self.measured, 3),
-            "target": self.target,
-            "passed": self.passed,
-        }
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str]:
-        """The verdict as a row of a table."""
-        sign = "at most" if self.at_most else "at least"
-        target = "" if self.target is None else f"{sign} {self.target:g}"
-        word = {True: "pass", False: "FAIL", None: ""}[self.passed]
-        return self.figure, self.workload, f"{self.measured:,.2f}", target, word
 
 
 class Comparison:
@@ -178,13 +142,7 @@ def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: C
     for workload in comparison.workloads:
         rates.add_row(str(workload), *(_rate(comparison, workload, c) for c in comparison.contenders))
     console.print(rates)
-    table = Table("figure", "grid, format, batch", title="figures")
-    for name in ("measured", "target", ""):
-        table.add_column(name, justify="right")
-    for verdict in verdicts:
-        style = "bold red" if verdict.passed is False else None
-        table.add_row(*verdict.cells, style=style)
-    console.print(table)
+    console.print(figures_table(verdicts, "grid, format, batch"))
 
 
 def _rate(comparison: Comparison, workload: Workload, contender: str) -> str:
@@ -194,19 +152,10 @@ def _rate(comparison: Comparison, workload: Workload, contender: str) -> str:
 
 def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
     """Both tables for the README, under a line that says where they come from."""
-    lines = [conditions, "", _row(["grid, format, batch", *comparison.contenders])]
-    lines.append(_rule(1 + len(comparison.contenders)))
-    for workload in comparison.workloads:
-        rates = [_rate(comparison, workload, contender) for contender in comparison.contenders]
-        lines.append(_row([str(workload), *rates]))
-    lines += ["", _row(["figure", "grid, format, batch", "measured", "target", ""]), _rule(5)]
-    lines += [_row(list(verdict.cells)) for verdict in verdicts]
-    return "\n".join(lines) + "\n"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _rule(columns: int) -> str:
-    return "| --- " + "| ---: " * (columns - 1) + "|"
+    header = ["grid, format, batch", *comparison.contenders]
+    rates = [
+        [str(workload), *(_rate(comparison, workload, contender) for contender in comparison.contenders)]
+        for workload in comparison.workloads
+    ]
+    lines = [conditions, "", *markdown_table(header, rates), ""]
+    return "\n".join([*lines, *markdown_figures(verdicts, "grid, format, batch")]) + "\n"

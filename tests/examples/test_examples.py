@@ -38,8 +38,9 @@ def test_the_batch_processing_demo_runs_from_top_to_bottom() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_code_in_a_document_runs(document: Path) -> None:
+def test_the_code_in_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of one document follow one another, so they share their names."""
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, block in enumerate(python_blocks(document)):
         exec(compile(block, f"{document.name}, block {number}", "exec"), names)

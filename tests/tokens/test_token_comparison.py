@@ -1,7 +1,6 @@
 """The comparison with other libraries: verdicts, tables and the plain references; no peer is installed."""
 
-import importlib.util
-import pathlib
+import importlib
 import shutil
 import sys
 from types import ModuleType
@@ -9,25 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokens_report as report
 from rich.console import Console
 
 from phalanx.tokens import pack_lengths
-
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def load(path: str) -> ModuleType:
-    """A module of the benchmarks, which are scripts beside one another and no package."""
-    name = pathlib.Path(path).stem
-    spec = importlib.util.spec_from_file_location(name, FOLDER / path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-report = load("tokens_report.py")
 
 
 def measured(work: Any, contender: str, rate: float, **facts: Any) -> Any:
@@ -85,14 +69,11 @@ def plain() -> Any:
     """The plain references, compiled."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    sys.path.insert(0, str(FOLDER / "runners"))
+    # The protocol takes standard output for itself, which only a runner's process wants.
+    sys.modules["protocol"] = ModuleType("protocol")
     try:
-        # The protocol takes standard output for itself, which only a runner's process wants.
-        sys.modules["protocol"] = ModuleType("protocol")
-        load("runners/token_work.py")
-        module = load("runners/plain_tokens_runner.py")
+        module = importlib.import_module("plain_tokens_runner")
     finally:
-        sys.path.remove(str(FOLDER / "runners"))
         del sys.modules["protocol"]
     return module, module.library()
 

@@ -15,8 +15,11 @@ from phalanx.cli.lazy import Mount, lazy_group
 COMMANDS = {
     "demo": Mount("phalanx.cli.demo", "Run a batch of random agents on built-in tasks and draw one episode."),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
-    "data": Mount("phalanx.cli.data", "List, show and download the data that environments use."),
-    "bench": Mount("phalanx.cli.bench", "Measure steps per second; one JSON line for each measurement."),
+    "data": Mount(
+        "phalanx.cli.data",
+        "Tasks, lengths, batch plans and packs: what comes before training.",
+    ),
+    "bench": Mount("phalanx.cli.bench", "Measure environments and token batches, one line each."),
 }
 
 app = typer.Typer(

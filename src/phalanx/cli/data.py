@@ -1,6 +1,6 @@
 """`phalanx data`: one group of commands for each domain's data.
 
-The commands of the ARC data sets are in `data_arc`.
+The commands of the ARC data sets are in `data_arc`, those of token batches in the other modules named here.
 """
 
 import typer
@@ -9,8 +9,17 @@ from phalanx.cli.lazy import Mount, lazy_group
 
 app = typer.Typer(
     name="data",
-    cls=lazy_group({"arc": Mount("phalanx.cli.data_arc", "ARC data sets: list, show, download.")}),
-    help="List, show and download the data that environments use.",
+    cls=lazy_group(
+        {
+            "arc": Mount("phalanx.cli.data_arc", "ARC data sets: list, show, download."),
+            "lengths": Mount("phalanx.cli.data_lengths", "Length caches: build, stats."),
+            "batchplan": Mount("phalanx.cli.data_batchplan", "Batch plans: build, info, verify, shard."),
+            "batching": Mount("phalanx.cli.data_batching", "Lengths analysed: analyze, histogram, suggest."),
+            "batch": Mount("phalanx.cli.data_batch", "Batch files: generate."),
+            "pack": Mount("phalanx.cli.data_pack", "Pack samples into rows of one length."),
+        }
+    ),
+    help="The data that environments use, and token batches: lengths, plans, packs, files.",
     no_args_is_help=True,
     add_completion=False,
 )

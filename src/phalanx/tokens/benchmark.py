@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.tokens.assignment import native, pack_lengths
-from phalanx.tokens.benchmark_facts import bin_facts, check_packs, machine, peak_memory_mb, plan_facts
+from phalanx.tokens.benchmark_facts import bin_facts, check_packs, conditions, peak_memory_mb, plan_facts
 from phalanx.tokens.config import BatchingConfig, BatchingMode
 from phalanx.tokens.length_cache import LengthCache
 from phalanx.tokens.lengths import Lengths, LengthTable
@@ -233,7 +233,7 @@ class Benchmark:
             counts = {shard.total_microbatches for shard in shards}
             facts = {
                 "ranks": RANKS,
-                "batches": name,
+                "rows": name,
                 "slowest_over_ideal": round(found.by_rank, 6),
                 "slowest_over_ideal_each_step": round(found.by_step, 6),
                 "unbalanced": round(plan.measure_balance(0, RANKS, "pad", balance=False).by_rank, 6),
@@ -299,7 +299,7 @@ class Benchmark:
                 for target in targets
             }
             record["passed"] = all(target.passed(record) for target in targets)
-        return {**record, **machine()}
+        return {**record, **conditions()}
 
 
 def build_plan(lengths: Lengths, config: BatchingConfig, packing: PackingConfig | None = None) -> BatchPlan:

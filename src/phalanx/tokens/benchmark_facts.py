@@ -3,10 +3,6 @@
 What is measured is in `benchmark` and `shuffle_curve`.
 """
 
-import os
-import pathlib
-import platform
-import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx import __version__
 from phalanx.tokens.packed_batch import PackedBatch
 from phalanx.tokens.plan import BatchPlan
 
@@ -76,23 +71,8 @@ def peak_memory_mb(call: Callable[[], Any]) -> float:
     return round(peak / 2**20, 1)
 
 
-def machine() -> dict[str, Any]:
-    """The machine's part of the conditions."""
-    return {
-        "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),
-        "nproc": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "cpu": _cpu_model(),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "phalanx": __version__,
-    }
+def conditions() -> dict[str, Any]:
+    """The machine and NumPy, as every measurement names them."""
+    from phalanx.core.machine import machine
 
-
-def _cpu_model() -> str:
-    information = pathlib.Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+    return {"numpy": np.__version__, **machine()}

@@ -84,7 +84,7 @@ def require_pyarrow(purpose: str) -> Any:
     try:
         import pyarrow.ipc
     except ImportError as error:
-        raise ImportError(f"to {purpose}, install pyarrow: pip install 'phalanx[parquet]'") from error
+        raise ImportError(f"to {purpose}, install pyarrow: pip install 'phalanx[data]'") from error
     return pyarrow
 
 

@@ -11,7 +11,7 @@ import drawsvg as draw
 import numpy as np
 
 from phalanx.tokens.benchmark import batching_config, draw_lengths
-from phalanx.tokens.benchmark_facts import machine, plan_facts
+from phalanx.tokens.benchmark_facts import conditions, plan_facts
 from phalanx.tokens.config import BatchingMode
 from phalanx.tokens.lengths import LengthTable
 from phalanx.tokens.plan import EpochPlan
@@ -44,7 +44,7 @@ def measure_curve(samples: int = 1_000_000, pools: Sequence[int] = POOLS) -> Ite
             "pool_batches": pool,
             **plan_facts(plan),
             "mixing": round(mixing(plan.get_epoch(0)), 6),
-            **machine(),
+            **conditions(),
         }
 
 

@@ -203,7 +203,7 @@ def _saved_rows(path: Path, text_field: str, split: str | None) -> Iterator[tupl
     try:
         import datasets
     except ImportError as error:
-        raise ImportError(f"to read {path}, install datasets: pip install 'phalanx[datasets]'") from error
+        raise ImportError(f"to read {path}, install datasets: pip install 'phalanx[data]'") from error
     data = datasets.load_from_disk(os.fspath(path))
     if isinstance(data, datasets.DatasetDict):
         if split not in data:

@@ -1,0 +1,53 @@
+"""Token-budget batches: buckets, the sampler, and what padding costs in each mode.
+
+python examples/batching/01_basic_batching.py
+"""
+
+import asyncio
+
+import numpy as np
+
+from phalanx.tokens import BatchingConfig, BucketSpec, TokenBudgetBatchSampler
+
+
+def draw_lengths(samples: int = 2_000) -> dict[str, int]:
+    """Log-normal lengths: many short samples, a few long ones, as in most text."""
+    rng = np.random.default_rng(0)
+    lengths = np.clip(np.rint(rng.lognormal(5.2, 1.0, samples)), 1, 2_500).astype(int)
+    return {f"sample-{row}": int(length) for row, length in enumerate(lengths)}
+
+
+async def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
+    """Batches come as ids; collating them is up to you."""
+    async for batch in sampler.iter_epoch(epoch=0):
+        print(f"  {batch.batch_size:>3} samples, padded to {batch.max_length:>4}: {batch.sample_ids[0]}, ...")
+        count -= 1
+        if count == 0:
+            return
+
+
+def main() -> None:
+    lengths = draw_lengths()
+    buckets = BucketSpec(edges=(128, 256, 512, 1024), overflow_max=2048)
+    print(f"length 150 is in bucket {buckets.get_bucket(150)}: {buckets.get_bucket_range(1)}")
+
+    sampler = TokenBudgetBatchSampler(lengths=lengths, bucket_spec=buckets, token_budget=16_384, seed=42)
+    print(f"{sampler.num_samples} samples in {sampler.estimate_batches_per_epoch()} batches")
+    asyncio.run(first_batches(sampler, 3))
+    for sample in sampler.skipped[:2]:
+        print(f"  skipped {sample.sample_id}: {sample.length} tokens, {sample.reason}")
+
+    for name, make in (
+        ("predictable", BatchingConfig.predictable),
+        ("throughput", BatchingConfig.throughput),
+    ):
+        config = make(token_budget=16_384, bucket_edges=buckets.edges, overflow_max=buckets.overflow_max)
+        metrics = TokenBudgetBatchSampler.from_config(lengths, config).compute_metrics()
+        shapes = len(metrics.shape_histogram.shapes)
+        print(f"{name}: {metrics.efficiency:.3f} of all tokens are real, {shapes} shapes")
+    for row in sampler.compute_metrics().bucket_summary():
+        print(f"  up to {row['max_length']:>4}: {row['samples']:>4} samples, {row['efficiency']:.3f} real")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A batch plan: made once, saved, loaded in milliseconds, checked, resumed in the middle.
+
+python examples/batching/03_batch_plan.py
+"""
+
+import asyncio
+import pathlib
+import tempfile
+
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    PackingConfig,
+    load_batch_plan,
+    save_batch_plan,
+    verify_batch_plan,
+)
+
+
+async def main() -> None:
+    lengths = {f"s{i}": 20 + (i * 37) % 500 for i in range(1_000)}
+    config = BatchingConfig.throughput(token_budget=4096, bucket_edges=(128, 256), overflow_max=512, seed=7)
+    builder = BatchPlanBuilder(lengths, config, dataset_hash="corpus-v1", tokenizer_hash="bytes")
+    plan = await builder.build(num_epochs=3)
+    print(f"{plan.total_microbatches} batches in {plan.num_epochs} epochs, fingerprint {plan.fingerprint}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "plan")
+        save_batch_plan(plan, path)
+        loaded = load_batch_plan(path, expected_tokenizer_hash="bytes")
+        print(f"loaded again: the same fingerprint is {loaded.fingerprint == plan.fingerprint}")
+        print(f"planned again: the difference is {verify_batch_plan(loaded, lengths)}")
+        difference = verify_batch_plan(loaded, lengths | {"s3": 400})
+        assert difference is not None
+        print(f"with another length: {difference.cause} changed, first in batch {difference.batch}")
+
+    done = [batch.samples for batch in plan.get_epoch(0)[:5]]
+    rest = [batch.samples for _, _, batch in plan.iter_from(epoch=0, microbatch_idx=5)]
+    everything = [batch.samples for epoch in range(3) for batch in plan.iter_epoch(epoch)]
+    print(f"five batches, a crash, and the rest are the whole run: {done + rest == everything}")
+
+    packing = PackingConfig(max_length=512)
+    packed = await BatchPlanBuilder(lengths, config, packing=packing).build(num_epochs=1)
+    first = packed.get_epoch(0)[0]
+    assert first.packs is not None
+    print(f"packed: {packed.compute_metrics().efficiency:.3f} real; first row holds {first.packs[0]}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,46 @@
+"""Analysis: how long samples are, what buckets cost, which would cost less, and what packing saves.
+
+python examples/batching/06_analyze.py [folder for SVG charts]
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+
+from phalanx.tokens import (
+    BucketSpec,
+    OptimizationGoal,
+    compute_length_histogram,
+    create_efficiency_report,
+    draw_bucketing_vs_packing,
+    draw_length_histogram,
+    save_chart,
+    suggest_bucket_edges,
+)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    drawn = np.clip(np.rint(rng.lognormal(5.2, 1.0, 20_000)), 1, 2048).astype(int)
+    lengths = {f"s{row}": int(length) for row, length in enumerate(drawn)}
+    buckets = BucketSpec(edges=(128, 256, 512, 1024), overflow_max=2048)
+
+    report = create_efficiency_report(lengths, buckets)
+    print(report.to_ascii())
+    print()
+    for goal in OptimizationGoal:
+        found = suggest_bucket_edges(lengths, num_buckets=8, goal=goal, max_length=2048)
+        print(f"{goal}: edges {found.edges}, {found.estimated_efficiency:.1%} real")
+
+    if len(sys.argv) > 1:
+        folder = pathlib.Path(sys.argv[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        histogram = compute_length_histogram(lengths, num_bins=60)
+        save_chart(draw_length_histogram(histogram, buckets), folder / "lengths.svg")
+        save_chart(draw_bucketing_vs_packing(report), folder / "bucketing_vs_packing.svg")
+        print(f"charts in {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`phalanx data lengths`: what is counted, what is printed, what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phalanx.tokens import ByteTokenizer
+
+
+@pytest.fixture(autouse=True)
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four texts of 1, 2, 3 and 10 bytes."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": name, "text": "x" * size} for name, size in (("a", 1), ("b", 2), ("c", 3), ("d", 10))]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def build(phalanx, *more: object):
+    return phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.jsonl", *more)
+
+
+def test_every_sample_is_counted_and_the_tokenizer_named(phalanx):
+    result = build(phalanx)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "lengths.jsonl: 4 samples, 16 tokens (bytes)\n"
+    lines = [json.loads(line) for line in Path("lengths.jsonl").read_text().splitlines()]
+    assert [(line["sample_id"], line["length"]) for line in lines] == [
+        ("a", 1),
+        ("b", 2),
+        ("c", 3),
+        ("d", 10),
+    ]
+    assert {line["tokenizer_hash"] for line in lines} == {ByteTokenizer().tokenizer_hash}
+
+
+def test_json_tells_the_same_to_machines(phalanx):
+    assert json.loads(build(phalanx, "--json").out) == {
+        "output": "lengths.jsonl",
+        "samples": 4,
+        "tokens": 16,
+        "tokenizer": "bytes",
+        "tokenizer_hash": ByteTokenizer().tokenizer_hash,
+    }
+
+
+def test_building_again_changes_nothing_and_new_samples_are_added(phalanx):
+    build(phalanx)
+    before = Path("lengths.jsonl").read_bytes()
+    assert build(phalanx).code == 0
+    assert Path("lengths.jsonl").read_bytes() == before
+    with Path("train.jsonl").open("a") as file:
+        file.write('{"id": "e", "text": "xx"}\n')
+    assert build(phalanx).out == "lengths.jsonl: 5 samples, 18 tokens (bytes)\n"
+    assert Path("lengths.jsonl").read_bytes().startswith(before)
+
+
+def test_a_binary_cache_is_chosen_by_its_suffix(phalanx):
+    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.npz")
+    result = phalanx("data", "lengths", "stats", "--cache", "lengths.npz", "--json")
+    assert json.loads(result.out)["total_tokens"] == 16
+
+
+def test_stats_show_how_long_samples_are(phalanx):
+    build(phalanx)
+    assert phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl").out.splitlines() == [
+        "cache      lengths.jsonl",
+        f"tokenizer  {ByteTokenizer().tokenizer_hash}",
+        "samples    4",
+        "tokens     16",
+        "shortest   1",
+        "mean       4.0",
+        "deviation  3.5",
+        "longest    10",
+        "p25        1",
+        "p50        2",
+        "p75        3",
+        "p90        10",
+        "p95        10",
+        "p99        10",
+    ]
+    figures = json.loads(phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl", "--json").out)
+    assert (figures["min_length"], figures["p75"], figures["max_length"]) == (1, 3, 10)
+
+
+def test_a_bad_row_is_named_with_file_and_line_and_code_2(phalanx):
+    with Path("train.jsonl").open("a") as file:
+        file.write('{"id": "a", "text": "again"}\n')
+    result = build(phalanx)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "phalanx: train.jsonl:5: sample id 'a' is at train.jsonl:1 already\n"
+
+
+def test_a_negative_length_in_a_cache_is_named_with_its_line(phalanx):
+    build(phalanx)
+    text = Path("lengths.jsonl").read_text().replace('"length":3', '"length":-3')
+    Path("lengths.jsonl").write_text(text)
+    result = phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "phalanx: lengths.jsonl:3: length must be a positive integer, got -3\n"
+
+
+def test_a_truncated_cache_is_named_with_its_line(phalanx):
+    build(phalanx)
+    Path("lengths.jsonl").write_bytes(Path("lengths.jsonl").read_bytes()[:-10])
+    result = phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl")
+    assert result.code == 2
+    assert result.err.startswith("phalanx: lengths.jsonl:4: the last line is cut off")
+
+
+def test_missing_files_and_an_empty_cache_are_refused(phalanx):
+    result = phalanx("data", "lengths", "build", "--dataset", "none.jsonl", "--output", "lengths.jsonl")
+    assert (result.code, result.err) == (2, "phalanx: there is no dataset none.jsonl\n")
+    Path("empty.jsonl").touch()
+    result = phalanx("data", "lengths", "stats", "--cache", "empty.jsonl")
+    assert result.code == 2
+    assert "the length cache is empty" in result.err
+
+
+def test_a_cache_of_another_tokenizer_is_not_continued(phalanx):
+    Path("lengths.jsonl").write_text('{"sample_id":"a","tokenizer_hash":"other","length":7}\n')
+    result = build(phalanx)
+    assert result.code == 2
+    assert result.err.startswith("phalanx: lengths.jsonl:1: made with tokenizer 'other'")
+    assert Path("lengths.jsonl").read_text().count("\n") == 1

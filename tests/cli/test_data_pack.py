@@ -1,0 +1,98 @@
+"""`phalanx data pack`: packs from lengths alone, and with tokens."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of 3, 4, 1 and 6 bytes, and their lengths."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"a": "xyz", "b": "pqrs", "c": "m", "d": "uvwxyz"}
+    rows = [{"id": name, "text": text} for name, text in texts.items()]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"sample_id": n, "tokenizer_hash": "b", "length": len(t)} for n, t in texts.items()]
+    Path("lengths.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def pack(phalanx, *arguments: object):
+    return phalanx("data", "pack", *arguments)
+
+
+def test_lengths_alone_decide_who_shares_a_pack(phalanx):
+    result = pack(phalanx, "--lengths", "lengths.jsonl", "--max-length", 7, "--output", "packs.jsonl")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        "output         packs.jsonl",
+        "num_packs      2",
+        "num_segments   4",
+        "total_tokens   14",
+        "packing_ratio  2.0000",
+        "efficiency     1.0000",
+    ]
+    assert [json.loads(line) for line in Path("packs.jsonl").read_text().splitlines()] == [
+        {"pack": 0, "samples": ["c", "d"], "starts": [0, 0], "lengths": [1, 6]},
+        {"pack": 1, "samples": ["a", "b"], "starts": [0, 0], "lengths": [3, 4]},
+    ]
+
+
+def test_a_dataset_is_packed_with_its_tokens_segments_and_positions(phalanx):
+    options = ["--max-length", 8, "--output", "packs.npz", "--separator", 1, "--json"]
+    figures = json.loads(pack(phalanx, "--dataset", "train.jsonl", *options).out)
+    assert (figures["num_packs"], figures["separator_tokens"], figures["padding_tokens"]) == (2, 2, 0)
+    with np.load("packs.npz") as packs:
+        row = packs["segment_samples"].tolist().index("b") // 2
+        # "xyz", a separator, "pqrs": bytes are moved up by two.
+        assert packs["input_ids"][row].tolist() == [122, 123, 124, 1, 114, 115, 116, 117]
+        assert packs["segment_ids"][row].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+        assert packs["position_ids"][row].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+        assert packs["loss_mask"][row].tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("mode", ["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"])
+def test_every_mode_packs_every_sample_once(phalanx, mode: str):
+    options = ["--lengths", "lengths.jsonl", "--max-length", 6, "--mode", mode, "--output", "packs.npz"]
+    assert pack(phalanx, *options).code == 0
+    with np.load("packs.npz") as packs:
+        assert sorted(packs["segment_samples"].tolist()) == ["a", "b", "c", "d"]
+        sums = np.add.reduceat(packs["segment_lengths"], packs["pack_offsets"][:-1])
+        assert sums.max() <= 6
+
+
+def test_overlong_samples_are_an_error_that_names_the_first(phalanx):
+    result = pack(phalanx, "--lengths", "lengths.jsonl", "--max-length", 5, "--output", "packs.jsonl")
+    assert (result.code, result.out) == (2, "")
+    assert "sample 3 ('d') has 6 tokens, more than a pack's max_length 5" in result.err
+    assert not Path("packs.jsonl").exists()
+
+
+def test_overlong_samples_can_be_skipped_and_are_then_listed(phalanx):
+    options = ["--lengths", "lengths.jsonl", "--max-length", 5, "--overlong", "skip", "--output", "p.jsonl"]
+    assert pack(phalanx, *options).out.splitlines()[-1] == "skipped: 1 samples longer than 5: d"
+    assert json.loads(pack(phalanx, *options, "--json").out)["skipped"] == ["d"]
+
+
+def test_overlong_samples_can_be_split(phalanx):
+    options = ["--lengths", "lengths.jsonl", "--max-length", 5, "--overlong", "split", "--output", "p.jsonl"]
+    figures = json.loads(pack(phalanx, *options, "--json").out)
+    assert (figures["num_segments"], figures["total_tokens"]) == (5, 14)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "p.npz"], "give either --lengths"),
+        (["--lengths", "lengths.jsonl", "--dataset", "train.jsonl", "--output", "p.npz"], "give either"),
+        (["--dataset", "train.jsonl", "--output", "p.jsonl"], "--output must end in .npz, got p.jsonl"),
+        (["--lengths", "none.jsonl", "--output", "p.npz"], "there is no length cache none.jsonl"),
+        (["--lengths", "lengths.jsonl", "--output", "no/p.npz"], "the folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(phalanx, arguments: list[str], message: str):
+    result = pack(phalanx, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
