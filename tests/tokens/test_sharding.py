@@ -11,7 +11,7 @@ from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 from phalanx.tokens.config import BatchingConfig
 from phalanx.tokens.packing_config import PackingConfig
 from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.sharding import ShardPolicy
+from phalanx.tokens.sharding import ShardPolicy, batch_costs
 
 POLICIES = st.sampled_from(ShardPolicy)
 
@@ -193,6 +193,23 @@ def test_balanced_ranks_finish_together(config, packing, policy):
     balanced = plan.measure_balance(0, 8, policy, balance=True)
     assert balanced.by_rank <= 1.001
     assert balanced.steps == plain.steps and balanced.by_step < 1.02 < plain.by_step
+
+
+@pytest.mark.parametrize(("config", "packing"), BALANCED_PLANS)
+def test_in_flops_balanced_ranks_finish_every_step_together(config, packing):
+    plan = BatchPlanBuilder(lognormal_lengths(200_000), config, packing=packing).build_now()
+    balanced = plan.measure_balance(0, 8, balance=True, model_width=2048)
+    assert balanced.by_rank <= 1.0005 and balanced.by_step <= 1.003
+
+
+def test_the_cost_of_a_batch_in_flops_counts_its_tokens_beside_its_attention():
+    # Two rows of 3 tokens: 2 x 3 x 3 pairs, and 6 x 10 for each of the 6 tokens of a model of width 10.
+    plan = BatchPlanBuilder({"a": 3, "b": 3}, BatchingConfig.throughput(6)).build_now()
+    epoch = plan.get_epoch(0)
+    assert batch_costs(epoch.batches, epoch.lengths).tolist() == [18.0]
+    assert batch_costs(epoch.batches, epoch.lengths, model_width=10).tolist() == [18.0 + 360.0]
+    with pytest.raises(ValueError, match="model_width must be at least 1, got 0"):
+        batch_costs(epoch.batches, epoch.lengths, model_width=0)
 
 
 def test_balance_is_measured_on_what_the_ranks_really_get():

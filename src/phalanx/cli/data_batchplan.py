@@ -198,6 +198,10 @@ def shard(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write, rank_0 and so on.")],
     policy: Policy = "pad",
     balance: Balance = False,
+    model_width: Annotated[
+        int | None,
+        typer.Option(min=1, help="Balance the FLOPs of a model of this hidden size, not attention alone."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one plan for each rank: disjoint, complete, and equally many batches each."""
@@ -212,20 +216,20 @@ def shard(
         atomic_directory(output) as folder,
     ):
         for rank in range(world_size):
-            part = opened.shard(rank, world_size, policy, balance)
+            part = opened.shard(rank, world_size, policy, balance, model_width)
             save_batch_plan(part, folder / f"rank_{rank}")
             rows.append({"rank": rank, **_totals(part)})
             advance(1)
     slowest = [
-        opened.measure_balance(epoch.epoch, world_size, policy, balance).by_rank for epoch in opened.epochs
+        opened.measure_balance(epoch.epoch, world_size, policy, balance, model_width).by_rank
+        for epoch in opened.epochs
     ]
     if as_json:
         print_json({"output": str(output), "policy": policy, "slowest_over_ideal": slowest, "ranks": rows})
         return
     typer.echo(columns([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
-    typer.echo(
-        f"{output}: {world_size} ranks, slowest over ideal {max(slowest, default=1.0):.4f} in attention cost"
-    )
+    cost = "attention cost" if model_width is None else f"FLOPs of a model of width {model_width}"
+    typer.echo(f"{output}: {world_size} ranks, slowest over ideal {max(slowest, default=1.0):.4f} in {cost}")
 
 
 def _totals(plan: "BatchPlan") -> dict[str, int]:

@@ -245,11 +245,17 @@ class BatchPlan:
         return batches()
 
     def shard(
-        self, rank: int, world_size: int, policy: ShardPolicy | str = ShardPolicy.PAD, balance: bool = False
+        self,
+        rank: int,
+        world_size: int,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = False,
+        model_width: int | None = None,
     ) -> "BatchPlan":
         """One rank's part: disjoint from the others', and in every epoch as many batches as theirs.
 
-        `balance` groups batches of like attention cost into steps, so that ranks finish together.
+        `balance` groups batches of like cost into steps, so that ranks finish together: attention cost or,
+        for a transformer of this `model_width` (hidden size), FLOPs.
         """
         if world_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"rank must be 0 to {world_size - 1} of a world_size of at least 1, got {rank}")
@@ -260,11 +266,13 @@ class BatchPlan:
             world_size=world_size,
             policy=policy,
             balance=balance,
+            model_width=model_width,
             plan_fingerprint=self.fingerprint,
         )
+        deals = [self._deal(epoch, world_size, policy, balance, model_width) for epoch in self.epochs]
         parts = [
-            dataclasses.replace(epoch, batches=self._deal(epoch, world_size, policy, balance).shard(rank))
-            for epoch in self.epochs
+            dataclasses.replace(epoch, batches=deal.shard(rank))
+            for epoch, deal in zip(self.epochs, deals, strict=True)
         ]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(parts))
 
@@ -275,26 +283,33 @@ class BatchPlan:
         world_size: int = 1,
         policy: ShardPolicy | str = ShardPolicy.PAD,
         balance: bool = False,
+        model_width: int | None = None,
     ) -> "BatchPlan":
         """What is left once each of `world_size` ranks has done `step` batches of `epoch`.
 
-        Shard the answer for another number of ranks: no sample of the epoch is lost or repeated. `policy` and
-        `balance` are those of the ranks so far.
+        Shard the answer for another number of ranks: no sample of the epoch is lost or repeated. `policy`,
+        `balance` and `model_width` are those of the ranks so far.
         """
         self._require_whole("take the remainder of")
         current = self.get_epoch(epoch)
-        left = self._deal(current, world_size, ShardPolicy(policy), balance).remaining(step)
+        left = self._deal(current, world_size, ShardPolicy(policy), balance, model_width).remaining(step)
         later = [plan for plan in self.epochs if plan.epoch > epoch]
         parts = (dataclasses.replace(current, batches=left), *later)
         meta = self.meta.model_copy(update={"num_epochs": len(parts)})
         return BatchPlan(meta, self.table, parts)
 
     def measure_balance(
-        self, epoch: int, world_size: int, policy: ShardPolicy | str = ShardPolicy.PAD, balance: bool = True
+        self,
+        epoch: int,
+        world_size: int,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = True,
+        model_width: int | None = None,
     ) -> ShardBalance:
         """How much longer than the ideal the ranks would work in one epoch."""
         plan = self.get_epoch(epoch)
-        return measure_balance(self._deal(plan, world_size, ShardPolicy(policy), balance), plan.lengths)
+        deal = self._deal(plan, world_size, ShardPolicy(policy), balance, model_width)
+        return measure_balance(deal, plan.lengths, model_width)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """What an epoch's batches hold and waste."""
@@ -303,7 +318,9 @@ class BatchPlan:
         lengths = plan.lengths.astype(np.int64)
         return metrics_of(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
 
-    def _deal(self, epoch: EpochPlan, world_size: int, policy: ShardPolicy, balance: bool) -> Deal:
+    def _deal(
+        self, epoch: EpochPlan, world_size: int, policy: ShardPolicy, balance: bool, model_width: int | None
+    ) -> Deal:
         longest = self.meta.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
         return deal_batches(
             epoch.batches,
@@ -311,6 +328,7 @@ class BatchPlan:
             world_size,
             policy,
             balance=balance,
+            model_width=model_width,
             pad_to_longest=longest,
             seed=epoch.seed,
         )

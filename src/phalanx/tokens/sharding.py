@@ -40,12 +40,14 @@ class ShardInfo(BaseModel):
     """How equal counts came about."""
     balance: bool
     """Whether each step's batches cost about the same."""
+    model_width: int | None = None
+    """The model whose cost was balanced; None: attention alone."""
     plan_fingerprint: str
     """The whole plan's."""
 
 
 class ShardBalance(BaseModel):
-    """How much longer than the ideal ranks work, in attention cost."""
+    """How much longer than the ideal ranks work, in attention cost or, for a model width, in FLOPs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -91,6 +93,7 @@ def deal_batches(
     policy: ShardPolicy,
     *,
     balance: bool,
+    model_width: int | None,
     pad_to_longest: bool,
     seed: int,
 ) -> Deal:
@@ -116,25 +119,35 @@ def deal_batches(
         batches = _pad(batches, lengths, extra, pad_to_longest)
         sequence = np.arange(count + extra)
     if balance and len(sequence):
-        sequence = _balanced(batches, lengths, sequence, world_size, seed)
+        sequence = _balanced(batches, batch_costs(batches, lengths, model_width), sequence, world_size, seed)
     return Deal(batches, sequence, world_size)
 
 
-def attention_costs(
-    batches: BatchArrays, lengths: Int32[np.ndarray, " samples"]
+def batch_costs(
+    batches: BatchArrays, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
 ) -> Float64[np.ndarray, " batches"]:
-    """What attention costs in each batch, in pairs of positions: rows times the padded length squared.
+    """What each batch costs, in pairs of positions: for attention, rows times the padded length squared.
 
-    Packed samples see only themselves, so there it is the sum of the squares of the samples' lengths.
+    Packed samples see only themselves, so there it is the sum of the squares of the samples' lengths. With a
+    model's width (its hidden size) every padded token costs six times the width more: in a transformer layer
+    the matrices take 24 width^2 operations a token, attention 4 width for each pair.
     """
     if batches.pack_offsets is not None:
-        return batches.sums(lengths.astype(np.int64) ** 2).astype(np.float64)
-    return batches.row_counts * batches.max_lens.astype(np.float64) ** 2
+        costs = batches.sums(lengths.astype(np.int64) ** 2).astype(np.float64)
+    else:
+        costs = batches.row_counts * batches.max_lens.astype(np.float64) ** 2
+    if model_width is None:
+        return costs
+    if model_width < 1:
+        raise ValueError(f"model_width must be at least 1, got {model_width}")
+    return costs + 6.0 * model_width * batches.row_counts * batches.max_lens
 
 
-def measure_balance(deal: Deal, lengths: Int32[np.ndarray, " samples"]) -> ShardBalance:
-    """How evenly a deal spreads the attention cost."""
-    costs = attention_costs(deal.batches, lengths)[deal.sequence].reshape(-1, deal.world_size)
+def measure_balance(
+    deal: Deal, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
+) -> ShardBalance:
+    """How evenly a deal spreads the cost."""
+    costs = batch_costs(deal.batches, lengths, model_width)[deal.sequence].reshape(-1, deal.world_size)
     total = float(costs.sum())
     ideal = total / deal.world_size if total else 1.0
     return ShardBalance(
@@ -146,12 +159,12 @@ def measure_balance(deal: Deal, lengths: Int32[np.ndarray, " samples"]) -> Shard
 
 def _balanced(
     batches: BatchArrays,
-    lengths: Int32[np.ndarray, " samples"],
+    costs: Float64[np.ndarray, " batches"],
     sequence: Int64[np.ndarray, " dealt"],
     world_size: int,
     seed: int,
 ) -> Int64[np.ndarray, " dealt"]:
-    costs = attention_costs(batches, lengths)[sequence]
+    costs = costs[sequence]
     by_cost = np.argsort(-costs, kind="stable")
     steps, costs = sequence[by_cost].reshape(-1, world_size), costs[by_cost].reshape(-1, world_size)
     spread = costs[:, 0] - costs[:, -1]
