@@ -99,15 +99,8 @@ class BatchingConfig(BaseModel):
         **others: Any,
     ) -> "BatchingConfig":
         """Batches from buckets, padded to the bucket: the same few shapes in every run."""
-        return cls(
-            mode=BatchingMode.PREDICTABLE,
-            pad_policy=others.pop("pad_policy", PadPolicy.PAD_TO_BUCKET),
-            token_budget=token_budget,
-            bucket_edges=tuple(bucket_edges),
-            overflow_max=overflow_max,
-            seed=seed,
-            **others,
-        )
+        chosen = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET, **others}
+        return cls._of(token_budget, bucket_edges, overflow_max, seed, chosen)
 
     @classmethod
     def throughput(
@@ -119,14 +112,15 @@ class BatchingConfig(BaseModel):
         **others: Any,
     ) -> "BatchingConfig":
         """Batches from sorted pools, padded to their longest sample: as few tokens as can be."""
+        chosen = {"mode": BatchingMode.THROUGHPUT, "pad_policy": PadPolicy.PAD_TO_MAX_IN_BATCH, **others}
+        return cls._of(token_budget, bucket_edges, overflow_max, seed, chosen)
+
+    @classmethod
+    def _of(
+        cls, budget: int, edges: Sequence[int], overflow_max: int, seed: int, others: dict[str, Any]
+    ) -> "BatchingConfig":
         return cls(
-            mode=BatchingMode.THROUGHPUT,
-            pad_policy=others.pop("pad_policy", PadPolicy.PAD_TO_MAX_IN_BATCH),
-            token_budget=token_budget,
-            bucket_edges=tuple(bucket_edges),
-            overflow_max=overflow_max,
-            seed=seed,
-            **others,
+            token_budget=budget, bucket_edges=tuple(edges), overflow_max=overflow_max, seed=seed, **others
         )
 
     @property

@@ -7,42 +7,18 @@ import itertools
 import json
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.tokens.lengths import LazyIds
+
 _FORMAT = "phalanx.lengths"
 _VERSION = 1
 BINARY_SUFFIXES = (".npz", ".arrow")
-
-
-# Not Sequence[str]: whoever checks annotations at run time would look at an item, and so read the file.
-class LazyIds(Sequence):
-    """Sample ids that are taken from their file when the first of them is asked for."""
-
-    def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
-        self._count = count
-        self._read = read
-        self._ids: list[str] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self.as_list()[index]
-
-    def as_list(self) -> list[str]:
-        """All of them."""
-        if self._ids is None:
-            self._ids = self._read()
-        return self._ids
 
 
 def write_arrays(

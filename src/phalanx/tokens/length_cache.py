@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Int, Int32
 from pydantic import BaseModel, ConfigDict, Field
 
-from phalanx.tokens.length_arrays import BINARY_SUFFIXES, LazyIds, read_arrays, write_arrays
+from phalanx.tokens.length_arrays import BINARY_SUFFIXES, read_arrays, write_arrays
 from phalanx.tokens.length_lines import TornLineError, entry_id, entry_length, format_entries, parse_blocks
-from phalanx.tokens.lengths import MAX_LENGTH, LengthTable
+from phalanx.tokens.lengths import MAX_LENGTH, LazyIds, LengthTable
 
 _PENDING = 1 << 14
 """Entries held back before they are written, so that a small one does not cost a system call."""

@@ -4,13 +4,42 @@ Where lengths come from (tokenizers, caches) lives in `length_cache`; what is do
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 from jaxtyping import Int32
 
 MAX_LENGTH = 2**31 - 1
+
+
+# Not Sequence[str]: whoever checks annotations at run time would look at an item, and so read the file.
+class LazyIds(Sequence):
+    """Sample ids that are taken from their file when the first of them is asked for."""
+
+    def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
+        self._count = count
+        self._read = read
+        self._ids: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self.as_list()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.as_list())
+
+    def as_list(self) -> list[str]:
+        """All of them."""
+        if self._ids is None:
+            self._ids = self._read()
+        return self._ids
 
 
 class RangeIds(Sequence[str]):

@@ -15,15 +15,15 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from phalanx.tokens.arrays import BatchArrays
-from phalanx.tokens.lengths import LengthTable, RangeIds
+from phalanx.tokens.lengths import LazyIds, LengthTable, RangeIds
 from phalanx.tokens.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
 
 HEADER = "plan.json"
@@ -71,37 +71,14 @@ class PlanHeader(BaseModel):
     """What the plan was made from."""
 
 
-class StoredIds(Sequence[str]):
-    """The ids in a plan's folder, read when first needed."""
-
-    def __init__(self, path: Path, count: int) -> None:
-        self._path = path
-        self._count = count
-        self._ids: list[str] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self._read()[index]
-
-    def __iter__(self) -> Any:
-        return iter(self._read())
-
-    def _read(self) -> list[str]:
-        if self._ids is None:
-            try:
-                ids = json.loads(gzip.decompress(self._path.read_bytes()))
-            except (EOFError, gzip.BadGzipFile, ValueError) as error:
-                raise ValueError(f"{self._path} is damaged: {error}; build the plan again") from error
-            if not isinstance(ids, list) or len(ids) != self._count:
-                raise ValueError(f"{self._path} does not hold {self._count} ids; build the plan again")
-            self._ids = ids
-        return self._ids
+def _read_ids(path: Path, count: int) -> list[str]:
+    try:
+        ids = json.loads(gzip.decompress(path.read_bytes()))
+    except (EOFError, gzip.BadGzipFile, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; build the plan again") from error
+    if not isinstance(ids, list) or len(ids) != count:
+        raise ValueError(f"{path} does not hold {count} ids; build the plan again")
+    return ids
 
 
 def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -142,7 +119,8 @@ def load_batch_plan(
             raise ValueError(f"{folder} was made from the {name} {made!r}, not {expected!r}; build it again")
     lengths = _open(folder / "lengths.npy", header.num_samples, None).astype(np.int32)
     named = header.named
-    ids = StoredIds(folder / IDS, header.num_samples) if named else RangeIds(header.num_samples)
+    count = header.num_samples
+    ids = LazyIds(count, partial(_read_ids, folder / IDS, count)) if named else RangeIds(count)
     if named and not (folder / IDS).is_file():
         raise FileNotFoundError(f"{folder / IDS} is missing; build the plan again")
     table = LengthTable(ids, lengths).trust()
