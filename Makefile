@@ -9,6 +9,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.phalanx-installed
+TORCH_STAMP := $(VENV)/.torch-installed
 PYTHON ?=
 PYTEST_ARGS ?=
 # Most of the suite's time is XLA compiling, which two processes do side by side; each takes 2 GB or more.
@@ -34,7 +35,7 @@ install: $(STAMP)  ## set up .venv; the others do it by themselves (-B: again; V
 demo: $(STAMP)  ## random agents on built-in tasks; writes out/demo/*.svg
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
-test: $(STAMP)  ## the whole test suite
+test: $(STAMP) $(TORCH_STAMP)  ## the whole test suite
 	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## ruff, mypy, and the import contracts
@@ -77,6 +78,12 @@ $(BIN)/python:
 	done; \
 	echo "phalanx: no Python 3.11 or later $(if $(PYTHON),at PYTHON=$(PYTHON),found); install one, or name it: make PYTHON=/path/to/python3.11" >&2; \
 	exit 1
+
+# PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
+$(TORCH_STAMP): constraints.txt | $(BIN)/python
+	@echo "phalanx: installing PyTorch for the tests"
+	@$(PIP_INSTALL) torch
+	@touch $@
 
 $(STAMP): $(BUILD_INPUTS) | $(BIN)/python
 	@echo "phalanx: installing into $(VENV) (minutes the first time, seconds later)"

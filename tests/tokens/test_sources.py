@@ -128,12 +128,12 @@ def test_without_its_library_a_format_says_what_to_install(
     path = tmp_path / "t.parquet"
     path.write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.ipc", None)
-    with pytest.raises(ImportError, match=r"pip install 'phalanx\[parquet\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'phalanx\[data\]'"):
         texts(path)
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "dataset_info.json").write_text("{}")
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'phalanx\[datasets\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'phalanx\[data\]'"):
         texts(tmp_path / "saved")
 
 

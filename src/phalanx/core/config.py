@@ -10,7 +10,7 @@ import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import jax
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -24,6 +24,9 @@ class Config(BaseModel):
     """A frozen Pydantic model that is hashable and passes through `jax.jit` as a static value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    removed_settings: ClassVar[Mapping[str, str]] = {}
+    """Settings that older files may still have, and what became of each."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -233,6 +236,9 @@ def _check_keys(
 ) -> None:
     for key, value in values.items():
         field = cls.model_fields.get(key)
+        removed = cls.removed_settings if issubclass(cls, Config) else {}
+        if key in removed:
+            raise ValueError(f"{source}{prefix}{key} {removed[key]}")
         if field is None:
             raise ValueError(f"{source}unknown key '{prefix}{key}'; {_nearest(root, cls, prefix, str(key))}")
         section = _section(field.annotation)
