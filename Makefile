@@ -1,5 +1,5 @@
 # Each target makes what it needs first: a virtual environment in .venv, then the package in it.
-#   make demo                        random agents on built-in tasks, and a drawing of one episode
+#   make demo                        train the default agent on built-in tasks, and write the report
 #   make test PYTEST_ARGS="-k cli"   arguments go on to pytest
 #   make demo PYTHON=python3.12      another interpreter (3.11 or later)
 
@@ -32,7 +32,7 @@ help:  ## this list
 
 install: $(STAMP)  ## set up .venv; the others do it by themselves (-B: again; VERBOSE=1: show the build)
 
-demo: $(STAMP)  ## random agents on built-in tasks; writes out/demo/*.svg
+demo: $(STAMP)  ## train the default agent on built-in tasks; writes out/demo/report.html
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
 test: $(STAMP) $(TORCH_STAMP)  ## the whole test suite
@@ -82,7 +82,7 @@ $(BIN)/python:
 # PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
 $(TORCH_STAMP): constraints.txt | $(BIN)/python
 	@echo "phalanx: installing PyTorch for the tests"
-	@$(PIP_INSTALL) torch
+	@$(PIP_INSTALL) torch torchrl
 	@touch $@
 
 $(STAMP): $(BUILD_INPUTS) | $(BIN)/python

@@ -21,20 +21,11 @@ if arguments.alone and arguments.batch != 1:
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
-from jaxarc.configs import JaxArcConfig  # noqa: E402
-from jaxarc.configs.dataset_config import DatasetConfig  # noqa: E402
-from jaxarc.configs.environment_config import EnvironmentConfig  # noqa: E402
-from jaxarc.configs.grid_initialization_config import GridInitializationConfig  # noqa: E402
-from jaxarc.envs import BboxActionWrapper, Environment, PointActionWrapper  # noqa: E402
 from jaxarc.envs.actions import Action  # noqa: E402
-from jaxarc.parsers.base_parser import ArcDataParserBase  # noqa: E402
-from jaxarc.utils.buffer import stack_task_list  # noqa: E402
-from loguru import logger  # noqa: E402
+from jaxarc_environment import make_environment  # noqa: E402
 from stoa.core_wrappers.auto_reset import AutoResetWrapper, CachedAutoResetWrapper  # noqa: E402
 from stoa.core_wrappers.vmap import VmapWrapper  # noqa: E402
 from stoa.core_wrappers.wrapper import AddRNGKey  # noqa: E402
-
-logger.remove()
 
 
 def load_draws():
@@ -44,30 +35,6 @@ def load_draws():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.draw_fields
-
-
-def make_environment(task: dict, grid: tuple[int, int], selection_format: str, max_episode_steps: int):
-    """The environment over one task, with buffers no larger than the task needs."""
-    dataset = DatasetConfig(
-        max_grid_height=grid[0],
-        max_grid_width=grid[1],
-        min_grid_height=1,
-        min_grid_width=1,
-        max_train_pairs=len(task["train"]),
-        max_test_pairs=len(task["test"]),
-    )
-    config = JaxArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=max_episode_steps, debug_level="off"),
-        dataset=dataset,
-        grid_initialization=GridInitializationConfig(
-            demo_weight=1.0, permutation_weight=0.0, empty_weight=0.0, random_weight=0.0
-        ),
-    )
-    parser = ArcDataParserBase(dataset)
-    buffer = stack_task_list([parser.preprocess_task_data(task, jax.random.PRNGKey(0), "task")])
-    environment = Environment(config, buffer)
-    wrapper = {"point": PointActionWrapper, "bbox": BboxActionWrapper}.get(selection_format)
-    return environment if wrapper is None else wrapper(environment)
 
 
 def main() -> None:

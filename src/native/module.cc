@@ -6,6 +6,7 @@
 #include "arc_ffi.h"
 #include "arc_kernel.h"
 #include "packing.h"
+#include "proof_ffi.h"
 
 namespace nb = nanobind;
 
@@ -23,9 +24,11 @@ NB_MODULE(_native, module) {
         nb::dict table;
         table["phalanx_arc_step"] = target(phalanx_arc_step);
         table["phalanx_arc_reset"] = target(phalanx_arc_reset);
+        table["phalanx_proof_expand"] = target(phalanx_proof_expand);
         return table;
       },
       "Custom-call targets by name.");
   module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
   phalanx::packing::bind_packing(module);
+  phalanx::proofs::bind_proofs(module);
 }

@@ -19,3 +19,15 @@ def fill_packs(
     segment_ids: NDArray[np.int32],
     position_ids: NDArray[np.int32],
 ) -> None: ...
+
+class ProofProgram:
+    key: int
+    def __init__(
+        self,
+        key: int,
+        facts: NDArray[np.int32],
+        heads: NDArray[np.int32],
+        bodies: NDArray[np.int32],
+        predicates: int,
+        constants: int,
+    ) -> None: ...

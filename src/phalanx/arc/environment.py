@@ -103,6 +103,16 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
     def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
         return self._start(jax.vmap(_draw)(keys))
 
+    def batch_reset_to(
+        self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
+    ) -> tuple[ArcState, Observation]:
+        """Start the given pairs of the given tasks, for evaluations that leave none out.
+
+        Pairs count from 0 among those that the mode starts from: the tests in evaluation and for a task
+        without demonstrations, the demonstrations otherwise. After the last comes the first again.
+        """
+        return self._start(jnp.stack([tasks, pairs], axis=-1).astype(jnp.uint32))
+
     def _start(self, bits: Array) -> tuple[ArcState, Observation]:
         batch = bits.shape[:-1]
         rows, columns = self.config.grid_shape

@@ -13,13 +13,16 @@ from phalanx.cli.errors import UserError
 from phalanx.cli.lazy import Mount, lazy_group
 
 COMMANDS = {
-    "demo": Mount("phalanx.cli.demo", "Run a batch of random agents on built-in tasks and draw one episode."),
+    "demo": Mount("phalanx.cli.demo", "Train the default agent on built-in tasks and write the report."),
+    "train": Mount("phalanx.cli.train", "Train an agent: arc."),
+    "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run."),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(
         "phalanx.cli.data",
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
-    "bench": Mount("phalanx.cli.bench", "Measure environments and token batches, one line each."),
+    "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
+    "bench": Mount("phalanx.cli.bench", "Measure environments, token batches and training, one line each."),
 }
 
 app = typer.Typer(

@@ -1,6 +1,7 @@
 """`phalanx bench`: how fast this machine is, one JSON line or one row for each measurement.
 
-What is measured and how is in `phalanx.arc.benchmark` and `phalanx.tokens.benchmark`.
+What is measured and how is in `phalanx.arc.benchmark` and `phalanx.tokens.benchmark`; training is in
+`phalanx.cli.bench_train`.
 """
 
 import enum
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from phalanx.cli.bench_train import train
 from phalanx.cli.errors import UserError, user_errors
 
 app = typer.Typer(
@@ -40,6 +42,9 @@ class FormatName(enum.StrEnum):
 @app.callback()
 def _bench() -> None:
     pass
+
+
+app.command()(train)
 
 
 @app.command()

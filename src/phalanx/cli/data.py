@@ -1,6 +1,7 @@
 """`phalanx data`: one group of commands for each domain's data.
 
-The commands of the ARC data sets are in `data_arc`, those of token batches in the other modules named here.
+The commands of the ARC data sets are in `data_arc`, those of knowledge bases in `data_kg`, and those of token
+batches in the other modules named here.
 """
 
 import typer
@@ -16,6 +17,7 @@ app = typer.Typer(
             "batchplan": Mount("phalanx.cli.data_batchplan", "Batch plans: build, info, verify, shard."),
             "batching": Mount("phalanx.cli.data_batching", "Lengths analysed: analyze, histogram, suggest."),
             "batch": Mount("phalanx.cli.data_batch", "Batch files: generate."),
+            "kg": Mount("phalanx.cli.data_kg", "Knowledge bases: list, show, depths, generate."),
             "pack": Mount("phalanx.cli.data_pack", "Pack samples into rows of one length."),
         }
     ),

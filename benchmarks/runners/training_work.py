@@ -1,0 +1,104 @@
+"""The training that both sides of a comparison run: one network, one PPO, one task, two environments.
+
+The environments are in `phalanx_training_runner.py` and `jaxarc_training_runner.py`; how runners are driven is
+in `protocol.py`. Phalanx must be importable before this file is.
+"""
+
+import argparse
+import functools
+import statistics
+from typing import Any
+
+import equinox as eqx
+import jax
+import protocol
+
+from phalanx.agents.arc_distributions import MakeArcDistribution
+from phalanx.agents.arc_layers import ArcNetworkConfig
+from phalanx.agents.arc_networks import create_arc_network
+from phalanx.agents.ppo import PPO
+from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.rollouts import Game
+from phalanx.agents.training_parts import TimedParts, TimedTraining, median_parts
+from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
+from phalanx.core.environment import Environment
+
+OPERATIONS = tuple(range(35))
+"""The operations that both environments have, with the same ids."""
+
+NETWORKS = {
+    # Sees patches of 5x5 cells and chooses a row and a column: little work, so that the environment shows.
+    "small": ArcNetworkConfig(kind="conv", width=16, depth=1, patch=5, places="axes"),
+    # Sees every cell and weighs every cell for every operation: nearly all of the work.
+    "large": ArcNetworkConfig(kind="conv", width=32, depth=3, patch=1, places="cells"),
+}
+_PART_REPEATS = 3
+
+
+def parse_arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
+    """The workload and the network; `--steps` are those of each environment in one update."""
+    return protocol.parse_arguments(
+        description,
+        network={"default": "small", "choices": sorted(NETWORKS)},
+        epochs={"type": int, "default": 1},
+        minibatches={"type": int, "default": 8},
+        **extra,
+    )
+
+
+def arc_config(arguments: argparse.Namespace) -> ArcConfig:
+    """Phalanx's environment; of JaxARC's it says what the network needs to know."""
+    return ArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=arguments.max_episode_steps, require_submit=True),
+        dataset=DatasetConfig(max_grid_height=arguments.grid[0], max_grid_width=arguments.grid[1]),
+        action=ActionConfig(selection_format=arguments.format, allowed_operations=OPERATIONS),
+    )
+
+
+def measure(info: Any) -> dict[str, jax.Array]:
+    """What is told of finished episodes."""
+    return {"success_mask": info.solved, "similarity_scores": info.similarity}
+
+
+def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[PPO, Any]:
+    """The training, and the function from a key to its network."""
+    arc = arc_config(arguments)
+    make_network = functools.partial(create_arc_network, NETWORKS[arguments.network], arc)
+    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+    config = PPOConfig(
+        num_envs=arguments.batch,
+        num_steps=arguments.steps,
+        epochs=arguments.epochs,
+        minibatches=arguments.minibatches,
+        # All gradients are computed and applied, but the policy stays the nearly uniform one it starts as:
+        # both sides go on playing the same kinds of episodes, however long each has been measured.
+        learning_rate=1e-9,
+        learning_rate_schedule="constant",
+    )
+    return PPO(Game(environment, MakeArcDistribution(OPERATIONS), measure), config, structure), make_network
+
+
+def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:
+    """Compile, time the parts, then time whole updates whenever the comparison asks."""
+    training = TimedTraining(*make_ppo(arguments, environment), seed=arguments.seed)
+    timed = TimedParts(training)
+    updates = max(1, round(arguments.seconds / timed.time(1).whole))
+    parts = median_parts([timed.time(updates) for _ in range(_PART_REPEATS)])
+    # How many episodes end is the same on both sides if they play the same game.
+    ended = [float(training.update().episodes.done.mean()) for _ in range(_PART_REPEATS)]
+    protocol.serve(
+        training.update,
+        training.steps_per_update,
+        arguments.seconds,
+        network=arguments.network,
+        num_parameters=sum(leaf.size for leaf in jax.tree.leaves(training.learner.network)),
+        num_steps=arguments.steps,
+        epochs=arguments.epochs,
+        minibatches=arguments.minibatches,
+        compile_seconds=round(training.compile_seconds, 2),
+        parts_update_seconds=round(parts.whole, 5),
+        **parts.shares(),
+        episodes_ended_a_step=round(statistics.mean(ended), 5),
+        **conditions,
+    )

@@ -1,0 +1,145 @@
+"""What the comparison of trainings says: ratios, how far the network bounds them, targets, tables.
+
+Measuring is in `compare_training.py`.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from figures import Verdict, figures_table, markdown_figures, markdown_table
+from rich.console import Console
+from rich.table import Table
+
+PHALANX, JAXARC, JAXARC_SPARED = "phalanx", "jaxarc", "jaxarc, ended only"
+"""The last is JaxARC with new episodes computed only where one has ended; its own wrappers compute all."""
+
+STANDARD_BATCH = 1024
+"""The number of environments that the targets speak of."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One thing that every contender does on 30x30 grids."""
+
+    name: str
+    """`rollout` under random actions, or `ppo`."""
+    batch: int
+    num_steps: int
+    network: str | None
+
+    def __str__(self) -> str:
+        kind = "random policy" if self.network is None else f"{self.network} network"
+        return f"{self.name}, {kind}, {self.batch:,} environments"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One contender's repeats of one work."""
+
+    work: Work
+    contender: str
+    rates: tuple[float, ...]
+    """Environment steps per second, one for each repeat."""
+    conditions: dict[str, Any]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def environment_share(self) -> float | None:
+        """Of an update's time, where updates were measured."""
+        return self.conditions.get("environment_share")
+
+    @property
+    def rate_without_environment(self) -> float | None:
+        """Steps per second if the environment took no time."""
+        share = self.environment_share
+        return None if share is None else self.median / (1 - share)
+
+    def record(self) -> dict[str, Any]:
+        """The measurement as one JSON object."""
+        left_out = ("batch", "grid", "network", "num_steps")
+        return {
+            "benchmark": "compare_training",
+            "contender": self.contender,
+            "grid": "30x30",
+            **dataclasses.asdict(self.work),
+            "steps_per_second_median": round(self.median),
+            "steps_per_second_worst": round(min(self.rates)),
+            "repeats": len(self.rates),
+            **{name: value for name, value in self.conditions.items() if name not in left_out},
+        }
+
+
+class Comparison:
+    """All measurements, found by work and contender."""
+
+    def __init__(self, measurements: Sequence[Measurement]) -> None:
+        self.measurements = tuple(measurements)
+        self._found = {(m.work, m.contender): m for m in measurements}
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """In the order they were measured."""
+        return tuple(dict.fromkeys(m.work for m in self.measurements))
+
+    def verdicts(self) -> list[Verdict]:
+        """Every figure that this run can show."""
+        verdicts = []
+        for work in self.works:
+            ours = self._found.get((work, PHALANX))
+            for peer in (JAXARC, JAXARC_SPARED):
+                theirs = self._found.get((work, peer))
+                if ours is None or theirs is None:
+                    continue
+                target = _target(work) if peer == JAXARC else None
+                verdicts.append(Verdict(f"phalanx / {peer}", str(work), ours.median / theirs.median, target))
+                if ours.rate_without_environment is not None:
+                    bound = ours.rate_without_environment / theirs.median
+                    verdicts.append(
+                        Verdict(f"the same with a free environment / {peer}", str(work), bound, None)
+                    )
+        return verdicts
+
+
+def _target(work: Work) -> float | None:
+    """The least that the ratio to JaxARC must reach."""
+    if work.batch != STANDARD_BATCH:
+        return None
+    return {None: 100.0, "small": 3.0}.get(work.network)
+
+
+_HEADER = ("work", "contender", "steps/s (median)", "environment", "policy", "update")
+
+
+def _rows(comparison: Comparison) -> list[list[str]]:
+    shares = ("environment_share", "policy_share", "update_share")
+    return [
+        [
+            str(m.work),
+            m.contender,
+            f"{m.median:,.0f}",
+            *(f"{m.conditions[name]:.1%}" if name in m.conditions else "" for name in shares),
+        ]
+        for m in comparison.measurements
+    ]
+
+
+def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: Console) -> None:
+    """Rates and where the time goes, then verdicts."""
+    table = Table(title="training on 30x30 grids")
+    for name in _HEADER:
+        table.add_column(name, justify="left" if name in ("work", "contender") else "right")
+    for row in _rows(comparison):
+        table.add_row(*row)
+    console.print(table)
+    console.print(figures_table(verdicts, "work"))
+
+
+def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
+    """Both tables, under a line that says where they come from."""
+    lines = [conditions, "", *markdown_table(list(_HEADER), _rows(comparison)), ""]
+    return "\n".join([*lines, *markdown_figures(verdicts, "work")]) + "\n"

@@ -1,0 +1,262 @@
+"""How well a policy solves ARC tasks: every pair of every task, by task and by family, with pass@k.
+
+Playing the episodes is in `evaluation`; when to evaluate during a training is in `training`.
+"""
+
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
+
+from phalanx.agents.distributions import MakeDistribution
+from phalanx.agents.evaluation import play_traced
+from phalanx.agents.pass_at_k import mean_pass_at_k
+from phalanx.agents.rollouts import Game, Network
+from phalanx.arc.environment import ArcEnvironment
+
+EvaluationMode = Literal["greedy", "sampled"]
+
+_BATCH_SIZE = 1024
+"""Episodes played together, if nothing else is said."""
+NO_FAMILY = "no family"
+"""Under which tasks count that name none."""
+
+
+class Score(TypedDict):
+    """What a set of episodes came to."""
+
+    episodes: int
+    success_rate: float
+    similarity: float
+    steps_to_solve: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """A policy's scores on the tasks of an environment."""
+
+    mode: EvaluationMode
+    episodes: int
+    """Pairs times attempts at each."""
+    attempts: int
+    success_rate: float
+    """Share of episodes that ended solved."""
+    success_rate_se: float | None
+    """Its standard error over other tasks of the same kind; none where there is only one task."""
+    similarity: float
+    """Mean similarity of the final grids to the targets."""
+    steps_to_solve: float | None
+    """Mean over the solved episodes; none where there are none."""
+    pass_at_k: dict[int, float]
+    """The chance that one of k attempts at a pair succeeds, mean over the pairs."""
+    families: dict[str, Score]
+    """In order of first appearance."""
+    tasks: dict[str, Score]
+    """By id, in the order of the environment's buffer."""
+
+    def as_record(
+        self, update: int, environment_steps: int, split: str, with_tasks: bool = False
+    ) -> dict[str, Any]:
+        """A line of a run's `evaluations.jsonl`."""
+        record: dict[str, Any] = {
+            "timestamp": time.time(),
+            "step": update,
+            "environment_steps": environment_steps,
+            "split": split,
+            "mode": self.mode,
+            "episodes": self.episodes,
+            "attempts": self.attempts,
+            "success_rate": self.success_rate,
+            "success_rate_se": self.success_rate_se,
+            "similarity": self.similarity,
+            "steps_to_solve": self.steps_to_solve,
+        }
+        if self.pass_at_k:
+            record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
+        record["families"] = {name: dict(score) for name, score in self.families.items()}
+        if with_tasks:
+            record["tasks"] = {name: dict(score) for name, score in self.tasks.items()}
+        return record
+
+    def describe(self) -> str:
+        """A line on the whole, and one on each family where there are several."""
+        error = "" if self.success_rate_se is None else f" ± {100 * self.success_rate_se:.1f}"
+        total = f"{self.mode}: {100 * self.success_rate:.1f}{error} % of {self.episodes} episodes solved"
+        passes = "".join(f", pass@{k} {100 * share:.1f} %" for k, share in self.pass_at_k.items())
+        lines = [f"{total}{_details(self.similarity, self.steps_to_solve)}{passes}"]
+        if len(self.families) > 1:
+            width = max(map(len, self.families))
+            lines += [
+                f"  {name:{width}}  {100 * score['success_rate']:5.1f} % of {score['episodes']}"
+                f"{_details(score['similarity'], score['steps_to_solve'])}"
+                for name, score in self.families.items()
+            ]
+        return "\n".join(lines)
+
+
+def _details(similarity: float, steps: float | None) -> str:
+    return f", similarity {similarity:.3f}" + ("" if steps is None else f", {steps:.1f} steps to solve")
+
+
+def measure_arc(info: Any) -> dict[str, Array]:
+    """What `StepInfo` says of an ARC episode in the logger's words; a game's `measure`."""
+    return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
+
+
+def evaluate_arc(
+    environment: ArcEnvironment,
+    distribution: MakeDistribution,
+    network: Network,
+    *,
+    mode: EvaluationMode = "greedy",
+    attempts: int = 1,
+    pass_at: tuple[int, ...] = (),
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Evaluation:
+    """Play every pair that an episode of the environment may start from, `attempts` times.
+
+    The random numbers of an attempt follow from the seed, the task, the pair and the attempt's number, so
+    neither the other tasks, nor their order, nor `batch_size` (the most episodes played together) matter.
+    An episode that ends on another pair than its own (the pair operations allow that) counts as unsolved,
+    with similarity 0. The compiled run is kept for the next evaluation of the same environment.
+    """
+    _check(mode, attempts, pass_at, batch_size)
+    buffer = environment.task_buffer
+    starts = _starts(environment)
+    episodes = np.repeat(starts, attempts, axis=0)
+    keys = None
+    if mode == "sampled":
+        fingerprints = [task.fingerprint for task in buffer]
+        keys = _key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
+    results = _in_batches(
+        Game(environment, distribution, measure_arc), network, episodes, keys, batch_size or _BATCH_SIZE
+    )
+    by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
+    by_family: dict[str, list[np.ndarray]] = {}
+    for task, rows in zip(buffer, by_task, strict=True):
+        by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
+    solved_by_pair = [int(count) for count in results.solved.reshape(-1, attempts).sum(axis=1)]
+    return Evaluation(
+        mode=mode,
+        attempts=attempts,
+        **results.score(np.arange(len(episodes))),
+        success_rate_se=_standard_error(results.solved, by_task),
+        pass_at_k={k: mean_pass_at_k(attempts, solved_by_pair, k) for k in pass_at},
+        families={name: results.score(np.concatenate(parts)) for name, parts in by_family.items()},
+        tasks={task.id: results.score(rows) for task, rows in zip(buffer, by_task, strict=True)},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Results:
+    """One value for each episode."""
+
+    solved: Bool[np.ndarray, " episodes"]
+    similarity: Float[np.ndarray, " episodes"]
+    lengths: Int[np.ndarray, " episodes"]
+
+    def score(self, rows: Int[np.ndarray, " chosen"]) -> Score:
+        """Of some episodes."""
+        solved, lengths = self.solved[rows], self.lengths[rows]
+        return {
+            "episodes": len(rows),
+            "success_rate": float(solved.mean()),
+            # Exact before it is rounded, so that the order of the tasks does not show.
+            "similarity": math.fsum(self.similarity[rows].tolist()) / len(rows),
+            "steps_to_solve": float(lengths[solved].mean()) if solved.any() else None,
+        }
+
+
+def _check(mode: str, attempts: int, pass_at: Sequence[int], batch_size: int | None) -> None:
+    if mode not in ("greedy", "sampled"):
+        raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
+    if mode == "greedy" and attempts > 1:
+        raise ValueError(f"greedy attempts are all alike, got attempts={attempts}; use mode='sampled'")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    for k in pass_at:
+        if not 1 <= k <= attempts:
+            raise ValueError(f"pass@{k} needs at least {k} attempts and k from 1 on, attempts are {attempts}")
+
+
+def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
+    """Task and pair of all that an episode may start from, as `batch_reset_to` counts them."""
+    evaluation = environment.config.environment.mode == "evaluation"
+    counts = [
+        len(task.tests) if evaluation or not task.demos else len(task.demos)
+        for task in environment.task_buffer
+    ]
+    return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
+
+
+def _key_words(
+    seed: int, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
+) -> UInt32[np.ndarray, "episodes 2"]:
+    """A key for each episode, from a digest: quicker than folding numbers in, which must be compiled."""
+    digests = [
+        hashlib.blake2b(f"{seed}/{fingerprint}/{pair}/{attempt}".encode(), digest_size=8).digest()
+        for fingerprint, pair in zip(fingerprints, pairs, strict=True)
+        for attempt in range(attempts)
+    ]
+    return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
+
+
+def _in_batches(
+    game: Game,
+    network: Network,
+    episodes: Int[np.ndarray, "episodes 2"],
+    keys: UInt32[np.ndarray, "episodes 2"] | None,
+    most: int,
+) -> _Results:
+    """In as few batches as may be, all of one shape: the last is filled up with rows that are dropped."""
+    count = len(episodes)
+    batches = math.ceil(count / most)
+    size = math.ceil(count / batches)
+    found = []
+    for start in range(0, count, size):
+        rows = np.arange(start, start + size) % count
+        drawn = None if keys is None else jnp.asarray(keys[rows])
+        found.append(_attempt(game, network, jnp.asarray(episodes[rows]), drawn))
+    solved, similarity, lengths = (
+        np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)
+    )
+    return _Results(solved, similarity, lengths)
+
+
+@eqx.filter_jit
+def _attempt(
+    game: Game, network: Network, episodes: Int32[Array, "batch 2"], words: UInt32[Array, "batch 2"] | None
+) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
+    """Whether solved, similarity and length of each episode; greedy where there are no keys."""
+    environment: Any = game.environment
+    states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
+    # The generator is named because the words must mean the same whichever one is JAX's default.
+    keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
+    limit = environment.config.environment.max_episode_steps
+    played = play_traced(game, network, states, observations, keys, limit, record=False)
+    own = played.final_states.pair_index == states.pair_index
+    similarity = jnp.where(own, played.measures["similarity_scores"], 0.0)
+    return played.measures["success_mask"] & own, similarity, played.lengths
+
+
+def _standard_error(
+    solved: Bool[np.ndarray, " episodes"], by_task: Sequence[Int[np.ndarray, " _"]]
+) -> float | None:
+    """Of the success rate, tasks being what is drawn: pairs of one task and attempts at it are alike."""
+    tasks = len(by_task)
+    if tasks < 2:
+        return None
+    rate = solved.mean()
+    squares = math.fsum(float(np.sum(solved[rows] - rate)) ** 2 for rows in by_task)
+    return math.sqrt(tasks / (tasks - 1) * squares) / len(solved)

@@ -1,0 +1,274 @@
+"""How fast the demo's training is, where its time goes, and what logging adds to it: a record a figure.
+
+The command line is in `phalanx.cli.bench_train`; timing is in `training_parts`; the same training on another
+environment is measured in the folder `benchmarks`.
+"""
+
+import dataclasses
+import io
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import jax
+from rich.console import Console
+
+from phalanx.agents.arc_training import ArcTrainingConfig, arc_experiment, load_arc_training
+from phalanx.agents.ppo import Learner, Report
+from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.training import Experiment, batch_data, count_parameters
+from phalanx.agents.training_parts import Parts, TimedParts, TimedTraining, median_parts, seconds_of
+from phalanx.arc.benchmark import conditions
+from phalanx.core.config import load_config
+from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
+
+ENVIRONMENT_SHARE = 0.10
+"""The most of an update's time that the environment may take."""
+LOGGING_OVERHEAD = 0.02
+"""The most that logging may add to an update's time."""
+_ENVIRONMENTS_KEPT = 1_024
+"""Environments for which the preset's number of minibatches is kept; more get more, of the same size."""
+_PATIENCE = 300.0
+"""Seconds after which the logging of large batches is measured with fewer rounds."""
+_LEAST_ROUNDS = 2
+
+Kind = Literal["silent", "aggregate", "sample"]
+_ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent", "silent")
+"""In this order, because what logging leaves behind, in caches say, is paid by the update after it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingBenchmark:
+    """Which training is measured, and how often."""
+
+    preset: str = "default"
+    """A preset of `phalanx train arc`; its number of environments is replaced."""
+    overrides: tuple[str, ...] = ()
+    """Further settings, as `phalanx train arc` takes them."""
+    num_envs: int = 1_024
+    """Environments of the training that is timed in parts."""
+    logging_envs: tuple[int, ...] = (1_024, 10_000)
+    """Environments of the trainings that are timed with and without logging."""
+    repeats: int = 5
+    """Repeats of the parts."""
+    rounds: int = 5
+    """Alternations of logging on and off."""
+    logging: LoggingConfig | None = None
+    """What is logged; None for the preset `batched`."""
+    judged: bool = True
+    """Whether the figures are held against their targets; small sizes should not be."""
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for num_envs in (self.num_envs, *self.logging_envs):
+            if num_envs < 1:
+                raise ValueError(f"a training needs at least 1 environment, got {num_envs}")
+
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Every figure, as soon as it is measured."""
+        for num_envs in dict.fromkeys((self.num_envs, *self.logging_envs)):
+            experiment = arc_experiment(self.config(num_envs))
+            training = TimedTraining(experiment.ppo, experiment.make_network)
+            if num_envs == self.num_envs:
+                yield self.measure_parts(experiment, training)
+            if num_envs in self.logging_envs:
+                yield self.measure_logging(experiment, training)
+
+    def config(self, num_envs: int) -> ArcTrainingConfig:
+        """The preset's training with that many environments, and minibatches no larger than at 1,024."""
+        config = load_arc_training(self.preset, self.overrides)
+        minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
+        ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
+        return config.model_copy(update={"ppo": PPOConfig(**ppo)})
+
+    def measure_parts(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
+        """Steps a second end to end, and the share of environment, policy and update."""
+        parts = TimedParts(training)
+        updates = training.updates_per_repeat()
+        times = [parts.time(updates) for _ in range(self.repeats)]
+        median = median_parts(times)
+        facts = {
+            "steps_per_second_median": round(training.steps_per_update / median.whole),
+            "steps_per_second_worst": round(training.steps_per_update / max(part.whole for part in times)),
+            **_seconds(median),
+            **median.shares(),
+            "updates_per_repeat": updates,
+            "repeats": self.repeats,
+            "compile_seconds": round(training.compile_seconds, 2),
+        }
+        return self._record("training", experiment, training, facts, "environment_share", ENVIRONMENT_SHARE)
+
+    def measure_logging(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
+        """What logging adds, by updates with and without it in turns."""
+        settings = self.logging or load_config(LoggingConfig, "batched", group="logging")
+        with tempfile.TemporaryDirectory() as folder:
+            cost = LoggingCost(experiment, training, settings, pathlib.Path(folder))
+            rounds = cost.measure(self.rounds)
+            cost.close()
+        facts = {
+            "log_frequency": settings.log_frequency,
+            "sample_frequency": settings.sample_frequency,
+            "num_samples": settings.num_samples,
+            "rounds": rounds,
+            **cost.facts(),
+        }
+        return self._record("logging", experiment, training, facts, "overhead", LOGGING_OVERHEAD)
+
+    def _record(
+        self,
+        figure: str,
+        experiment: Experiment,
+        training: TimedTraining,
+        facts: dict[str, Any],
+        field: str,
+        at_most: float,
+    ) -> dict[str, Any]:
+        config = experiment.config
+        rows, columns = config.arc.grid_shape
+        record = {
+            "benchmark": "train",
+            "figure": figure,
+            "environments": config.ppo.num_envs,
+            "grid": f"{rows}x{columns}",
+            "network": f"{config.network.kind}, width {config.network.width}, depth {config.network.depth}",
+            "num_parameters": count_parameters(training.learner.network),
+            "num_steps": config.ppo.num_steps,
+            "epochs": config.ppo.epochs,
+            "minibatches": config.ppo.minibatches,
+            **facts,
+        }
+        if self.judged:
+            record["targets"] = {field: {"at_most": at_most}}
+            record["passed"] = record[field] <= at_most
+        return {**record, **conditions()}
+
+
+class LoggingCost:
+    """Updates with and without logging in turns, sorted by what is logged of them.
+
+    Most updates log nothing, some aggregate, a few also sample episodes. Each round has every kind once (the
+    silent one twice) and as many updates without a logger; the kinds' medians are then weighed by how often
+    the settings have them. So a few rounds show what a training of any length would.
+    """
+
+    def __init__(
+        self, experiment: Experiment, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
+    ) -> None:
+        self._experiment, self._training, self._settings = experiment, training, settings
+        # As in a training: sampled episodes are played for the purpose, whole and with their states.
+        metrics_only = settings.model_copy(update={"sampling_enabled": False})
+        self._logger = ExperimentLogger(
+            metrics_only,
+            {
+                "file": FileHandler(folder, settings),
+                "svg": SVGHandler(folder / "episodes"),
+                "rich": RichHandler(settings, console=Console(file=io.StringIO()), live=False),
+            },
+        )
+        self._cycle = math.lcm(settings.log_frequency, settings.sample_frequency)
+        self.off: list[float] = []
+        """Seconds of updates without logging."""
+        self.on: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
+        """Seconds of updates with logging, that included."""
+        self.inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
+        """Seconds of the logging alone."""
+
+    def measure(self, rounds: int) -> int:
+        """Alternate, and say how many rounds there was time for."""
+        # Compiles what the logger computes; the pictures' modules are imported here, too.
+        self._log(self._training.update(), self._cycle)
+        began = time.perf_counter()
+        for number in range(rounds):
+            if number >= _LEAST_ROUNDS and time.perf_counter() - began > _PATIENCE:
+                return number
+            # Off, on, on, off: a machine that slows down does so for both.
+            if number % 2:
+                self._round_on(number + 1)
+                self._round_off()
+            else:
+                self._round_off()
+                self._round_on(number + 1)
+        return rounds
+
+    def close(self) -> None:
+        """Close the logger; one that failed has cost too little."""
+        self._logger.close()
+        if self._logger.failures:
+            raise RuntimeError(f"logging failed, so its cost is unknown: {self._logger.failures}")
+
+    def facts(self) -> dict[str, Any]:
+        """The overhead, what it is made of, and the logging's own seconds as a check."""
+        off = statistics.median(self.off)
+        return {
+            "overhead": round(self._mean(self.on) / off - 1, 5),
+            "logger_share": round(self._mean(self.inside) / off, 5),
+            "update_seconds_off": round(off, 5),
+            "update_seconds_on": round(self._mean(self.on), 5),
+            "updates_off": len(self.off),
+            "updates_on": sum(len(times) for times in self.on.values()),
+            **{
+                f"logger_seconds_{kind}": round(statistics.median(times), 6)
+                for kind, times in self.inside.items()
+                if times
+            },
+        }
+
+    def _mean(self, times: dict[Kind, list[float]]) -> float:
+        """Of the kinds' medians, by how often each comes."""
+        counts: dict[Kind, int] = {"silent": 0, "aggregate": 0, "sample": 0}
+        for update in range(1, self._cycle + 1):
+            counts[self._kind(update)] += 1
+        known = {kind: count for kind, count in counts.items() if count}
+        return sum(count * statistics.median(times[kind]) for kind, count in known.items()) / self._cycle
+
+    def _kind(self, update: int) -> Kind:
+        if update % self._settings.sample_frequency == 0:
+            return "sample"
+        return "aggregate" if update % self._settings.log_frequency == 0 else "silent"
+
+    def _round_on(self, number: int) -> None:
+        first = number * self._cycle
+        numbers = {self._kind(update): first + update for update in range(1, self._cycle + 1)}
+        for kind in _ROUND:
+            if kind in numbers:
+                self._logged_update(numbers[kind], kind)
+
+    def _round_off(self) -> None:
+        for _ in _ROUND:
+            self.off.append(seconds_of(self._training.update))
+
+    def _logged_update(self, update: int, kind: Kind) -> None:
+        began = time.perf_counter()
+        report = self._training.update()
+        trained = time.perf_counter()
+        self._log(report, update)
+        ended = time.perf_counter()
+        self.on[kind].append(ended - began)
+        self.inside[kind].append(ended - trained)
+
+    def _log(self, report: Report, update: int) -> None:
+        """What `training` logs of an update."""
+        settings = self._settings
+        if update % settings.log_frequency == 0:
+            rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
+            self._logger.log_batch_step(batch_data(report, update, rates))
+        if settings.sampling_enabled and update % settings.sample_frequency == 0:
+            learner: Learner = self._training.learner
+            network = self._training.ppo.network(learner.network)
+            key = jax.random.fold_in(jax.random.key(0), update)
+            for episode in self._experiment.watch(network, key, update):
+                self._logger.log_episode_summary(episode)
+
+
+def _seconds(parts: Parts) -> dict[str, float]:
+    return {
+        "update_seconds": round(parts.whole, 5),
+        "rollout_seconds": round(parts.rollout, 5),
+        "environment_seconds": round(parts.environment, 6),
+    }

@@ -1,0 +1,92 @@
+"""A training's folder: what is in it, and that nothing in it is ever overwritten by another run.
+
+What the files of the logger look like is in `phalanx.logs`; the checkpoints are in `checkpoints`.
+"""
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from phalanx import __version__
+from phalanx.core.config import Config, load_config, save_config, to_yaml
+from phalanx.core.files import atomic_write
+from phalanx.core.machine import machine
+
+FORMAT = 1
+CONFIG = "config.yaml"
+FACTS = "run.json"
+EVALUATIONS = "evaluations.jsonl"
+EPISODES = "episodes"
+REPORT = "report.html"
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+
+def next_free(folder: str | os.PathLike[str]) -> Path:
+    """The folder itself if there is none yet, else the first of `folder-2`, `folder-3`, ... that is free."""
+    path, number = Path(folder), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{os.fspath(folder)}-{number}")
+    return path
+
+
+def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, Any]) -> Path:
+    """A new run's folder with its config and facts; one that holds something already is refused."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(
+            f"{path} exists already and nothing in it is overwritten: add --resume to go on with it, "
+            "or give another --out"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    save_config(config, path / CONFIG)
+    write_facts(path, {"started": _now(), **facts})
+    return path
+
+
+def write_facts(run: Path, facts: dict[str, Any]) -> None:
+    """Write or renew `run.json`; facts that are not given stay as they were."""
+    path = run / FACTS
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine()}
+    with atomic_write(path, "w") as file:
+        json.dump({**about, **before, **facts, "updated": _now()}, file, indent=2)
+        file.write("\n")
+
+
+def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """`run.json` of a run; a folder that is no run is refused in words."""
+    path = Path(folder) / FACTS
+    if not path.is_file():
+        raise ValueError(f"{folder} is not the folder of a run: it has no {FACTS}")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if facts.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {facts.get('format')}, this version of Phalanx reads {FORMAT}")
+    return facts
+
+
+def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
+    """The config that a run was started with."""
+    read_facts(folder)
+    return load_config(cls, Path(folder) / CONFIG)
+
+
+def check_same_config(run: Path, before: Config, now: Config) -> None:
+    """A run goes on only as it began; the error names the first settings that differ."""
+    old, new = to_yaml(before).splitlines(), to_yaml(now).splitlines()
+    if old != new:
+        differing = [f"{a.strip()} (now {b.strip()})" for a, b in zip(old, new, strict=False) if a != b][:3]
+        raise ValueError(
+            f"{run} was started with another config: {'; '.join(differing) or 'more or fewer settings'}. "
+            "Resume it without overrides, or start a new run with another --out"
+        )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

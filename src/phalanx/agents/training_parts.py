@@ -1,0 +1,146 @@
+"""A training timed whole and in parts: stepping environments, choosing actions, learning from them.
+
+Any PPO can be timed, whatever it plays. Which training is measured and what must come out is in `benchmark`.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from phalanx.agents.ppo import PPO, Learner, Report
+from phalanx.agents.rollouts import Players, collect
+from phalanx.core.autoreset import AutoResetState
+from phalanx.core.environment import Key
+
+_SECONDS_A_REPEAT = 1.0
+
+
+class Parts(NamedTuple):
+    """Seconds of one update; the first two are compiled on their own, the last is the whole."""
+
+    environment: float
+    """Stepping through a rollout's actions, with auto-reset."""
+    rollout: float
+    """The same steps, with the network choosing the actions and valuing what it sees."""
+    whole: float
+    """Rollout, advantages and gradient steps in one call."""
+
+    @property
+    def policy(self) -> float:
+        """What the network adds to the environment in a rollout, by difference."""
+        return self.rollout - self.environment
+
+    @property
+    def update(self) -> float:
+        """What learning adds to the rollout, by difference."""
+        return self.whole - self.rollout
+
+    def shares(self) -> dict[str, float]:
+        """Of the whole; they add up to 1."""
+        parts = {"environment": self.environment, "policy": self.policy, "update": self.update}
+        return {f"{name}_share": round(seconds / self.whole, 4) for name, seconds in parts.items()}
+
+
+class TimedTraining:
+    """A training whose updates are made one at a time, each waited for."""
+
+    def __init__(self, ppo: PPO, make_network: Callable[[Key], PyTree], seed: int = 0) -> None:
+        self.ppo = ppo
+        network_key, learner_key = jax.random.split(jax.random.key(seed))
+        numbers = jnp.arange(ppo.config.num_envs, dtype=jnp.int32)
+
+        def start(network_key: Key, learner_key: Key) -> Learner:
+            return ppo.start(make_network(network_key), learner_key, numbers)
+
+        self.learner: Learner = jax.jit(start)(network_key, learner_key)
+        began = time.perf_counter()
+        self._update = jax.jit(ppo.update, donate_argnums=0).lower(self.learner).compile()
+        self.compile_seconds = time.perf_counter() - began
+        """Tracing and compiling the whole update."""
+        self.update()
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one update."""
+        return self.ppo.config.steps_per_update
+
+    def update(self) -> Report:
+        """One compiled call that takes the learner's memory over, waited for."""
+        self.learner, report = self._update(self.learner)
+        return jax.block_until_ready((self.learner, report))[1]
+
+    def updates_per_repeat(self) -> int:
+        """How many updates make a repeat long enough to time."""
+        return max(1, round(_SECONDS_A_REPEAT / seconds_of(self.update)))
+
+
+class TimedParts:
+    """Compiled beside a training: its rollout, and its environments alone, on the same steps."""
+
+    def __init__(self, training: TimedTraining) -> None:
+        self.training = training
+        self._rollout = jax.jit(self._play, donate_argnums=1)
+        self._replay = jax.jit(self._step_through, donate_argnums=0)
+        self.time(1)
+
+    def time(self, updates: int) -> Parts:
+        """Mean seconds of an update and of its parts over a few updates.
+
+        The environments replay the actions of the rollouts from the same states, so that they do the very
+        same steps and start the very same episodes.
+        """
+        learner = self.training.learner
+        keys = jax.random.split(jax.random.fold_in(learner.key, 1), updates)
+        players, actions = _copied(learner.players), []
+        rollout = 0.0
+        for key in keys:
+            began = time.perf_counter()
+            players, played = jax.block_until_ready(self._rollout(learner.network, players, key))
+            rollout += time.perf_counter() - began
+            actions.append(played[0].actions)
+        states = _copied(learner.players.environments)
+        environment = 0.0
+        for chosen in actions:
+            began = time.perf_counter()
+            states, _ = jax.block_until_ready(self._replay(states, chosen))
+            environment += time.perf_counter() - began
+        whole = sum(seconds_of(self.training.update) for _ in range(updates))
+        return Parts(environment / updates, rollout / updates, whole / updates)
+
+    def _play(self, network: PyTree, players: Players, key: Key) -> tuple[Players, Any]:
+        ppo = self.training.ppo
+        players, *played = collect(ppo.game, ppo.network(network), players, key, ppo.config.num_steps)
+        return players, played
+
+    def _step_through(self, states: AutoResetState, actions: PyTree) -> tuple[AutoResetState, Any]:
+        game = self.training.ppo.game
+
+        def step(states: AutoResetState, chosen: PyTree) -> tuple[AutoResetState, Any]:
+            states, observations, rewards, done, info = game.auto_reset.step(states, chosen)
+            # All that a rollout keeps of a step is written here too.
+            kept = (observations, info.final_observation, rewards, done, info.terminated)
+            return states, (*kept, game.measure(info.info))
+
+        return jax.lax.scan(step, states, actions)
+
+
+def median_parts(repeats: list[Parts]) -> Parts:
+    """The median of each."""
+    return Parts(*(statistics.median(column) for column in zip(*repeats, strict=True)))
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """How long a call takes that returns when its work is done."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _copied(tree: PyTree) -> PyTree:
+    """The same values in memory of their own, which may be given away."""
+    return jax.block_until_ready(jax.tree.map(jnp.copy, tree))

@@ -1,0 +1,245 @@
+// Sampled episodes: a list to choose from, and a stage on which one is stepped through, picture by picture.
+const PLAY_MILLISECONDS = 550;
+const RESULTS = { true: ["solved", "✓"], false: ["unsolved", "✕"], null: ["unknown", "?"] };
+const GLYPHS = {
+  previous: "M10 2v12L2 8z",
+  next: "M4 2l8 6-8 6z",
+  play: "M3 1l11 7-11 7z",
+  pause: "M3 2h3.5v12H3zM9 2h3.5v12H9z",
+};
+
+const unpacked = new Map();
+
+// An episode's pictures, from base64 of a zlib stream of a JSON list.
+async function picturesOf(episode) {
+  if (!unpacked.has(episode)) {
+    const bytes = Uint8Array.from(atob(episode.pictures), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    unpacked.set(episode, new Response(stream).json());
+  }
+  return unpacked.get(episode);
+}
+
+// As an image a picture is a document of its own: its ids cannot meet those of others, its scripts do not run.
+const pictureUrl = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+
+const glyph = (name) =>
+  svg(
+    "svg",
+    { width: 14, height: 14, viewBox: "0 0 16 16", "aria-hidden": "true" },
+    svg("path", { d: GLYPHS[name] }),
+  );
+
+function episodeFacts(episode) {
+  const found = [`update ${grouped(episode.update)}`];
+  if (episode.environment !== null) found.push(`env ${episode.environment}`);
+  if (episode.steps !== null)
+    found.push(`${grouped(episode.steps)} ${episode.steps === 1 ? "step" : "steps"}`);
+  if (episode.reward !== null) found.push(`reward ${number(episode.reward)}`);
+  return found;
+}
+
+function episodeViewer() {
+  const shown = { result: "all", run: "all", episodes: [], episode: null, frame: 0, timer: null };
+  const list = el("ul", { "aria-label": "Sampled episodes, latest first" });
+  const caption = el("div", { class: "caption", "aria-live": "polite" });
+  const image = el("img", { alt: "" });
+  const picture = el(
+    "div",
+    {
+      class: "picture",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Picture of the episode; left and right arrow keys step",
+    },
+    image,
+  );
+  const slider = el("input", {
+    type: "range",
+    min: 0,
+    step: 1,
+    "aria-label": "Frame of the episode",
+    input: () => {
+      stop();
+      show(Number(slider.value));
+    },
+  });
+  const where = el("output", {});
+  const button = (name, label, act) =>
+    el(
+      "button",
+      { type: "button", "data-act": name, "aria-label": label, title: label, click: act },
+      glyph(name),
+    );
+  const play = button("play", "Play", () => (shown.timer ? stop() : start()));
+  const stage = el(
+    "div",
+    { class: "stage" },
+    caption,
+    picture,
+    el(
+      "div",
+      { class: "transport" },
+      button("previous", "Previous frame", () => go(-1)),
+      play,
+      button("next", "Next frame", () => go(1)),
+      slider,
+      where,
+    ),
+  );
+
+  async function show(frame) {
+    const { episode } = shown;
+    shown.frame = frame;
+    const [name, place] = episode.frames[frame];
+    slider.value = frame;
+    slider.setAttribute("aria-valuetext", name);
+    where.textContent = `${name} · ${frame + 1} / ${episode.frames.length}`;
+    const pictures = await picturesOf(episode);
+    // Unpacking takes a moment; by now another frame may be wanted.
+    if (shown.episode !== episode || shown.frame !== frame) return;
+    image.src = pictureUrl(pictures[place]);
+    image.alt = `${episode.task ?? "episode"}, ${name}`;
+  }
+
+  function stop() {
+    clearInterval(shown.timer);
+    shown.timer = null;
+    play.replaceChildren(glyph("play"));
+    play.setAttribute("aria-label", "Play");
+  }
+
+  function start() {
+    const last = shown.episode.frames.length - 1;
+    if (shown.frame === last) show(0);
+    shown.timer = setInterval(() => (shown.frame < last ? show(shown.frame + 1) : stop()), PLAY_MILLISECONDS);
+    play.replaceChildren(glyph("pause"));
+    play.setAttribute("aria-label", "Pause");
+  }
+
+  function go(by) {
+    stop();
+    show(Math.min(Math.max(shown.frame + by, 0), shown.episode.frames.length - 1));
+  }
+
+  function choose(episode, frame = 0) {
+    stop();
+    shown.episode = episode;
+    for (const item of list.children)
+      item.firstChild.setAttribute("aria-current", String(item.episode === episode));
+    const [result] = RESULTS[episode.solved];
+    const said = [
+      COMPARING ? DATA.runs[episode.run].label : null,
+      ...episodeFacts(episode),
+      episode.similarity !== null ? `similarity ${percent(episode.similarity)}` : null,
+    ];
+    caption.replaceChildren(
+      el("strong", {}, episode.task ?? "Episode"),
+      el("span", { class: `pill ${result}` }, result === "unknown" ? "result not known" : result),
+      el("span", { class: "muted" }, said.filter((part) => part).join(" · ")),
+    );
+    const pictured = episode.frames.length > 0;
+    for (const control of stage.querySelectorAll(".transport > *"))
+      control.disabled = episode.frames.length < 2;
+    picture.replaceChildren(
+      pictured ? image : el("span", { class: "muted" }, "No pictures of this episode were kept."),
+    );
+    slider.max = Math.max(episode.frames.length - 1, 0);
+    if (pictured) show(frame);
+    else where.textContent = "";
+  }
+
+  function drawList() {
+    shown.episodes = DATA.episodes.filter(
+      (episode) =>
+        (shown.result === "all" || RESULTS[episode.solved][0] === shown.result) &&
+        (shown.run === "all" || episode.run === shown.run),
+    );
+    list.replaceChildren(
+      ...shown.episodes.map((episode) => {
+        const [result, mark] = RESULTS[episode.solved];
+        const item = el(
+          "li",
+          {},
+          el(
+            "button",
+            { type: "button", click: () => choose(episode) },
+            el("span", { class: `mark ${result}`, title: result }, mark),
+            el(
+              "span",
+              { class: "task" },
+              COMPARING ? swatch(episode.run) : null,
+              COMPARING ? " " : null,
+              episode.task ?? "Episode",
+            ),
+            el("span", { class: "facts" }, episodeFacts(episode).join(" · ")),
+          ),
+        );
+        item.episode = episode;
+        return item;
+      }),
+    );
+    if (!shown.episodes.length) list.append(el("li", { class: "muted" }, el("span", {}, "None of these.")));
+    else choose(shown.episodes.includes(shown.episode) ? shown.episode : shown.episodes[0]);
+  }
+
+  function typed(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const along = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    // The slider steps by itself.
+    if (event.target === slider || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (by && shown.episode.frames.length) {
+      event.preventDefault();
+      go(by);
+    }
+    if (along && list.contains(event.target)) {
+      event.preventDefault();
+      const item = event.target.closest("li")[along < 0 ? "previousElementSibling" : "nextElementSibling"];
+      if (item) {
+        item.firstChild.focus();
+        choose(item.episode);
+      }
+    }
+    if (event.key === " " && event.target === picture && shown.episode.frames.length > 1) {
+      event.preventDefault();
+      play.click();
+    }
+  }
+
+  const count = (result) => DATA.episodes.filter((episode) => RESULTS[episode.solved][0] === result).length;
+  const filters = el(
+    "div",
+    { class: "filters" },
+    segments(
+      "Which episodes",
+      [
+        ["all", `All ${DATA.episodes.length}`],
+        ["solved", `Solved ${count("solved")}`],
+        ["unsolved", `Unsolved ${count("unsolved")}`],
+      ],
+      "all",
+      (result) => {
+        shown.result = result;
+        drawList();
+      },
+    ),
+    COMPARING
+      ? segments(
+          "Of which run",
+          [["all", "Every run"], ...DATA.runs.map((run, place) => [place, run.label])],
+          "all",
+          (run) => {
+            shown.run = run;
+            drawList();
+          },
+        )
+      : null,
+  );
+  drawList();
+  return el(
+    "div",
+    { class: "viewer card", id: "viewer", keydown: typed },
+    el("div", { class: "reel" }, filters, list),
+    stage,
+  );
+}

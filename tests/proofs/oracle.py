@@ -1,0 +1,176 @@
+"""A small Prolog-style prover in plain Python: what both engines must agree with, written to be obvious.
+
+Atoms are tuples (predicate, first, second) of the package's integers, states are tuples of atoms, and the
+variables of a rule are negative. Nothing here knows about arrays, padding or indices.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+Atom = tuple[int, int, int]
+State = tuple[Atom, ...]
+Rule = tuple[Atom, Sequence[Atom]]
+
+
+class KnowledgeBase:
+    def __init__(
+        self, facts: Iterable[Sequence[int]], rules: Sequence[Rule], predicates: int, constants: int
+    ):
+        self.facts = sorted({tuple(int(x) for x in fact) for fact in facts})
+        self.fact_set = set(self.facts)
+        self.rules = rules
+        self.constants = constants
+        self.true: State = ((predicates + 1, 0, 0),)
+        self.false: State = ((predicates + 2, 0, 0),)
+        self.end: State = ((predicates + 3, 0, 0),)
+        self._by: dict[tuple, list[Atom]] = {}
+        for fact in self.facts:
+            for pattern in ((fact[0], None, None), (fact[0], fact[1], None), (fact[0], None, fact[2])):
+                self._by.setdefault(pattern, []).append(fact)
+
+    def is_variable(self, term: int) -> bool:
+        return term < 0 or term > self.constants
+
+    def facts_like(self, goal: Atom) -> list[Atom]:
+        """The facts that agree with the goal's constants, or a superset of them."""
+        first, second = (None if self.is_variable(term) else term for term in goal[1:])
+        if first is not None:
+            second = None
+        return self._by.get((goal[0], first, second), [])
+
+
+class Expansion(NamedTuple):
+    states: list[State]
+    overflow: bool
+    too_long: int
+
+
+def walk(term: int, bindings: dict[int, int]) -> int:
+    while term in bindings:
+        term = bindings[term]
+    return term
+
+
+def unify(kb: KnowledgeBase, left: Atom, right: Atom) -> dict[int, int] | None:
+    """Bindings that make two atoms equal, or None."""
+    if left[0] != right[0]:
+        return None
+    bindings: dict[int, int] = {}
+    for a, b in zip(left[1:], right[1:], strict=True):
+        a, b = walk(a, bindings), walk(b, bindings)
+        if a == b:
+            continue
+        if kb.is_variable(a):
+            bindings[a] = b
+        elif kb.is_variable(b):
+            bindings[b] = a
+        else:
+            return None
+    return bindings
+
+
+def apply(atom: Atom, bindings: dict[int, int]) -> Atom:
+    return (atom[0], walk(atom[1], bindings), walk(atom[2], bindings))
+
+
+def canonical(kb: KnowledgeBase, state: Iterable[Atom]) -> State:
+    """Variables renamed in order of appearance: C + 1, C + 2, ..."""
+    names: dict[int, int] = {}
+
+    def name(term: int) -> int:
+        if not kb.is_variable(term):
+            return term
+        return names.setdefault(term, kb.constants + 1 + len(names))
+
+    return tuple((p, name(a), name(b)) for p, a, b in state)
+
+
+def usable(kb: KnowledgeBase, atom: Atom, query: Atom | None) -> bool:
+    """Whether an atom is a fact that is not the query being proved."""
+    return atom in kb.fact_set and atom != query
+
+
+def resolvents(kb: KnowledgeBase, state: State, query: Atom | None) -> Iterator[State]:
+    """Every way to take the first goal away: by facts in order, then by rules in order."""
+    goal, rest = state[0], state[1:]
+    clauses: list[Rule] = [(fact, ()) for fact in kb.facts_like(goal) if fact != query]
+    clauses += kb.rules
+    for head, body in clauses:
+        # No variable of a rule is negative elsewhere, so a rule's variables are fresh as they are.
+        bindings = unify(kb, head, goal)
+        if bindings is None:
+            continue
+        goals = [apply(atom, bindings) for atom in (*body, *rest)]
+        yield canonical(kb, (atom for atom in goals if not usable(kb, atom, query)))
+
+
+def expand(
+    kb: KnowledgeBase,
+    state: State,
+    query: Atom | None,
+    *,
+    visited: Iterable[State] = (),
+    max_atoms: int = 6,
+    max_states: int = 10**9,
+    end_action: bool = False,
+) -> Expansion:
+    """The successors; `query` is None where the query may serve as a fact."""
+    budget = max_states - end_action
+    seen = set(visited)
+    states: list[State] = []
+    too_long = 0
+    overflow = False
+    for goals in resolvents(kb, state, query):
+        if len(goals) > max_atoms:
+            too_long += 1
+            continue
+        successor = goals or kb.true
+        if successor in seen:
+            continue
+        if len(states) == budget:
+            overflow = True
+            break
+        seen.add(successor)
+        states.append(successor)
+    if not states:
+        states = [kb.false]
+    elif end_action:
+        states.append(kb.end)
+    return Expansion(states, overflow, too_long)
+
+
+def closure(kb: KnowledgeBase, excluded: Atom | None) -> set[Atom]:
+    """Everything that follows from the facts but one, by forward chaining: no resolution in it at all."""
+    known = set(kb.fact_set) - {excluded}
+    while True:
+        new: set[Atom] = set()
+        by_predicate: dict[int, list[Atom]] = {}
+        for atom in known:
+            by_predicate.setdefault(atom[0], []).append(atom)
+        for head, body in kb.rules:
+            for bindings in _matches(body, by_predicate, {}):
+                # A variable that is in the head alone stands for any constant.
+                loose = {t for t in head[1:] if t < 0 and t not in bindings}
+                for values in product(range(1, kb.constants + 1), repeat=len(loose)):
+                    new.add(apply(head, bindings | dict(zip(loose, values, strict=True))))
+        if new <= known:
+            return known
+        known |= new
+
+
+def _matches(
+    body: Sequence[Atom], known: dict[int, list[Atom]], bindings: dict[int, int]
+) -> Iterator[dict[int, int]]:
+    if not body:
+        yield bindings
+        return
+    predicate, *terms = apply(body[0], bindings)
+    for fact in known.get(predicate, []):
+        more = dict(bindings)
+        # A constant stands for itself; a variable that has a value already stands for that.
+        if all(
+            (t > 0 and t == v) or (t < 0 and more.setdefault(t, v) == v)
+            for t, v in zip(terms, fact[1:], strict=True)
+        ):
+            yield from _matches(body[1:], known, more)

@@ -1,0 +1,79 @@
+"""Both engines against the oracle on random knowledge bases, and against one another."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import proof_cases as pc
+import pytest
+
+from phalanx.core import native
+from phalanx.core.comparison import differences
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.nodes import Rules
+
+CASES_A_PROGRAM = 850
+PROGRAMS = 12
+
+
+def cases_of(seed: int, config: ProofConfig, count: int) -> tuple:
+    program, kb = pc.random_program(seed)
+    rng = np.random.default_rng(1000 + seed)
+    cases = [pc.random_case(kb, rng, config.padding_atoms, config.memory) for _ in range(count)]
+    return program, kb, cases
+
+
+@pytest.mark.parametrize("engine", pc.ENGINES)
+def test_successors_equal_the_oracles_on_ten_thousand_random_states(engine: str) -> None:
+    """Sequences, not only sets; overflow and too long candidates too."""
+    config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5, engine=engine)
+    seen = {"overflow": 0, "too long": 0, "true": 0, "false": 0, "variables": 0}
+    for seed in range(PROGRAMS):
+        program, kb, cases = cases_of(seed, config, CASES_A_PROGRAM)
+        node = pc.expand_cases(Rules.of(config, program), config, cases)
+        pc.check_against_oracle(kb, config, cases, node)
+        seen["overflow"] += int(node.overflow.sum())
+        seen["too long"] += int((node.too_long > 0).sum())
+        seen["true"] += int((node.successors[:, :, 0, 0] == program.true_index).sum())
+        seen["false"] += int((node.successors[:, 0, 0, 0] == program.false_index).sum())
+        seen["variables"] += int((node.successors[:, :, :, 1:] > kb.constants).any(axis=(1, 2, 3)).sum())
+    assert PROGRAMS * CASES_A_PROGRAM >= 10_000
+    assert all(count > 100 for count in seen.values()), seen
+
+
+@pytest.mark.parametrize("engine", pc.ENGINES)
+def test_wide_padding_without_end_action_and_memory_equals_the_oracle(engine: str) -> None:
+    config = ProofConfig(
+        padding_states=40, padding_atoms=6, end_proof_action=False, memory_pruning=False, engine=engine
+    )
+    for seed in (100, 101):
+        program, kb = pc.random_program(seed)
+        rng = np.random.default_rng(seed)
+        cases = [pc.random_case(kb, rng, 6, 1)._replace(visited=()) for _ in range(CASES_A_PROGRAM)]
+        node = pc.expand_cases(Rules.of(config, program), config, cases)
+        pc.check_against_oracle(kb, config, cases, node)
+
+
+@pytest.mark.skipif(not native.available(), reason=native.reason())
+def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
+    """States passed, states remembered and what the padding holds included."""
+    config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=2, skip_unary_actions=True)
+    skipped = 0
+    for seed in (200, 201, 202):
+        program, _, cases = cases_of(seed, config, CASES_A_PROGRAM)
+        both = [dataclasses.replace(Rules.of(config, program), engine=engine) for engine in ("native", "xla")]
+        nodes = [pc.expand_cases(rules, config, cases) for rules in both]
+        assert differences(nodes[0], nodes[1], "the XLA engine's node") == []
+        skipped += int((nodes[0].skipped > 0).sum())
+    assert skipped > 30
+
+
+@pytest.mark.skipif(not native.available(), reason=native.reason())
+def test_rows_that_are_not_asked_for_stay_as_they_are() -> None:
+    config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
+    program, _, cases = cases_of(3, config, CASES_A_PROGRAM)
+    for engine in ("native", "xla"):
+        rules = dataclasses.replace(Rules.of(config, program), engine=engine)
+        done = pc.expand_cases(rules, config, cases)
+        again = pc.expand_nodes(rules, cases, jax.tree.map(np.array, done), np.zeros(len(cases), bool))
+        assert differences(done, again, engine) == []
