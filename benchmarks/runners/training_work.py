@@ -1,6 +1,6 @@
 """The training that both sides of a comparison run: one network, one PPO, one task, two environments.
 
-The environments are in `phalanx_training_runner.py` and `jaxarc_training_runner.py`; how runners are driven is
+The environments are in `phalanx_training_runner.py` and `jaxarc_training_runner.py`; how they are driven is
 in `protocol.py`. Phalanx must be importable before this file is.
 """
 

@@ -14,7 +14,6 @@ from phalanx.agents.arc_distributions import ArcLogits, AxisLogits, CellLogits, 
 from phalanx.agents.arc_layers import ArcNetworkConfig, patches
 from phalanx.agents.arc_networks import ArcNetwork, create_arc_network
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
-from phalanx.arc.environment import legal_ids
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 
@@ -23,27 +22,37 @@ RESIZE = Operation.RESIZE
 OPERATIONS = (*range(20), int(Operation.MOVE_UP), int(RESIZE), int(Operation.SUBMIT))
 DEMONSTRATIONS = 2
 
-run = eqx.filter_jit(lambda network, observation: network(observation))
+# Most of the time is compilation, and these programs run once.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+run = quickly(lambda network, observation: network(observation))
 
 
-def arc_config(demonstrations: int = 0, form: str = "point", **see: Any) -> ArcConfig:
+def arc_config(
+    demonstrations: int = 0, form: str = "point", operations: tuple[int, ...] = OPERATIONS, **see: Any
+) -> ArcConfig:
     return ArcConfig(
-        action=ActionConfig(selection_format=form, allowed_operations=OPERATIONS),
+        action=ActionConfig(selection_format=form, allowed_operations=operations),
         observation=ObservationConfig(input_grid=True, demonstrations=demonstrations, **see),
     )
 
 
 @functools.lru_cache(None)
-def network(kind: str, *, demonstrations: int = 0, form: str = "point", **settings: Any) -> ArcNetwork:
+def network(
+    kind: str,
+    *,
+    demonstrations: int = 0,
+    form: str = "point",
+    operations: tuple[int, ...] = OPERATIONS,
+    **settings: Any,
+) -> ArcNetwork:
     """A small network, whose parameters are drawn anew.
 
     At the outset the last layers are nearly zero, which would hide mistakes; and JAX's generator would be
     compiled for every shape.
     """
     config = ArcNetworkConfig(kind=kind, width=8, depth=1, heads=2, **settings)
-    shapes = eqx.filter_eval_shape(
-        create_arc_network, config, arc_config(demonstrations, form), jax.random.key(0)
-    )
+    arc = arc_config(demonstrations, form, operations)
+    shapes = eqx.filter_eval_shape(create_arc_network, config, arc, jax.random.key(0))
     generator = np.random.default_rng(0)
 
     def drawn(leaf: Any) -> Any:
@@ -111,18 +120,18 @@ def test_the_same_parameters_read_any_canvas(
             assert place.rows.shape == (len(OPERATIONS), canvas[0])
             assert place.columns.shape == (len(OPERATIONS), canvas[1])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((logits, value)))
-    policy = MakeArcDistribution(legal_ids(arc_config()))(jax.tree.map(jnp.asarray, logits), observation)
-    assert (
-        0 < float(policy.entropy()) <= np.log(len(OPERATIONS)) + len(logits.places) * np.log(np.prod(canvas))
-    )
 
 
 @pytest.mark.parametrize("kind", ["planes", "conv", "transformer"])
 def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(kind: str) -> None:
-    made = create_arc_network(ArcNetworkConfig(kind=kind, width=8, depth=1), arc_config(), jax.random.key(0))
-    observation = observed(3, 3, (3, 3))
-    policy = MakeArcDistribution(OPERATIONS)(run(made, observation)[0], observation)
-    np.testing.assert_allclose(np.exp(policy.operations), np.full(23, 1 / 23), rtol=0.3)
+    config, observation = ArcNetworkConfig(kind=kind, width=8, depth=1), observed(3, 3, (3, 3))
+
+    @quickly
+    def chances(key: jax.Array) -> jax.Array:
+        logits, _ = create_arc_network(config, arc_config(), key)(observation)
+        return jnp.exp(MakeArcDistribution(OPERATIONS)(logits, observation).operations)
+
+    np.testing.assert_allclose(chances(jax.random.key(0)), np.full(23, 1 / 23), rtol=0.3)
 
 
 @pytest.mark.parametrize("kind", ["conv", "transformer"])
@@ -191,16 +200,14 @@ def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -
 
 @pytest.mark.parametrize("allowed", [(2, 5, 13), (20, 33, 34), (4, 17, 34)])
 def test_a_planes_network_takes_any_set_of_operations(allowed: tuple[int, ...]) -> None:
-    arc = arc_config().model_copy(update={"action": ActionConfig(allowed_operations=allowed)})
-    made = create_arc_network(ArcNetworkConfig(kind="planes", width=8, depth=1), arc, jax.random.key(0))
+    made = network("planes", operations=allowed)
     logits, _ = both(made, observed(2, 2, (2, 2)))
     assert logits.operations.shape == (3,)
     assert logits.places[0].cells.shape == (3, 2, 2)
 
 
 def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -> None:
-    arc = arc_config().model_copy(update={"action": ActionConfig(allowed_operations=(2, 5, 13))})
-    some = create_arc_network(ArcNetworkConfig(kind="planes", width=8, depth=1), arc, jax.random.key(0))
+    some = network("planes", operations=(2, 5, 13))
     every = network("planes")
     some = eqx.tree_at(lambda n: (n.stem, n.blocks, n.paint), some, (every.stem, every.blocks, every.paint))
     observation = observed(3, 3, (3, 3))
@@ -208,7 +215,7 @@ def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -
     np.testing.assert_allclose(both(some, observation)[0].places[0].cells, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "cells"), (1, "axes"), (2, "axes")])
+@pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "cells"), (2, "axes")])
 def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, places: str) -> None:
     made = network("transformer", patch=patch, places=places)
     (small, value), (large, other_value) = (
@@ -237,7 +244,7 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
         policy = MakeArcDistribution(OPERATIONS)(logits, observation)
         return policy.log_prob(policy.mode()) + policy.entropy() + value
 
-    for leaf in jax.tree.leaves(eqx.filter_jit(jax.grad(loss))(made)):
+    for leaf in jax.tree.leaves(quickly(jax.grad(loss))(made)):
         assert np.isfinite(leaf).all()
         assert np.asarray(leaf).any()
 

@@ -85,7 +85,8 @@ class TrainingBenchmark:
         config = load_arc_training(self.preset, self.overrides)
         minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
         ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
-        return config.model_copy(update={"ppo": PPOConfig(**ppo)})
+        logging = self.logging or load_config(LoggingConfig, "batched", group="logging")
+        return config.model_copy(update={"ppo": PPOConfig(**ppo), "logging": logging})
 
     def measure_parts(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
         """Steps a second end to end, and the share of environment, policy and update."""
@@ -106,7 +107,7 @@ class TrainingBenchmark:
 
     def measure_logging(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
         """What logging adds, by updates with and without it in turns."""
-        settings = self.logging or load_config(LoggingConfig, "batched", group="logging")
+        settings = experiment.config.logging
         with tempfile.TemporaryDirectory() as folder:
             cost = LoggingCost(experiment, training, settings, pathlib.Path(folder))
             rounds = cost.measure(self.rounds)
@@ -116,7 +117,7 @@ class TrainingBenchmark:
             "sample_frequency": settings.sample_frequency,
             "num_samples": settings.num_samples,
             "rounds": rounds,
-            **cost.facts(),
+            **cost.times.facts(),
         }
         return self._record("logging", experiment, training, facts, "overhead", LOGGING_OVERHEAD)
 
@@ -149,13 +150,57 @@ class TrainingBenchmark:
         return {**record, **conditions()}
 
 
-class LoggingCost:
-    """Updates with and without logging in turns, sorted by what is logged of them.
+class LoggingTimes:
+    """Seconds of updates with and without logging, sorted by what is logged of them.
 
-    Most updates log nothing, some aggregate, a few also sample episodes. Each round has every kind once (the
-    silent one twice) and as many updates without a logger; the kinds' medians are then weighed by how often
-    the settings have them. So a few rounds show what a training of any length would.
+    Most updates log nothing, some aggregate, a few also sample episodes. The kinds' medians are weighed by
+    how often the settings have them, so that a few updates of each show what a long training would.
     """
+
+    def __init__(self, settings: LoggingConfig) -> None:
+        self._settings = settings
+        self.cycle = math.lcm(settings.log_frequency, settings.sample_frequency)
+        """Updates after which the kinds come in the same order again."""
+        self.off: list[float] = []
+        """Updates without logging."""
+        self._on: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
+        self._inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
+
+    def add(self, kind: Kind, whole: float, logging: float) -> None:
+        """An update with logging: how long it took, and how long the logging alone."""
+        self._on[kind].append(whole)
+        self._inside[kind].append(logging)
+
+    def kind(self, update: int) -> Kind:
+        """What is logged of an update."""
+        if update % self._settings.sample_frequency == 0:
+            return "sample"
+        return "aggregate" if update % self._settings.log_frequency == 0 else "silent"
+
+    def facts(self) -> dict[str, Any]:
+        """The overhead, what it is made of, and the logging's own seconds as a check."""
+        off = statistics.median(self.off)
+        return {
+            "overhead": round(self._mean(self._on) / off - 1, 5),
+            "logger_share": round(self._mean(self._inside) / off, 5),
+            "update_seconds_off": round(off, 5),
+            "update_seconds_on": round(self._mean(self._on), 5),
+            "updates_off": len(self.off),
+            "updates_on": sum(len(times) for times in self._on.values()),
+            **{
+                f"logger_seconds_{kind}": round(statistics.median(times), 6)
+                for kind, times in self._inside.items()
+                if times
+            },
+        }
+
+    def _mean(self, times: dict[Kind, list[float]]) -> float:
+        kinds = [self.kind(update) for update in range(1, self.cycle + 1)]
+        return sum(kinds.count(kind) * statistics.median(times[kind]) for kind in set(kinds)) / self.cycle
+
+
+class LoggingCost:
+    """Updates with and without logging in turns: a round has as many of the ones as of the others."""
 
     def __init__(
         self, experiment: Experiment, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
@@ -171,18 +216,12 @@ class LoggingCost:
                 "rich": RichHandler(settings, console=Console(file=io.StringIO()), live=False),
             },
         )
-        self._cycle = math.lcm(settings.log_frequency, settings.sample_frequency)
-        self.off: list[float] = []
-        """Seconds of updates without logging."""
-        self.on: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
-        """Seconds of updates with logging, that included."""
-        self.inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
-        """Seconds of the logging alone."""
+        self.times = LoggingTimes(settings)
 
     def measure(self, rounds: int) -> int:
         """Alternate, and say how many rounds there was time for."""
         # Compiles what the logger computes; the pictures' modules are imported here, too.
-        self._log(self._training.update(), self._cycle)
+        self._log(self._training.update(), self.times.cycle)
         began = time.perf_counter()
         for number in range(rounds):
             if number >= _LEAST_ROUNDS and time.perf_counter() - began > _PATIENCE:
@@ -202,46 +241,16 @@ class LoggingCost:
         if self._logger.failures:
             raise RuntimeError(f"logging failed, so its cost is unknown: {self._logger.failures}")
 
-    def facts(self) -> dict[str, Any]:
-        """The overhead, what it is made of, and the logging's own seconds as a check."""
-        off = statistics.median(self.off)
-        return {
-            "overhead": round(self._mean(self.on) / off - 1, 5),
-            "logger_share": round(self._mean(self.inside) / off, 5),
-            "update_seconds_off": round(off, 5),
-            "update_seconds_on": round(self._mean(self.on), 5),
-            "updates_off": len(self.off),
-            "updates_on": sum(len(times) for times in self.on.values()),
-            **{
-                f"logger_seconds_{kind}": round(statistics.median(times), 6)
-                for kind, times in self.inside.items()
-                if times
-            },
-        }
-
-    def _mean(self, times: dict[Kind, list[float]]) -> float:
-        """Of the kinds' medians, by how often each comes."""
-        counts: dict[Kind, int] = {"silent": 0, "aggregate": 0, "sample": 0}
-        for update in range(1, self._cycle + 1):
-            counts[self._kind(update)] += 1
-        known = {kind: count for kind, count in counts.items() if count}
-        return sum(count * statistics.median(times[kind]) for kind, count in known.items()) / self._cycle
-
-    def _kind(self, update: int) -> Kind:
-        if update % self._settings.sample_frequency == 0:
-            return "sample"
-        return "aggregate" if update % self._settings.log_frequency == 0 else "silent"
-
     def _round_on(self, number: int) -> None:
-        first = number * self._cycle
-        numbers = {self._kind(update): first + update for update in range(1, self._cycle + 1)}
+        cycle = self.times.cycle
+        numbers = {self.times.kind(update): number * cycle + update for update in range(1, cycle + 1)}
         for kind in _ROUND:
             if kind in numbers:
                 self._logged_update(numbers[kind], kind)
 
     def _round_off(self) -> None:
         for _ in _ROUND:
-            self.off.append(seconds_of(self._training.update))
+            self.times.off.append(seconds_of(self._training.update))
 
     def _logged_update(self, update: int, kind: Kind) -> None:
         began = time.perf_counter()
@@ -249,8 +258,7 @@ class LoggingCost:
         trained = time.perf_counter()
         self._log(report, update)
         ended = time.perf_counter()
-        self.on[kind].append(ended - began)
-        self.inside[kind].append(ended - trained)
+        self.times.add(kind, ended - began, ended - trained)
 
     def _log(self, report: Report, update: int) -> None:
         """What `training` logs of an update."""

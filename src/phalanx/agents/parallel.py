@@ -5,12 +5,14 @@ device with the same environments, but for the rounding of sums in another order
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
@@ -31,6 +33,14 @@ def connect(coordinator: str, num_processes: int, process_id: int) -> None:
 def is_first_process() -> bool:
     """Whether this process writes the run's files."""
     return jax.process_index() == 0
+
+
+def wait_for_all(what: str) -> None:
+    """Go on only when every process has come here."""
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices(what)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,34 +79,20 @@ class Formation:
             function = jax.vmap(one, (0, None))
         if self.mesh is None:
             return jax.jit(function)(key, numbers)
-        shape = jax.eval_shape(function, key, numbers)
         spread = jax.shard_map(
             function,
             mesh=self.mesh,
             in_specs=(P(), P(AXIS)),
-            out_specs=self._specs(shape),
+            out_specs=self._specs(jax.eval_shape(function, key, numbers)),
             check_vma=False,
         )
-        with_layout = jax.device_put(
-            (key, numbers), tuple(NamedSharding(self.mesh, s) for s in (P(), P(AXIS)))
-        )
-        return jax.jit(spread)(*with_layout)
+        # As constants, which every process can place on its own devices.
+        words, kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
+        return jax.jit(lambda: spread(jax.random.wrap_key_data(words, impl=kind), np.asarray(numbers)))()
 
     def compile_update(self, learner: Learner) -> Callable[[Learner], tuple[Learner, Report]]:
         """The whole update as one compiled call that takes the learner's memory over."""
-
-        def one(learner: Learner) -> tuple[Learner, Report]:
-            learner, report = self.ppo.update(learner)
-            return learner, Report(report.metrics, self._gathered(report.episodes))
-
-        function = one if self.num_seeds is None else jax.vmap(one)
-        if self.mesh is None:
-            return jax.jit(function, donate_argnums=0)
-        specs = self._specs(learner)
-        spread = jax.shard_map(
-            function, mesh=self.mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False
-        )
-        return jax.jit(spread, donate_argnums=0)
+        return _compiled_update(self, jax.tree.structure(learner))
 
     def _gathered(self, episodes: Episodes) -> Episodes:
         """All devices' episodes on every device: they are few numbers, and any process may log them."""
@@ -110,6 +106,24 @@ class Formation:
         everywhere = jax.tree.map(lambda _: P(), learner)
         players: Players = jax.tree.map(lambda _: spread, learner.players)
         return dataclasses.replace(everywhere, players=players)
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_update(formation: Formation, structure: Any) -> Callable[[Learner], tuple[Learner, Report]]:
+    """Kept for equal trainings: a run that goes on in the same process need not compile again."""
+
+    def one(learner: Learner) -> tuple[Learner, Report]:
+        learner, report = formation.ppo.update(learner)
+        return learner, Report(report.metrics, formation._gathered(report.episodes))
+
+    function = one if formation.num_seeds is None else jax.vmap(one)
+    if formation.mesh is None:
+        return jax.jit(function, donate_argnums=0)
+    specs = formation._specs(jax.tree.unflatten(structure, [0] * structure.num_leaves))
+    spread = jax.shard_map(
+        function, mesh=formation.mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False
+    )
+    return jax.jit(spread, donate_argnums=0)
 
 
 def local(tree: PyTree) -> PyTree:

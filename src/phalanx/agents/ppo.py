@@ -87,11 +87,13 @@ class PPO:
 
     def start(self, network: PyTree, key: Key, numbers: Int32[Array, " batch"]) -> Learner:
         """Before the first update; `numbers` are those of this device's environments."""
-        # Copies, because a donated learner takes its arrays with it, and the caller may need its own again.
-        arrays, numbers = jax.tree.map(jnp.copy, (eqx.filter(network, eqx.is_array), numbers))
+        arrays = eqx.filter(network, eqx.is_array)
         players_key, key = jax.random.split(key)
         players = start_players(self.game, players_key, numbers)
-        return Learner(arrays, self.optimizer.init(arrays), players, key, jnp.int32(0))
+        learner = Learner(arrays, self.optimizer.init(arrays), players, key, jnp.int32(0))
+        # Copies, because a donated learner takes its arrays with it: the caller may need its network again,
+        # and an observation may share an array with its state, which could not be donated twice.
+        return jax.tree.map(jnp.copy, learner)
 
     def update(self, learner: Learner) -> tuple[Learner, Report]:
         """Play, estimate advantages, take gradient steps."""
@@ -197,7 +199,7 @@ class PPO:
             gradients, losses = self._mean_over_devices((gradients, losses))
             changes, new_optimizer = self.optimizer.update(gradients, optimizer, network)
             new = jax.tree.map(lambda old, change: old - learning_rate * change, network, changes)
-            return new, new_optimizer, dataclasses.replace(losses, gradient_norm=optax.global_norm(gradients))
+            return new, new_optimizer, dataclasses.replace(losses, gradient_norm=optax.tree.norm(gradients))
 
         if self.config.target_kl is None:
             network, optimizer, losses = go()

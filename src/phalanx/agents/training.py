@@ -19,7 +19,7 @@ from pydantic import Field
 
 from phalanx.agents import runs
 from phalanx.agents.checkpoints import Checkpoints, fingerprint
-from phalanx.agents.parallel import Formation, is_first_process, local
+from phalanx.agents.parallel import Formation, is_first_process, local, wait_for_all
 from phalanx.agents.ppo import PPO, Learner, Report
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
@@ -134,6 +134,7 @@ def train(
         runs.create_run(
             folder, config, {"kind": experiment.kind, **_size(learner, seeds), **experiment.facts}
         )
+    wait_for_all("the run's folder")
     if resume:
         runs.check_same_config(folder, runs.read_config(folder, type(config)), config)
     with (

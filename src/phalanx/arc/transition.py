@@ -96,10 +96,10 @@ def _for_any_batch(
         return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
 
     @run.def_vmap
-    def _(axis_size: int, in_batched: Any, tasks: TaskArrays, *args: Any) -> tuple[Any, Any]:
+    def _(axis_size: int, in_batched: Any, tasks: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         tasks_batched, *args_batched = in_batched
-        if any(jax.tree.leaves(tasks_batched)):
-            raise ValueError("vmap over task buffers is not supported: put all tasks into one buffer")
+        # A buffer is a static part of a state, so copies of it (`vmap` of a `cond` makes them) are all equal.
+        tasks = jax.tree.map(lambda x, batched: x[0] if batched else x, tuple(tasks), tuple(tasks_batched))
 
         def spread(x: Array, batched: bool) -> Array:
             return x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))

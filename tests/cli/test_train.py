@@ -1,0 +1,132 @@
+"""`phalanx train`, `phalanx eval` and `phalanx demo`, as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "arc.dataset.max_grid_height=3",
+    "arc.dataset.max_grid_width=3",
+    "arc.dataset.families=[fill_enclosed]",
+    "arc.dataset.num_tasks=8",
+    "arc.environment.max_episode_steps=3",
+    "network.kind=conv",
+    "network.width=8",
+    "network.depth=1",
+    "ppo.num_envs=8",
+    "ppo.num_steps=4",
+    "ppo.num_updates=2",
+    "ppo.minibatches=2",
+    "evaluation.num_tasks=4",
+    "evaluation.attempts=2",
+    "logging.log_frequency=1",
+    "logging.sample_frequency=1",
+]
+
+
+def phalanx(*arguments: str | Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("train") / "run"
+    done = phalanx("train", "arc", *SMALL, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return out, done.stdout
+
+
+def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
+    out, said = run
+    assert (
+        said.strip().splitlines()[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
+    )
+    assert (out / "report.html").exists()
+    assert "Solved on held-out tasks: " in said
+    assert "time left" in said
+
+
+def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
+    out, _ = run
+    before = (out / "run.json").read_bytes()
+    again = phalanx("train", "arc", *SMALL, "--out", out)
+    assert again.returncode == 2
+    assert "add --resume to go on with it, or give another --out" in again.stderr
+    assert (out / "run.json").read_bytes() == before
+
+
+def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) -> None:
+    out, _ = run
+    done = phalanx("eval", out, "--json", "--attempts", "8")
+    assert done.returncode == 0, done.stderr
+    greedy, sampled = (json.loads(line) for line in done.stdout.splitlines())
+    assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
+    assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
+
+
+def test_interrupting_saves_and_resuming_finishes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "phalanx",
+        "train",
+        "arc",
+        *SMALL,
+        "ppo.num_updates=4000",
+        "--out",
+        str(out),
+    ]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics, began = out / "batch_metrics.jsonl", time.monotonic()
+    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < began + 120:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    said, complaint = child.communicate(timeout=120)
+    assert child.returncode == 0, complaint
+    assert "Interrupted after" in said
+    assert f"--out {out} --resume" in said
+    facts = json.loads((out / "run.json").read_text())
+    assert facts["status"] == "interrupted"
+    assert (out / "checkpoints" / str(facts["updates"])).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "arc", "ppo.num_env=3"], "num_envs"),
+        (["train", "arc", "arc.action.selection_format=mask"], "set it to point or bbox"),
+        (["train", "arc", "ppo.minibatches=7"], "minibatches must divide"),
+        (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
+        (["train", "arc", "--resume"], "--resume needs --out"),
+        (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
+        (["eval", "/nowhere"], "is not the folder of a run"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+    done = phalanx(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_trains_and_takes_a_new_folder_each_time(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    done = phalanx("demo", *SMALL, "--out", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")
+    assert list((tmp_path / "demo").iterdir()) == []
