@@ -25,7 +25,7 @@ BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/nat
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
-.PHONY: help install demo test lint format bench compare compare-tokens wheel-check clean distclean
+.PHONY: help install demo test lint format bench compare compare-tokens compare-training wheel-check clean distclean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +57,9 @@ compare: $(STAMP)  ## measure beside other ARC environments, each in a venv of i
 
 compare-tokens: $(STAMP)  ## measure beside other token batchers, each in a venv of its own (6 minutes)
 	@$(BIN)/python benchmarks/compare_tokens.py $(BENCH_ARGS)
+
+compare-training: $(STAMP)  ## train beside JaxARC's environment with the same network (10 minutes)
+	@$(BIN)/python benchmarks/compare_training.py $(BENCH_ARGS)
 
 wheel-check: $(STAMP)  ## build a wheel, install it without extras into a clean venv, take a step
 	@.ci/check-wheel

@@ -52,7 +52,7 @@ class ArcPlaneNetwork(eqx.Module):
     paint: Dense
     """From a plane's cell to the logits of filling and of flood filling with the plane's colour."""
     others: Dense | None
-    """From all planes of a cell to the logits of the operations without a colour."""
+    """From all planes of a cell to the logits of the operations without a colour; None without such ones."""
     operations: Dense
     """From the whole grid to the logits of filling, flood filling and each operation without a colour."""
     hidden: Dense
@@ -73,7 +73,7 @@ class ArcPlaneNetwork(eqx.Module):
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))
         self.paint = Dense(width, 2 * self.num_places, key=keys[1], scale=0.01)
-        self.others = Dense(2 * width, others * self.num_places, key=keys[2], scale=0.01)
+        self.others = Dense(2 * width, others * self.num_places, key=keys[2], scale=0.01) if others else None
         self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
@@ -108,8 +108,7 @@ class ArcPlaneNetwork(eqx.Module):
         painted = self.paint(planes).reshape(NUM_COLORS, rows, columns, self.num_places, 2)
         # [places, fill or flood fill, colours]: the operations' own order.
         painted = painted.transpose(3, 4, 0, 1, 2).reshape(self.num_places, 2 * NUM_COLORS, rows, columns)
-        by_color = [operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9]
-        painted = painted[:, jnp.asarray(by_color, int)]
+        painted = painted[:, jnp.asarray(self._painting, int)]
         if self.others is None:
             return painted
         others = self.others(_over_colors(planes)).reshape(rows, columns, self.num_places, -1)

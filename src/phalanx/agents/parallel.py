@@ -88,7 +88,12 @@ class Formation:
         )
         # As constants, which every process can place on its own devices.
         words, kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
-        return jax.jit(lambda: spread(jax.random.wrap_key_data(words, impl=kind), np.asarray(numbers)))()
+        count = self.ppo.config.num_envs
+        return jax.jit(
+            lambda: spread(
+                jax.random.wrap_key_data(jnp.asarray(words), impl=kind), jnp.arange(count, dtype=jnp.int32)
+            )
+        )()
 
     def compile_update(self, learner: Learner) -> Callable[[Learner], tuple[Learner, Report]]:
         """The whole update as one compiled call that takes the learner's memory over."""

@@ -69,11 +69,11 @@ def _bar(console: "Console", experiment: "Experiment") -> Iterator[Callable[["Pr
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[numbers]}"),
-        TextColumn("time left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Bar(*columns, console=console) as bar:
         total = experiment.ppo.config.num_updates
@@ -81,10 +81,10 @@ def _bar(console: "Console", experiment: "Experiment") -> Iterator[Callable[["Pr
 
         def show(progress: "Progress") -> None:
             numbers = (
-                f"{progress.environment_steps:,} steps, {progress.steps_per_second:,.0f}/s, "
-                f"return {progress.episode_return:.2f}, solved {progress.success_rate:.0%}"
+                f"{progress.environment_steps / 1000:,.0f}k steps {progress.steps_per_second:,.0f}/s "
+                f"return {progress.episode_return:.2f} solved {progress.success_rate:.0%}"
             )
-            bar.update(shown, completed=progress.update, description="training", numbers=numbers)
+            bar.update(shown, completed=progress.update, description="train", numbers=numbers)
 
         yield show
 
