@@ -1,10 +1,8 @@
 """The training benchmark: what its parts add up to, how logging is weighed, how a comparison is judged."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import jax
 import pytest
 import training_report as report
 
@@ -24,12 +22,8 @@ def benchmark() -> TrainingBenchmark:
 
 
 @pytest.fixture(scope="module")
-def records(benchmark: TrainingBenchmark) -> Iterator[list[dict[str, Any]]]:
-    # Nothing here depends on how fast the compiled code is, and it compiles in half the time without.
-    before = jax.config.jax_disable_most_optimizations
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield list(benchmark.run())
-    jax.config.update("jax_disable_most_optimizations", before)
+def records(benchmark: TrainingBenchmark) -> list[dict[str, Any]]:
+    return list(benchmark.run())
 
 
 def test_shares_are_differences_of_what_was_timed_and_add_up_to_one() -> None:

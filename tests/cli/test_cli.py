@@ -64,7 +64,7 @@ def test_help_lists_every_command_with_its_line() -> None:
     assert result.exit_code == 0
     for name in ("demo", "info", "data", "bench"):
         assert name in result.output
-    assert "Run a batch of random agents" in result.output
+    assert "Train the default agent on built-in tasks" in result.output
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))

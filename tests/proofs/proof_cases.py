@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
+import resolution_oracle as oracle
 
 from phalanx.core import native
 from phalanx.proofs import native_resolution, xla_resolution

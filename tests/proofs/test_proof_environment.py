@@ -9,9 +9,9 @@ import families as f
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
 import proof_cases as pc
 import pytest
+import resolution_oracle as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,9 +10,9 @@ import families as f
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
 import proof_cases as pc
 import pytest
+import resolution_oracle as oracle
 
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.environment import ProofEnv

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
 import proof_cases as pc
 import pytest
+import resolution_oracle as oracle
 import shared_sets
 
 from phalanx.core.comparison import to_host
