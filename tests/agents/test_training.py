@@ -50,6 +50,7 @@ def test_a_run_has_the_files_that_the_documents_name(whole: Outcome) -> None:
     assert sorted(metrics_of(whole.run)) == [1, 2, 3, 4, 5, 6]
     lines = (whole.run / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 6]
+    assert json.loads(lines[1])["environment_steps"] == 6 * 8 * 4
     assert runs.read_config(whole.run, type(small_config())) == small_config()
     assert read_run(whole.run).notes == []
 

@@ -303,7 +303,7 @@ class _Journal:
         for seed in range(self.seeds or 1):
             records = self.experiment.evaluate(self._network(learner, seed), update, last)
             for record in records:
-                line = {"timestamp": time.time(), "step": update, "environment_steps": steps, **record}
+                line = {**record, "timestamp": time.time(), "step": update, "environment_steps": steps}
                 if self.seeds is not None:
                     line["seed"] = seed
                 self.evaluations.append(line)

@@ -24,7 +24,7 @@ def demo(
     ] = Path("out/demo"),
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
 ) -> None:
-    """Train a policy on five families of generated puzzles, print before and after, and write the report."""
+    """Train a policy on four families of generated puzzles, print before and after, and write the report."""
     from phalanx.agents.arc_training import arc_experiment, load_arc_training
     from phalanx.agents.runs import next_free
     from phalanx.cli.training_display import run_training
