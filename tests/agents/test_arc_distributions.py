@@ -30,6 +30,8 @@ ROWS, COLUMNS = 3, 2
 CELLS = list(itertools.product(range(ROWS), range(COLUMNS)))
 KINDS = [(form, kind) for form in ("point", "bbox") for kind in ("cells", "axes")]
 MAKE = MakeArcDistribution(IDS)
+# Most of the time is compilation, and these programs are small.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 JUST_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
 
 every_kind = pytest.mark.parametrize(("form", "kind"), KINDS)
@@ -118,12 +120,12 @@ def enumerated(form: str) -> Callable[[ArcLogits, ArcObservation], tuple[jax.Arr
         rows = jnp.asarray(actions_of(form))
         return jax.vmap(lambda row: policy.log_prob(action(row)))(rows), policy.entropy(), policy.mode()
 
-    return jax.jit(all_of)
+    return quickly(all_of)
 
 
 @functools.lru_cache(None)
 def sampler() -> Callable:
-    return jax.jit(lambda logits, observation, keys: jax.vmap(MAKE(logits, observation).sample)(keys))
+    return quickly(lambda logits, observation, keys: jax.vmap(MAKE(logits, observation).sample)(keys))
 
 
 @every_kind
@@ -230,7 +232,7 @@ def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: s
         corner = jnp.array([FILL] + [0] * (2 if form == "point" else 4))
         return policy.log_prob(action(corner)) + policy.entropy()
 
-    gradient = jax.jit(jax.grad(both))(random_logits(form, kind, 5))
+    gradient = quickly(jax.grad(both))(random_logits(form, kind, 5))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert float(gradient.operations[2]) == 0
     assert (np.asarray(gradient.operations[:2]) != 0).all()
@@ -246,7 +248,7 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
     leaves, tree = jax.tree.flatten(logits)
     wanted = actions_of(form)[chosen]
     policy_gradient = jax.grad(lambda logits: MAKE(logits, observation).log_prob(action(jnp.asarray(wanted))))
-    got = jax.tree.leaves(jax.jit(policy_gradient)(logits))
+    got = jax.tree.leaves(quickly(policy_gradient)(logits))
     for number, leaf in enumerate(leaves):
         place = tuple(np.random.default_rng(number).integers(leaf.shape))
         ends = []

@@ -1,5 +1,7 @@
 """The masked categorical distribution: exact, and never an illegal choice."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +13,15 @@ from phalanx.agents.distributions import MaskedCategorical, draw, entropy_of, ma
 
 CHOICES = 5
 ALL = jnp.arange(CHOICES, dtype=jnp.int32)
+# Most of the time is compilation, and these programs are small.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 JUST_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
 
-log_probs = jax.jit(lambda logits, mask: jax.vmap(MaskedCategorical(logits, mask).log_prob)(ALL))
-entropy = jax.jit(lambda logits, mask: MaskedCategorical(logits, mask).entropy())
-mode = jax.jit(lambda logits, mask: MaskedCategorical(logits, mask).mode())
-samples = jax.jit(lambda logits, mask, keys: jax.vmap(MaskedCategorical(logits, mask).sample)(keys))
-draw_all = jax.jit(jax.vmap(draw, (0, None)))
+log_probs = quickly(lambda logits, mask: jax.vmap(MaskedCategorical(logits, mask).log_prob)(ALL))
+entropy = quickly(lambda logits, mask: MaskedCategorical(logits, mask).entropy())
+mode = quickly(lambda logits, mask: MaskedCategorical(logits, mask).mode())
+samples = quickly(lambda logits, mask, keys: jax.vmap(MaskedCategorical(logits, mask).sample)(keys))
+draw_all = quickly(jax.vmap(draw, (0, None)))
 
 
 def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -95,12 +99,12 @@ def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_ris
     weights = generator.random((4096, 25)) ** 4 * (generator.random((4096, 25)) < 0.5)
     logs = jax.nn.log_softmax(jnp.where(weights > 0, jnp.log(weights), -jnp.inf)).astype(jnp.float32)
     probs = np.asarray(jnp.exp(logs))
-    sums = np.asarray(jax.jit(jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, jnp.exp(row))))(logs))
+    sums = np.asarray(quickly(jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, jnp.exp(row))))(logs))
     policies, places = np.nonzero((np.diff(sums) > 0) & (probs[:, 1:] == 0))
     assert len(policies) > 100
     # Exactly the sum before the impossible choice, which is passed where the impossible one's is not.
     uniforms = sums[policies, places] / sums[policies, -1]
-    drawn = jax.jit(jax.vmap(draw))(uniforms, logs[policies])
+    drawn = quickly(jax.vmap(draw))(uniforms, logs[policies])
     assert (probs[policies, drawn] > 0).all()
 
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from plain_ppo import advantages_of, plain_loss
 from pydantic import ValidationError
-from short_walk import CELLS, RIGHT, Sight, WalkNetwork, game
+from short_walk import RIGHT, Sight, WalkNetwork, game
 
 from phalanx.agents.ppo import PPO, Learner, Report, Sample
 from phalanx.agents.ppo_config import PPOConfig
@@ -82,63 +83,6 @@ def start() -> Callable[[int], Learner]:
 # -- a whole update, by hand -----------------------------------------------------------------------
 
 
-def forward(net: WalkNetwork, sights: Sight) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities of both moves, and values, for a flat batch."""
-    here = jnp.concatenate([jnp.eye(CELLS)[sights.position], 0.1 * sights.clock[:, None]], axis=1)
-    hidden = jnp.tanh(here @ net.hidden.weight + net.hidden.bias)
-    logits = hidden @ net.policy.weight + net.policy.bias
-    weights = jnp.exp(logits) * sights.legal
-    return jnp.log(weights / weights.sum(1, keepdims=True) + 1e-30), (hidden @ net.value.weight)[
-        :, 0
-    ] + net.value.bias
-
-
-def advantages_of(rollout: Rollout) -> np.ndarray:
-    result = np.zeros((STEPS, ENVS))
-    for b in range(ENVS):
-        later = 0.0
-        for t in reversed(range(STEPS)):
-            later *= not rollout.done[t, b]
-            worth = 0.0 if rollout.terminated[t, b] else rollout.next_values[t, b]
-            later = rollout.rewards[t, b] + 0.9 * worth - rollout.values[t, b] + 0.9 * 0.8 * later
-            result[t, b] = later
-    return result
-
-
-def plain_loss(
-    net: WalkNetwork, rollout: Rollout, advantages: np.ndarray, entropy_weight: float
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    sights, actions = jax.tree.map(
-        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (rollout.observations, rollout.actions)
-    )
-    old_logs, old_values = rollout.log_probs.reshape(-1), rollout.values.reshape(-1)
-    targets, weights = advantages.reshape(-1) + old_values, advantages.reshape(-1)
-    weights = (weights - weights.mean()) / weights.std()
-    logs, values = forward(net, sights)
-    ratio = jnp.exp(logs[jnp.arange(len(actions)), actions] - old_logs)
-    gain = jnp.where(
-        weights > 0,
-        jnp.minimum(ratio, 1 + CONFIG.clip) * weights,
-        jnp.maximum(ratio, 1 - CONFIG.clip) * weights,
-    )
-    limit = CONFIG.value_clip
-    near = jnp.minimum(jnp.maximum(values, old_values - limit), old_values + limit)
-    errors = jnp.maximum((values - targets) ** 2, (near - targets) ** 2)
-    entropy = -jnp.mean(jnp.sum(jnp.exp(logs) * logs * sights.legal, axis=1))
-    policy_loss, value_loss = -jnp.mean(gain), jnp.mean(errors) / 2
-    total = policy_loss + 0.7 * value_loss - entropy_weight * entropy
-    parts = {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "total_loss": total,
-        "entropy": entropy,
-        "approx_kl": jnp.mean(ratio - 1 - jnp.log(ratio)),
-        "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > CONFIG.clip),
-        "value_clipped": jnp.mean((near - targets) ** 2 > (values - targets) ** 2),
-    }
-    return total, parts
-
-
 def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Callable) -> None:
     learner = eqx.tree_at(lambda l: l.update, start(0), jnp.int32(5))  # half way
     rate, entropy_weight = 0.06, 0.15
@@ -147,13 +91,13 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
         game(), network(), learner.players, play_key, STEPS
     )
     rollout = jax.tree.map(np.asarray, rollout)
-    advantages = advantages_of(rollout)
+    advantages = advantages_of(rollout, CONFIG)
     assert rollout.terminated.any() and (rollout.done & ~rollout.terminated).any()
 
     net, first, second, steps = network(), None, None, []
-    gradient = quickly(jax.grad(plain_loss, has_aux=True), static_argnums=3)
+    gradient = quickly(jax.grad(plain_loss, has_aux=True), static_argnums=(3, 4))
     for number in (1, 2):
-        slopes, parts = gradient(net, rollout, advantages, entropy_weight)
+        slopes, parts = gradient(net, rollout, advantages, entropy_weight, CONFIG)
         length = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(slopes)))
         steps.append(parts | {"gradient_norm": length})
         shorter = min(1, 0.1 / length)
