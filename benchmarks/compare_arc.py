@@ -5,34 +5,21 @@ as they are measured, then a table of rates, ratios and targets. The method is t
 """
 
 import argparse
-import contextlib
 import json
-import os
 import pathlib
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import arc_report
 import jax
-from comparison_report import (
-    ARCLE,
-    JAXARC,
-    JAXARC_ALONE,
-    NATIVE,
-    XLA,
-    Comparison,
-    Measurement,
-    Workload,
-    markdown,
-    print_tables,
-)
-from peers import Peer, Runner, RunnerError
-from rich.console import Console
+import measuring
+from arc_report import ARCLE, JAXARC, JAXARC_ALONE, NATIVE, XLA, ArcComparison, ArcMeasurement, Workload
+from measuring import Contender
+from peers import Peer
 
 from phalanx.arc.benchmark import conditions
 from phalanx.arc.readers import load_tasks
-from phalanx.core.files import atomic_write
 
 TASK_30X30 = "264363fd"
 """An ARC-AGI-1 training task whose grids are all 30x30."""
@@ -73,20 +60,14 @@ PATIENCE = 600.0
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    parser = measuring.options(__doc__, 1.0, "about how long one repeat lasts")
     words = {"type": lambda text: tuple(text.split(","))}
     numbers = {"type": lambda text: tuple(int(part) for part in text.split(","))}
-    parser.add_argument("--venv-dir", type=pathlib.Path, default=cache / "phalanx" / "peers")
     parser.add_argument("--grids", default=("30x30", "5x5"), **words)
     parser.add_argument("--formats", default=("bbox", "point", "mask"), **words)
     parser.add_argument("--batches", default=(1, 64, 1024), **numbers)
     parser.add_argument("--peers", default=("jaxarc", "arcle"), help="jaxarc,arcle or one of them", **words)
     parser.add_argument("--engines", default=("native", "xla"), help="native,xla or one of them", **words)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="about how long one repeat lasts")
     parser.add_argument(
         "--jaxarc-reset",
         default=("auto",),
@@ -99,7 +80,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="box actions and short repeats only: a smoke test"
     )
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the tables to this file")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.formats, arguments.repeats, arguments.seconds = ("bbox",), 3, 0.3
@@ -138,32 +118,27 @@ def contenders(
 
 def measure(
     group: list[Workload], tasks: dict[str, pathlib.Path], arguments: argparse.Namespace
-) -> list[Measurement]:
-    """Prepare every contender of these workloads one after the other, then measure them in turns."""
-    with contextlib.ExitStack() as stack:
-        runners: list[tuple[Workload, str, Runner]] = []
-        for workload in group:
-            for name, peer, options in contenders(workload, arguments):
-                python = PEERS[peer].python(arguments.venv_dir)
-                settings = {
-                    "task": tasks[workload.grid],
-                    "grid": workload.grid,
-                    "format": workload.action_format,
-                    "batch": workload.batch,
-                    "seconds": arguments.seconds,
-                    **options,
-                }
-                runner = stack.enter_context(Runner(python, PEERS[peer].runner, settings, PATIENCE))
-                runner.wait_until_ready()
-                runners.append((workload, name, runner))
-        rates: list[list[float]] = [[] for _ in runners]
-        for _ in range(arguments.repeats):
-            for (_, _, runner), measured in zip(runners, rates, strict=True):
-                measured.append(runner.measure())
-        return [
-            Measurement(workload, name, tuple(measured), {**conditions(), **runner.conditions})
-            for (workload, name, runner), measured in zip(runners, rates, strict=True)
+) -> list[ArcMeasurement]:
+    """Every contender's repeats of these workloads, all in turns."""
+    entries: list[tuple[Workload, Contender]] = []
+    for workload in group:
+        common = {
+            "task": tasks[workload.grid],
+            "grid": workload.grid,
+            "format": workload.action_format,
+            "batch": workload.batch,
+            "seconds": arguments.seconds,
+        }
+        entries += [
+            (workload, Contender(name, PEERS[peer], {**common, **options}))
+            for name, peer, options in contenders(workload, arguments)
         ]
+    chosen = [contender for _, contender in entries]
+    turns = measuring.in_turns(chosen, arguments.venv_dir, arguments.repeats, PATIENCE)
+    return [
+        ArcMeasurement(workload, contender.name, turn.rates, {**conditions(), **turn.conditions})
+        for (workload, contender), turn in zip(entries, turns, strict=True)
+    ]
 
 
 def main() -> int:
@@ -179,31 +154,20 @@ def main() -> int:
         for group in groups:
             if group[0].batch == 1024 and group[0].grid == "30x30":
                 group.append(Workload("30x30", group[0].action_format, arguments.growth))
-    measurements: list[Measurement] = []
+    measurements: list[ArcMeasurement] = []
     with tempfile.TemporaryDirectory() as folder:
         tasks = task_files(pathlib.Path(folder))
         for group in groups:
             for measurement in measure(group, tasks, arguments):
                 measurements.append(measurement)
                 print(json.dumps(measurement.record()), flush=True)
-    comparison = Comparison(measurements)
-    verdicts = comparison.verdicts()
-    for verdict in verdicts:
-        print(json.dumps(verdict.record("compare_arc")), flush=True)
-    print_tables(comparison, verdicts, Console(width=None if sys.stdout.isatty() else 120))
-    if arguments.markdown is not None:
-        here = conditions()
-        told = (
-            f"`python benchmarks/compare_arc.py`: {arguments.repeats} interleaved repeats of about "
-            f"{arguments.seconds:g} s, medians; {here['nproc']} cores of {here['cpu']}, jax {here['jax']}."
-        )
-        with atomic_write(arguments.markdown, "w") as file:
-            file.write(markdown(comparison, verdicts, told))
-    return 1 if any(verdict.passed is False for verdict in verdicts) else 0
+    here = conditions()
+    told = (
+        f"{arguments.repeats} interleaved repeats of about {arguments.seconds:g} s, medians; "
+        f"{here['nproc']} cores of {here['cpu']}, jax {here['jax']}."
+    )
+    return measuring.tell("compare_arc", ArcComparison(measurements), arc_report, arguments, told)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RunnerError as error:
-        sys.exit(f"compare_arc: {error}")
+    measuring.run("compare_arc", main)

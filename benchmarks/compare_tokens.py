@@ -5,30 +5,18 @@ as they are measured, then a table of seconds, ratios and targets. The method is
 """
 
 import argparse
-import contextlib
 import json
-import os
 import pathlib
-import sys
 import tempfile
 from importlib.metadata import version
 from typing import Any
 
-from peers import Peer, Runner, RunnerError
-from rich.console import Console
-from tokens_report import (
-    LAZARUS,
-    PHALANX,
-    PLAIN,
-    TRL,
-    Comparison,
-    Measurement,
-    Work,
-    markdown,
-    print_tables,
-)
+import measuring
+import tokens_report
+from measuring import Contender
+from peers import Peer
+from tokens_report import LAZARUS, PHALANX, PLAIN, TRL, TokensComparison, TokensMeasurement, Work
 
-from phalanx.core.files import atomic_write
 from phalanx.tokens.benchmark_facts import conditions
 
 _BATCHING_NEEDS = (
@@ -87,11 +75,7 @@ def works(samples: int) -> list[tuple[Work, dict[str, str]]]:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-    parser.add_argument("--venv-dir", type=pathlib.Path, default=cache / "phalanx" / "peers")
+    parser = measuring.options(__doc__, 0.2, "about the least that one repeat lasts")
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument(
         "--peers",
@@ -99,10 +83,6 @@ def parse_arguments() -> argparse.Namespace:
         default=(LAZARUS, TRL, PLAIN),
         help=f"some of {LAZARUS},{TRL},{PLAIN}",
     )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.2, help="about the least that one repeat lasts")
-    parser.add_argument("--json", action="store_true", help="JSON lines only, no tables")
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the tables to this file")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.peers if name not in PEERS]:
         parser.error(
@@ -113,62 +93,38 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(
     work: Work, names: dict[str, str], folder: pathlib.Path, arguments: argparse.Namespace
-) -> list[Measurement]:
-    """Prepare every contender one after the other, then measure them in turns."""
-    with contextlib.ExitStack() as stack:
-        runners: list[tuple[str, Runner]] = []
-        for contender, name in names.items():
-            if contender != PHALANX and contender not in arguments.peers:
-                continue
-            peer = PEERS[contender]
-            settings: dict[str, Any] = {
-                "work": name,
-                "samples": work.samples,
-                "distribution": work.distribution,
-                "seconds": arguments.seconds,
-                "folder": folder,
-            }
-            python = peer.python(arguments.venv_dir)
-            runner = stack.enter_context(Runner(python, peer.runner, settings, PATIENCE))
-            runner.wait_until_ready()
-            runners.append((contender, runner))
-        rates: list[list[float]] = [[] for _ in runners]
-        for _ in range(arguments.repeats):
-            for (_, runner), measured in zip(runners, rates, strict=True):
-                measured.append(runner.measure())
-        return [
-            Measurement(work, contender, tuple(measured), {**runner.conditions, **conditions()})
-            for (contender, runner), measured in zip(runners, rates, strict=True)
-        ]
+) -> list[TokensMeasurement]:
+    """Every contender's repeats of a work."""
+    settings: dict[str, Any] = {
+        "samples": work.samples,
+        "distribution": work.distribution,
+        "seconds": arguments.seconds,
+        "folder": folder,
+    }
+    contenders = [
+        Contender(name, PEERS[name], {**settings, "work": called})
+        for name, called in names.items()
+        if name == PHALANX or name in arguments.peers
+    ]
+    turns = measuring.in_turns(contenders, arguments.venv_dir, arguments.repeats, PATIENCE)
+    return [
+        TokensMeasurement(work, contender.name, turn.rates, {**turn.conditions, **conditions()})
+        for contender, turn in zip(contenders, turns, strict=True)
+    ]
 
 
 def main() -> int:
     arguments = parse_arguments()
-    measurements: list[Measurement] = []
+    measurements: list[TokensMeasurement] = []
     with tempfile.TemporaryDirectory() as folder:
         for work, names in works(arguments.samples):
             for measurement in measure(work, names, pathlib.Path(folder), arguments):
                 measurements.append(measurement)
                 print(json.dumps(measurement.record()), flush=True)
-    comparison = Comparison(measurements)
-    verdicts = comparison.verdicts()
-    for verdict in verdicts:
-        print(json.dumps(verdict.record("compare_tokens")), flush=True)
-    if not arguments.json:
-        print_tables(comparison, verdicts, Console(width=None if sys.stdout.isatty() else 140))
-    if arguments.markdown is not None:
-        here = conditions()
-        told = (
-            f"`python benchmarks/compare_tokens.py`: {arguments.repeats} interleaved repeats, medians; "
-            f"{here['nproc']} cores of {here['cpu']}."
-        )
-        with atomic_write(arguments.markdown, "w") as file:
-            file.write(markdown(comparison, verdicts, told))
-    return 1 if any(not verdict.passed for verdict in verdicts) else 0
+    here = conditions()
+    told = f"{arguments.repeats} interleaved repeats, medians; {here['nproc']} cores of {here['cpu']}."
+    return measuring.tell("compare_tokens", TokensComparison(measurements), tokens_report, arguments, told)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RunnerError as error:
-        sys.exit(f"compare_tokens: {error}")
+    measuring.run("compare_tokens", main)

@@ -1,11 +1,13 @@
-"""Figures that a comparison must show, with their targets: as JSON, in the terminal and in Markdown.
+"""Measurements, the figures that they show, and their targets: as JSON, in the terminal and in Markdown.
 
-What is compared is in `comparison_report` (environments) and `tokens_report` (token batches).
+What is compared is in the `*_report.py` beside.
 """
 
+import abc
 import dataclasses
+import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rich.table import Table
 
@@ -47,6 +49,51 @@ class Verdict:
         target = "" if self.target is None else f"{sign} {self.target:,g}"
         word = {True: "pass", False: "FAIL", None: ""}[self.passed]
         return self.figure, self.work, f"{self.measured:,.4g}", target, word
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One contender's repeats of one work."""
+
+    work: Any
+    """Hashable; its text says what was done."""
+    contender: str
+    rates: tuple[float, ...]
+    """Steps, samples or tokens a second, one for each repeat."""
+    facts: dict[str, Any]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates)
+
+
+Measured = TypeVar("Measured", bound=Measurement)
+
+
+class Comparison(abc.ABC, Generic[Measured]):
+    """All measurements, found by work and contender."""
+
+    def __init__(self, measurements: Sequence[Measured]) -> None:
+        self.measurements = tuple(measurements)
+        self._found = {(m.work, m.contender): m for m in measurements}
+
+    def get(self, work: Any, contender: str) -> Measured | None:
+        """The measurement, where it was made."""
+        return self._found.get((work, contender))
+
+    @property
+    def works(self) -> tuple[Any, ...]:
+        """In the order they were measured."""
+        return tuple(dict.fromkeys(m.work for m in self.measurements))
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """In the order they first appear."""
+        return tuple(dict.fromkeys(m.contender for m in self.measurements))
+
+    @abc.abstractmethod
+    def verdicts(self) -> list[Verdict]:
+        """Every figure that this run can show; one whose parts were not all measured is left out."""
 
 
 def figures_table(verdicts: Sequence[Verdict], work: str) -> Table:

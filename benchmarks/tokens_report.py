@@ -4,11 +4,10 @@ Measuring is in `compare_tokens.py`.
 """
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from figures import Verdict, figures_table, markdown_figures, markdown_table
+from figures import Comparison, Measurement, Verdict, figures_table, markdown_figures, markdown_table
 from rich.console import Console
 from rich.table import Table
 
@@ -29,19 +28,8 @@ class Work:
         return f"{self.name}, {self.samples:,} {self.distribution}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """One contender's repeats of one work."""
-
-    work: Work
-    contender: str
-    rates: tuple[float, ...]
-    """Samples or tokens a second, one for each repeat."""
-    facts: dict[str, Any]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates)
+class TokensMeasurement(Measurement):
+    """One contender's repeats of one work; rates count samples or tokens."""
 
     @property
     def seconds(self) -> float:
@@ -64,29 +52,10 @@ class Measurement:
         }
 
 
-class Comparison:
-    """All measurements, found by work and contender."""
-
-    def __init__(self, measurements: Sequence[Measurement]) -> None:
-        self.measurements = tuple(measurements)
-        self._found = {(m.work, m.contender): m for m in measurements}
-
-    def get(self, work: Work, contender: str) -> Measurement | None:
-        """The measurement, where it was made."""
-        return self._found.get((work, contender))
-
-    @property
-    def works(self) -> tuple[Work, ...]:
-        """In the order they were measured."""
-        return tuple(dict.fromkeys(m.work for m in self.measurements))
-
-    @property
-    def contenders(self) -> tuple[str, ...]:
-        """In the order they first appear."""
-        return tuple(dict.fromkeys(m.contender for m in self.measurements))
+class TokensComparison(Comparison[TokensMeasurement]):
+    """Against every peer."""
 
     def verdicts(self) -> list[Verdict]:
-        """Every figure that this run can show; a figure whose parts were not all measured is left out."""
         verdicts: list[Verdict] = []
         for work in self.works:
             ours = self.get(work, PHALANX)
@@ -98,7 +67,7 @@ class Comparison:
         return verdicts
 
 
-def _between(ours: Measurement, theirs: Measurement) -> list[Verdict]:
+def _between(ours: TokensMeasurement, theirs: TokensMeasurement) -> list[Verdict]:
     work, peer = ours.work, theirs.contender
     found = []
 
@@ -136,7 +105,7 @@ def _between(ours: Measurement, theirs: Measurement) -> list[Verdict]:
     return found
 
 
-def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: Console) -> None:
+def print_tables(comparison: TokensComparison, verdicts: Sequence[Verdict], console: Console) -> None:
     """Seconds, then verdicts."""
     table = Table("work", title="seconds (median)")
     for contender in comparison.contenders:
@@ -147,7 +116,7 @@ def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: C
     console.print(figures_table(verdicts, "work"))
 
 
-def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
+def markdown(comparison: TokensComparison, verdicts: Sequence[Verdict], conditions: str) -> str:
     """Both tables for a document, under a line that says where they come from."""
     header = ["seconds (median)", *comparison.contenders]
     seconds = [[str(work), *_cells(comparison, work)] for work in comparison.works]
@@ -155,7 +124,7 @@ def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: st
     return "\n".join([*lines, *markdown_figures(verdicts, "work")]) + "\n"
 
 
-def _cells(comparison: Comparison, work: Work) -> list[str]:
+def _cells(comparison: TokensComparison, work: Work) -> list[str]:
     """Seconds of every contender, with how tight or full the outcome is where that was found."""
     cells = []
     for contender in comparison.contenders:

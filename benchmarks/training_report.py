@@ -4,11 +4,10 @@ Measuring is in `compare_training.py`.
 """
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from figures import Verdict, figures_table, markdown_figures, markdown_table
+from figures import Comparison, Measurement, Verdict, figures_table, markdown_figures, markdown_table
 from rich.console import Console
 from rich.table import Table
 
@@ -34,24 +33,13 @@ class Work:
         return f"{self.name}, {kind}, {self.batch:,} environments"
 
 
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """One contender's repeats of one work."""
-
-    work: Work
-    contender: str
-    rates: tuple[float, ...]
-    """Environment steps per second, one for each repeat."""
-    conditions: dict[str, Any]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates)
+class TrainingMeasurement(Measurement):
+    """One contender's repeats of one work; rates count environment steps."""
 
     @property
     def environment_share(self) -> float | None:
         """Of an update's time, where updates were measured."""
-        return self.conditions.get("environment_share")
+        return self.facts.get("environment_share")
 
     @property
     def rate_without_environment(self) -> float | None:
@@ -70,29 +58,19 @@ class Measurement:
             "steps_per_second_median": round(self.median),
             "steps_per_second_worst": round(min(self.rates)),
             "repeats": len(self.rates),
-            **{name: value for name, value in self.conditions.items() if name not in left_out},
+            **{name: value for name, value in self.facts.items() if name not in left_out},
         }
 
 
-class Comparison:
-    """All measurements, found by work and contender."""
-
-    def __init__(self, measurements: Sequence[Measurement]) -> None:
-        self.measurements = tuple(measurements)
-        self._found = {(m.work, m.contender): m for m in measurements}
-
-    @property
-    def works(self) -> tuple[Work, ...]:
-        """In the order they were measured."""
-        return tuple(dict.fromkeys(m.work for m in self.measurements))
+class TrainingComparison(Comparison[TrainingMeasurement]):
+    """Against JaxARC, and how far the network bounds the ratio."""
 
     def verdicts(self) -> list[Verdict]:
-        """Every figure that this run can show."""
         verdicts = []
         for work in self.works:
-            ours = self._found.get((work, PHALANX))
+            ours = self.get(work, PHALANX)
             for peer in (JAXARC, JAXARC_SPARED):
-                theirs = self._found.get((work, peer))
+                theirs = self.get(work, peer)
                 if ours is None or theirs is None:
                     continue
                 target = _target(work) if peer == JAXARC else None
@@ -115,20 +93,20 @@ def _target(work: Work) -> float | None:
 _HEADER = ("work", "contender", "steps/s (median)", "environment", "policy", "update")
 
 
-def _rows(comparison: Comparison) -> list[list[str]]:
+def _rows(comparison: TrainingComparison) -> list[list[str]]:
     shares = ("environment_share", "policy_share", "update_share")
     return [
         [
             str(m.work),
             m.contender,
             f"{m.median:,.0f}",
-            *(f"{m.conditions[name]:.1%}" if name in m.conditions else "" for name in shares),
+            *(f"{m.facts[name]:.1%}" if name in m.facts else "" for name in shares),
         ]
         for m in comparison.measurements
     ]
 
 
-def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: Console) -> None:
+def print_tables(comparison: TrainingComparison, verdicts: Sequence[Verdict], console: Console) -> None:
     """Rates and where the time goes, then verdicts."""
     table = Table(title="training on 30x30 grids")
     for name in _HEADER:
@@ -139,7 +117,7 @@ def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: C
     console.print(figures_table(verdicts, "work"))
 
 
-def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
+def markdown(comparison: TrainingComparison, verdicts: Sequence[Verdict], conditions: str) -> str:
     """Both tables, under a line that says where they come from."""
     lines = [conditions, "", *markdown_table(list(_HEADER), _rows(comparison)), ""]
     return "\n".join([*lines, *markdown_figures(verdicts, "work")]) + "\n"

@@ -27,12 +27,14 @@ OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""
 
 NETWORKS = {
-    # Sees patches of 5x5 cells and chooses a row and a column: little work, so that the environment shows.
-    "small": ArcNetworkConfig(kind="conv", width=16, depth=1, patch=5, places="axes"),
+    # Sees patches of 6x6 cells and chooses a row and a column: little work, so that the environment shows.
+    "small": ArcNetworkConfig(kind="conv", width=16, depth=1, patch=6, colors="bits", places="category_axes"),
     # Sees every cell and weighs every cell for every operation: nearly all of the work.
     "large": ArcNetworkConfig(kind="conv", width=32, depth=3, patch=1, places="cells"),
 }
 _PART_REPEATS = 3
+_CHUNK = 256
+"""Observations that go through the network together; of 64, 256 and all, the fastest for the small one."""
 
 
 def parse_arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
@@ -71,6 +73,7 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[P
         num_steps=arguments.steps,
         epochs=arguments.epochs,
         minibatches=arguments.minibatches,
+        chunk=_CHUNK,
         # All gradients are computed and applied, but the policy stays the nearly uniform one it starts as:
         # both sides go on playing the same kinds of episodes, however long each has been measured.
         learning_rate=1e-9,

@@ -1,5 +1,6 @@
 """ARC's policies: every action of a tiny canvas is enumerated and compared with the definition."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from phalanx.agents.arc_distributions import (
     AxisLogits,
     CellLogits,
     MakeArcDistribution,
+    category_groups,
     joint_logits,
 )
 from phalanx.arc.actions import BboxAction, PointAction
@@ -28,7 +30,9 @@ IDS = (int(FILL), int(RESIZE), int(SUBMIT))
 UNKNOWN = int(Operation.COPY)
 ROWS, COLUMNS = 3, 2
 CELLS = list(itertools.product(range(ROWS), range(COLUMNS)))
-KINDS = [(form, kind) for form in ("point", "bbox") for kind in ("cells", "axes")]
+KINDS = [(form, kind) for form in ("point", "bbox") for kind in ("cells", "axes")] + [("point", "shared")]
+SHARED = (0, 1, 0)
+"""The fill and the submission read the same places."""
 MAKE = MakeArcDistribution(IDS)
 # Most of the time is compilation, and these programs are small.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -64,12 +68,13 @@ def random_logits(form: str, kind: str, seed: int, scale: float = 2.0) -> ArcLog
     def some(*shape: int) -> jax.Array:
         return jnp.asarray(scale * generator.normal(size=shape), jnp.float32)
 
-    operations = len(IDS)
+    groups = SHARED if kind == "shared" else None
+    rows = len(set(groups or IDS))
     if kind == "cells":
-        place: Callable = lambda: CellLogits(some(operations, ROWS, COLUMNS))  # noqa: E731
+        place: Callable = lambda: CellLogits(some(rows, ROWS, COLUMNS))  # noqa: E731
     else:
-        place = lambda: AxisLogits(some(operations, ROWS), some(operations, COLUMNS))  # noqa: E731
-    return ArcLogits(some(operations), tuple(place() for _ in range(1 if form == "point" else 2)))
+        place = lambda: AxisLogits(some(rows, ROWS), some(rows, COLUMNS))  # noqa: E731
+    return ArcLogits(some(len(IDS)), tuple(place() for _ in range(1 if form == "point" else 2)), groups)
 
 
 def seen(height: int, width: int, legal: tuple[bool, ...] = (True, True, True)) -> ArcObservation:
@@ -91,10 +96,10 @@ def by_hand(logits: ArcLogits, observation: ArcObservation, form: str) -> np.nda
         def weight(row: int, column: int) -> float:
             if grid[row, column] < 0 and IDS[index] != RESIZE:
                 return 0.0
-            layer = places[number]
+            layer, at = places[number], index if logits.groups is None else logits.groups[index]
             if len(layer) == 1:
-                return float(np.exp(layer[0][index, row, column]))
-            return float(np.exp(layer[0][index, row] + layer[1][index, column]))
+                return float(np.exp(layer[0][at, row, column]))
+            return float(np.exp(layer[0][at, row] + layer[1][at, column]))
 
         return weight(*cell) / sum(weight(*other) for other in CELLS)
 
@@ -171,7 +176,7 @@ def test_cells_outside_the_grid_are_impossible_but_for_a_resize(form: str, kind:
 @every_kind
 def test_an_illegal_operation_is_impossible_however_large_its_logit(form: str, kind: str) -> None:
     logits = random_logits(form, kind, 0)
-    logits = ArcLogits(jnp.array([90.0, 0.0, 0.0]), logits.places)
+    logits = dataclasses.replace(logits, operations=jnp.array([90.0, 0.0, 0.0]))
     logs, _, mode = enumerated(form)(logits, seen(2, 2, legal=(False, True, True)))
     assert np.isneginf(logs[actions_of(form)[:, 0] == FILL]).all()
     assert int(mode.operation) != FILL
@@ -274,3 +279,8 @@ def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_
     reachable = np.stack([inside, np.ones_like(inside), inside])
     weights = np.where(reachable, np.exp(cells.cells), 0.0).reshape(-1)
     np.testing.assert_allclose(np.exp(logs[: len(weights)]), weights / weights.sum(), rtol=1e-5)
+
+
+def test_operations_of_a_category_share_their_places_but_a_resize_keeps_its_own() -> None:
+    ids = (int(Operation.FILL_1), int(Operation.CLEAR), int(Operation.FILL_2), int(RESIZE), int(SUBMIT))
+    assert category_groups(ids) == (0, 1, 0, 2, 3)

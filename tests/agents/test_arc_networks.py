@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phalanx.agents.arc_distributions import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
-from phalanx.agents.arc_layers import ArcNetworkConfig, patches
+from phalanx.agents.arc_layers import ArcNetworkConfig, GridEmbedding, patches
 from phalanx.agents.arc_networks import ArcNetwork, create_arc_network
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
 from phalanx.arc.observation import ArcObservation
@@ -215,7 +215,7 @@ def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -
     np.testing.assert_allclose(both(some, observation)[0].places[0].cells, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "cells"), (2, "axes")])
+@pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "axes"), (2, "category_axes")])
 def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, places: str) -> None:
     made = network("transformer", patch=patch, places=places)
     (small, value), (large, other_value) = (
@@ -247,6 +247,17 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
     for leaf in jax.tree.leaves(quickly(jax.grad(loss))(made)):
         assert np.isfinite(leaf).all()
         assert np.asarray(leaf).any()
+
+
+def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
+    config = ArcNetworkConfig(colors="bits", width=16)
+    embedding = GridEmbedding(1, config, key=jax.random.key(0))
+    vectors = np.asarray(embedding([jnp.arange(-1, 10, dtype=jnp.int8)[None]]))[0]
+    assert embedding.tables.shape == (5, 16)
+    assert not vectors[0].any()
+    np.testing.assert_allclose(vectors[1 + 6], embedding.tables[np.array([0, 2, 3])].sum(axis=0), rtol=1e-6)
+    distances = np.abs(vectors[:, None] - vectors[None]).sum(axis=-1) + np.eye(11)
+    assert distances.min() > 1e-3
 
 
 def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:

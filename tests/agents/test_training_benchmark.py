@@ -98,9 +98,9 @@ def comparison(batch: int, share: float | None, **rates: float) -> Any:
     work = report.Work("ppo" if share is not None else "rollout", batch, 16, "small" if share else None)
     names = {"ours": report.PHALANX, "jaxarc": report.JAXARC, "spared": report.JAXARC_SPARED}
     facts = {} if share is None else {"environment_share": share}
-    return report.Comparison(
+    return report.TrainingComparison(
         [
-            report.Measurement(work, names[name], (rate, rate * 2, rate / 2), facts)
+            report.TrainingMeasurement(work, names[name], (rate, rate * 2, rate / 2), facts)
             for name, rate in rates.items()
         ]
     )

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import comparison_report as report
+import arc_report as report
 import peers
 import pytest
 
@@ -27,7 +27,7 @@ def comparison(**rates: float) -> Any:
     names = {"native": report.NATIVE, "xla": report.XLA, "jaxarc": report.JAXARC, "arcle": report.ARCLE}
     workload = report.Workload("30x30", "bbox", 1024)
     measurements = [
-        report.Measurement(
+        report.ArcMeasurement(
             workload, names[name], (rate, rate * 2, rate / 2), {"first_batch_step_seconds": 1.5}
         )
         for name, rate in rates.items()
@@ -35,8 +35,8 @@ def comparison(**rates: float) -> Any:
     ]
     if "large" in rates:
         larger = report.Workload("30x30", "bbox", 16_384)
-        measurements.append(report.Measurement(larger, report.NATIVE, (rates["large"],), {}))
-    return report.Comparison(measurements)
+        measurements.append(report.ArcMeasurement(larger, report.NATIVE, (rates["large"],), {}))
+    return report.ArcComparison(measurements)
 
 
 def test_ratios_of_medians_are_held_against_the_targets() -> None:

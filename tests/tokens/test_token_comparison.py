@@ -15,13 +15,13 @@ from phalanx.tokens import pack_lengths
 
 
 def measured(work: Any, contender: str, rate: float, **facts: Any) -> Any:
-    return report.Measurement(work, contender, (rate, rate * 2, rate / 2), facts)
+    return report.TokensMeasurement(work, contender, (rate, rate * 2, rate / 2), facts)
 
 
 def test_ratios_of_medians_are_held_against_the_targets() -> None:
     plan = report.Work("plan predictable", 1000)
     assign = report.Work("assign", 1000)
-    comparison = report.Comparison(
+    comparison = report.TokensComparison(
         [
             measured(plan, report.PHALANX, 3000, memory_peak_mb=80, efficiency=0.7),
             measured(plan, report.LAZARUS, 100, memory_peak_mb=100, efficiency=0.7),
@@ -39,7 +39,7 @@ def test_ratios_of_medians_are_held_against_the_targets() -> None:
 
 
 def test_a_figure_whose_peer_was_not_measured_is_left_out() -> None:
-    alone = report.Comparison([measured(report.Work("assign", 1000), report.PHALANX, 1000, bins=11)])
+    alone = report.TokensComparison([measured(report.Work("assign", 1000), report.PHALANX, 1000, bins=11)])
     assert alone.verdicts() == []
 
 
@@ -53,7 +53,7 @@ def test_seconds_and_rates_tell_the_same() -> None:
 
 def test_the_tables_have_a_row_for_each_work_and_each_verdict() -> None:
     work = report.Work("save plan", 1000)
-    comparison = report.Comparison(
+    comparison = report.TokensComparison(
         [measured(work, report.PHALANX, 100, bytes=8), measured(work, report.LAZARUS, 50, bytes=16)]
     )
     text = report.markdown(comparison, comparison.verdicts(), "Conditions.")

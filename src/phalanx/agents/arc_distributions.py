@@ -11,28 +11,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int8, Int32, Shaped
+from jaxtyping import Array, Bool, Float, Int8, Int32
 
 from phalanx.agents.distributions import draw, entropy_of, masked_log_softmax
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation
-from phalanx.arc.operations import Operation
+from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.core.environment import Key
 
-PlaceKind = Literal["cells", "axes"]
+PlaceKind = Literal["cells", "axes", "category_axes"]
 
 
 class CellLogits(eqx.Module):
     """A cell for each operation: every cell has a logit of its own, so any set of cells can be preferred."""
 
-    cells: Float[Array, "operations rows columns"]
+    cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
     """A row and a column for each operation, independent of one another: much cheaper on large canvases."""
 
-    rows: Float[Array, "operations rows"]
-    columns: Float[Array, "operations columns"]
+    rows: Float[Array, "groups rows"]
+    columns: Float[Array, "groups columns"]
 
 
 PlaceLogits = CellLogits | AxisLogits
@@ -44,29 +44,31 @@ class ArcLogits(eqx.Module):
     operations: Float[Array, " operations"]
     places: tuple[PlaceLogits, ...]
     """One for a point, two for the corners of a box."""
+    groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    """Which row of `places` an operation reads; None gives each operation its own."""
 
 
 class _Places(eqx.Module):
-    """Where an operation may point, for all operations, normalised."""
+    """Where the operations of each group may point, normalised."""
 
-    axes: tuple[Float[Array, "operations _"], ...]
+    axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities: of cells, or of rows and of columns, which need not be as many."""
     columns: int = eqx.field(static=True)
 
-    def entropy(self) -> Float[Array, " operations"]:
+    def entropy(self) -> Float[Array, " groups"]:
         return sum((entropy_of(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
 
-    def sample(self, uniforms: Float[Array, " axes"], operation: Int32[Array, ""]) -> tuple[Array, Array]:
-        return self._cell([draw(u, axis[operation]) for u, axis in zip(uniforms, self.axes, strict=True)])
+    def sample(self, uniforms: Float[Array, " axes"], group: Int32[Array, ""]) -> tuple[Array, Array]:
+        return self._cell([draw(u, axis[group]) for u, axis in zip(uniforms, self.axes, strict=True)])
 
-    def mode(self, operation: Int32[Array, ""]) -> tuple[Array, Array]:
-        return self._cell([jnp.argmax(axis[operation]).astype(jnp.int32) for axis in self.axes])
+    def mode(self, group: Int32[Array, ""]) -> tuple[Array, Array]:
+        return self._cell([jnp.argmax(axis[group]).astype(jnp.int32) for axis in self.axes])
 
-    def log_prob(self, operation: Int32[Array, ""], row: Array, column: Array) -> Float[Array, ""]:
+    def log_prob(self, group: Int32[Array, ""], row: Array, column: Array) -> Float[Array, ""]:
         if len(self.axes) == 1:
-            return self.axes[0][operation, row * self.columns + column]
+            return self.axes[0][group, row * self.columns + column]
         rows, columns = self.axes
-        return rows[operation, row] + columns[operation, column]
+        return rows[group, row] + columns[group, column]
 
     def _cell(self, chosen: list[Array]) -> tuple[Array, Array]:
         if len(chosen) == 2:
@@ -86,6 +88,8 @@ class ArcDistribution(eqx.Module):
     places: tuple[_Places, ...]
     ids: tuple[int, ...] = eqx.field(static=True)
     """Which operations those are; the others are not computed."""
+    groups: tuple[int, ...] = eqx.field(static=True)
+    """Where each of them reads its places."""
 
     def sample(self, key: Key) -> PointAction | BboxAction:
         # All random numbers at once: each call of the generator takes XLA a second to compile.
@@ -93,7 +97,7 @@ class ArcDistribution(eqx.Module):
         uniforms = jax.random.uniform(key, (1 + len(self.places) * axes,))
         choice = draw(uniforms[0], self.operations)
         cells = [
-            place.sample(uniforms[1 + axes * number :][:axes], choice)
+            place.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
             for number, place in enumerate(self.places)
         ]
         return self._action(choice, cells)
@@ -101,7 +105,7 @@ class ArcDistribution(eqx.Module):
     def mode(self) -> PointAction | BboxAction:
         """The likeliest operation at its likeliest place; an action of another operation may be likelier."""
         choice = jnp.argmax(self.operations).astype(jnp.int32)
-        return self._action(choice, [place.mode(choice) for place in self.places])
+        return self._action(choice, [place.mode(self._group(choice)) for place in self.places])
 
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
         """Of an action whose cells lie on the canvas."""
@@ -109,14 +113,18 @@ class ArcDistribution(eqx.Module):
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)
         for place, (row, column) in zip(self.places, _cells(action), strict=True):
-            total = total + place.log_prob(choice, row, column)
+            total = total + place.log_prob(self._group(choice), row, column)
         return total
 
     def entropy(self) -> Float[Array, ""]:
         """The operation's, and the places' in expectation over it."""
-        within = sum((place.entropy() for place in self.places), jnp.zeros_like(self.operations))
+        within = sum((place.entropy() for place in self.places), jnp.zeros(len(set(self.groups))))
         chances = jnp.exp(self.operations)
+        within = within[np.asarray(self.groups)]
         return entropy_of(self.operations) + jnp.sum(jnp.where(chances > 0, chances * within, 0.0))
+
+    def _group(self, choice: Int32[Array, ""]) -> Int32[Array, ""]:
+        return jnp.asarray(self.groups, jnp.int32)[choice]
 
     def _action(self, choice: Int32[Array, ""], cells: list[tuple[Array, Array]]) -> PointAction | BboxAction:
         operation = jnp.asarray(self.ids, jnp.int32)[choice]
@@ -145,25 +153,35 @@ class MakeArcDistribution:
         else:
             working, legal = observation, None
         allowed = None if legal is None else legal[jnp.asarray(self.ids)]
-        places = tuple(self._places(place, working >= 0) for place in parameters.places)
-        return ArcDistribution(masked_log_softmax(parameters.operations, allowed), places, self.ids)
-
-    def _places(self, logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:
-        there = reachable(self.ids, inside)
-        if isinstance(logits, CellLogits):
-            cells = masked_log_softmax(_flat(logits.cells), _flat(there))
-            return _Places((cells,), inside.shape[1])
-        # A grid is a rectangle in its canvas's corner, so rows and columns that hold a cell are all there is.
-        rows = masked_log_softmax(logits.rows, there.any(axis=2))
-        columns = masked_log_softmax(logits.columns, there.any(axis=1))
-        return _Places((rows, columns), inside.shape[1])
+        groups = parameters.groups or tuple(range(len(self.ids)))
+        of_groups = dict(zip(groups, self.ids, strict=True))
+        ids = tuple(of_groups[group] for group in range(len(of_groups)))
+        places = tuple(_places(ids, place, working >= 0) for place in parameters.places)
+        return ArcDistribution(masked_log_softmax(parameters.operations, allowed), places, self.ids, groups)
 
 
-def reachable(
-    ids: tuple[int, ...], inside: Bool[Array, "rows columns"]
-) -> Bool[Array, "operations rows columns"]:
-    """The cells that each operation may name: those of the grid, and for a resize the whole canvas."""
-    return inside[None] | (np.asarray(ids) == Operation.RESIZE)[:, None, None]
+def _places(ids: tuple[int, ...], logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:
+    """`ids`: an operation of each group."""
+    if isinstance(logits, CellLogits):
+        there = reachable(ids, inside.reshape(-1))
+        cells = masked_log_softmax(logits.cells.reshape(there.shape), there)
+        return _Places((cells,), inside.shape[1])
+    # A grid is a rectangle in its canvas's corner, so rows and columns that hold a cell are all there is.
+    rows = masked_log_softmax(logits.rows, reachable(ids, inside.any(axis=1)))
+    columns = masked_log_softmax(logits.columns, reachable(ids, inside.any(axis=0)))
+    return _Places((rows, columns), inside.shape[1])
+
+
+def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Operations of a category together; a resize, which alone may point outside the grid, by itself."""
+    kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
+    order = list(dict.fromkeys(kinds))
+    return tuple(order.index(kind) for kind in kinds)
+
+
+def reachable(ids: tuple[int, ...], inside: Bool[Array, " places"]) -> Bool[Array, "operations places"]:
+    """The places that each operation may name: those of the grid, and for a resize all of the canvas."""
+    return inside | (np.asarray(ids) == Operation.RESIZE)[:, None]
 
 
 def joint_logits(
@@ -174,9 +192,5 @@ def joint_logits(
     As an operation's logits it turns the choice of an operation and then a cell into one over pairs of both.
     """
     # A large number in place of infinity, whose gradient would be NaN otherwise.
-    there = jnp.where(reachable(ids, inside), cells.cells, -1e30)
-    return jax.nn.logsumexp(there, axis=(1, 2))
-
-
-def _flat(cells: Shaped[Array, "operations rows columns"]) -> Shaped[Array, "operations cells"]:
-    return cells.reshape(cells.shape[0], -1)
+    there = reachable(ids, inside.reshape(-1))
+    return jax.nn.logsumexp(jnp.where(there, cells.cells.reshape(there.shape), -1e30), axis=1)

@@ -18,6 +18,7 @@ from phalanx.agents.arc_distributions import (
     CellLogits,
     PlaceKind,
     PlaceLogits,
+    category_groups,
     joint_logits,
 )
 from phalanx.agents.layers import Convolution, Dense, pooled
@@ -32,6 +33,7 @@ Observation = ArcObservation | Int8[Array, "rows columns"]
 
 NUM_PLACES = {"point": 1, "bbox": 2}
 """How many cells an action names."""
+_COLOR_BITS = 4
 
 
 class ArcNetworkConfig(Config):
@@ -47,8 +49,12 @@ class ArcNetworkConfig(Config):
     """Attention heads; of the transformer only."""
     patch: int = Field(default=1, ge=1, le=10)
     """Side of the squares of cells that are seen as one: 1 on small grids, 3 to 5 on 30x30."""
+    colors: Literal["table", "bits"] = "table"
+    """How a cell's colour is seen: `table` gives each colour a vector of its own, `bits` each bit of its
+    number, which is half the work; of `conv` and `transformer` only."""
     places: PlaceKind = "cells"
-    """How an operation's cell is chosen: `cells` weighs every cell, `axes` a row and a column apart."""
+    """How an operation's cell is chosen: `cells` weighs every cell, `axes` a row and a column apart, and
+    `category_axes` a row and a column for each category of operations (fill, move, ...)."""
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
@@ -64,18 +70,23 @@ class GridEmbedding(eqx.Module):
 
     tables: Float[Array, "inputs width"]
     patch: int = eqx.field(static=True)
+    bits: bool = eqx.field(static=True)
 
-    def __init__(self, grids: int, width: int, patch: int, *, key: Key) -> None:
-        inputs = grids * (1 + NUM_COLORS) * patch**2
-        self.tables = jax.random.normal(key, (inputs, width)) / math.sqrt(grids * patch**2)
-        self.patch = patch
+    def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
+        self.patch, self.bits = config.patch, config.colors == "bits"
+        seen = 1 + (_COLOR_BITS if self.bits else NUM_COLORS)
+        cells = grids * self.patch**2
+        self.tables = jax.random.normal(key, (seen * cells, config.width)) / math.sqrt(cells)
 
     def __call__(self, grids: list[Int8[Array, "rows columns"]]) -> Float[Array, "down across width"]:
         # A one-hot product, because the gradient of a gather is a scatter, which the CPU does slowly.
-        colors = jnp.arange(-1, NUM_COLORS, dtype=jnp.int8)
-        one_hot = jnp.concatenate([patches(grid, self.patch, -1)[..., None] == colors for grid in grids], -1)
-        down, across = one_hot.shape[:2]
-        return one_hot.reshape(down, across, -1).astype(jnp.float32) @ self.tables
+        cells = jnp.concatenate([patches(grid, self.patch, -1) for grid in grids], -1)
+        if self.bits:
+            planes = [cells >= 0, *((cells >= 0) & (cells >> bit & 1 == 1) for bit in range(_COLOR_BITS))]
+            seen = jnp.concatenate(planes, -1)
+        else:
+            seen = cells[..., None] == jnp.arange(-1, NUM_COLORS, dtype=jnp.int8)
+        return seen.reshape(*cells.shape[:2], -1).astype(jnp.float32) @ self.tables
 
 
 class DemonstrationGist(eqx.Module):
@@ -85,9 +96,10 @@ class DemonstrationGist(eqx.Module):
     convolution: Convolution
     out: Dense
 
-    def __init__(self, width: int, patch: int, *, key: Key) -> None:
+    def __init__(self, config: ArcNetworkConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 3)
-        self.embedding = GridEmbedding(2, width, patch, key=keys[0])
+        width = config.width
+        self.embedding = GridEmbedding(2, config, key=keys[0])
         self.convolution = Convolution(width, width, key=keys[1])
         self.out = Dense(2 * width, width, key=keys[2])
 
@@ -110,10 +122,10 @@ class Stem(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key)
-        see, width = arc.observation, config.width
+        see = arc.observation
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
-        self.embedding = GridEmbedding(grids, width, config.patch, key=keys[0])
-        self.gist = DemonstrationGist(width, config.patch, key=keys[1]) if see.demonstrations else None
+        self.embedding = GridEmbedding(grids, config, key=keys[0])
+        self.gist = DemonstrationGist(config, key=keys[1]) if see.demonstrations else None
 
     def __call__(
         self, observation: Observation
@@ -139,16 +151,18 @@ class Heads(eqx.Module):
     value: Dense
     patch: int = eqx.field(static=True)
     ids: tuple[int, ...] = eqx.field(static=True)
+    groups: tuple[int, ...] | None = eqx.field(static=True)
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
         width, self.patch, self.ids = config.width, config.patch, legal_ids(arc)
+        self.groups = category_groups(self.ids) if config.places == "category_axes" else None
         # Small weights at the outset: the first policy is nearly uniform.
         self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)
         self.hidden = Dense(2 * width, 2 * width, key=keys[1])
         self.value = Dense(2 * width, 1, key=keys[2], scale=0.1)
         layers, power = (1, 2) if config.places == "cells" else (2, 1)
-        outputs = len(self.ids) * self.patch**power
+        outputs = self._num_groups * self.patch**power
         self.places = tuple(
             tuple(Dense(width, outputs, key=k, scale=0.01) for k in jax.random.split(place_key, layers))
             for place_key in keys[3 : 3 + NUM_PLACES[arc.action.selection_format]]
@@ -167,7 +181,11 @@ class Heads(eqx.Module):
         if isinstance(places[0], CellLogits):
             operations = operations + joint_logits(places[0], self.ids, working >= 0)
         value = self.value(jax.nn.relu(self.hidden(gist)))
-        return ArcLogits(operations, places), value[0]
+        return ArcLogits(operations, places, self.groups), value[0]
+
+    @property
+    def _num_groups(self) -> int:
+        return len(self.ids if self.groups is None else set(self.groups))
 
     def _place(
         self,
@@ -176,17 +194,17 @@ class Heads(eqx.Module):
         inside: Bool[Array, "down across"],
         canvas: tuple[int, ...],
     ) -> PlaceLogits:
-        patch, operations = self.patch, len(self.ids)
+        patch, groups = self.patch, self._num_groups
         if len(layers) == 1:
             down, across, _ = features.shape
-            cells = layers[0](features).reshape(down, across, operations, patch, patch)
-            cells = cells.transpose(2, 0, 3, 1, 4).reshape(operations, down * patch, across * patch)
+            cells = layers[0](features).reshape(down, across, groups, patch, patch)
+            cells = cells.transpose(2, 0, 3, 1, 4).reshape(groups, down * patch, across * patch)
             return CellLogits(cells[:, : canvas[0], : canvas[1]])
         by_axis = [
-            layer(_greatest(features, inside, 1 - axis)).reshape(-1, operations, patch)
+            layer(_greatest(features, inside, 1 - axis)).reshape(-1, groups, patch)
             for axis, layer in enumerate(layers)
         ]
-        by_axis = [logits.transpose(1, 0, 2).reshape(operations, -1) for logits in by_axis]
+        by_axis = [logits.transpose(1, 0, 2).reshape(groups, -1) for logits in by_axis]
         return AxisLogits(by_axis[0][:, : canvas[0]], by_axis[1][:, : canvas[1]])
 
 

@@ -30,7 +30,8 @@ class DataHandler:
     facts, `on_leak` says what to do: `warn`, `error`, `drop` those facts, or `allow` them.
 
     `train_depth`, `valid_depth` and `test_depth` keep only the queries whose depth (by the depth files, or
-    the generator) is among these; facts and `known` stay whole.
+    the generator) is among these; facts and `known` stay whole. `num_families` (8), `generations` (4) and
+    `seed` (0) shape the generated knowledge base, and are refused for one that is read.
     """
 
     def __init__(
@@ -42,13 +43,20 @@ class DataHandler:
         train_depth: Collection[int] | None = None,
         valid_depth: Collection[int] | None = None,
         test_depth: Collection[int] | None = None,
-        num_families: int = 8,
-        generations: int = 4,
-        seed: int = 0,
+        num_families: int | None = None,
+        generations: int | None = None,
+        seed: int | None = None,
     ) -> None:
         folder = None if dataset == GENERATED and path is None else _folder(dataset, path)
+        settings = {"num_families": num_families, "generations": generations, "seed": seed}
+        given = {name: value for name, value in settings.items() if value is not None}
         if folder is None:
-            base = generate_family(num_families, generations, seed=seed)
+            base = generate_family(**given)
+        elif given:
+            raise ValueError(
+                f"{' and '.join(given)} shape the generated knowledge base, and {folder} is read from files: "
+                "leave them out, or leave the path out"
+            )
         else:
             base = read_knowledge(folder)
         self._open(

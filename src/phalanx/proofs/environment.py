@@ -17,13 +17,17 @@ from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.rows import map_where
 from phalanx.core.spaces import Box, Discrete, Record, Space
 from phalanx.proofs import resolution
+from phalanx.proofs.chaining import DEFAULT_MAX_DEPTH, proof_depths
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.data import DataHandler
 from phalanx.proofs.negatives import KnownTriples
 from phalanx.proofs.nodes import Asked, Node, Rules, empty_nodes
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import DRAW_WORDS, Drawn, QuerySet, draw_query
+from phalanx.proofs.ranking_candidates import constant_domains
 from phalanx.proofs.rewards import final_reward
 from phalanx.proofs.state import TERMINATED, TRUNCATED, ProofObservation, ProofState, observation_of
+from phalanx.proofs.vocabulary import IndexManager
 
 
 class ProofInfo(eqx.Module):
@@ -67,7 +71,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     - Termination: True (proved) or False (failed or given up); truncation at `max_depth` steps. Such a state
       offers itself as its only successor.
 
-    Make it with `ProofEnv.create`, which settles the engine and checks that queries and program fit.
+    Make it with `ProofEnv.from_data`, or of arrays with `ProofEnv.create`, which settles the engine and
+    checks that queries and program fit.
     """
 
     config: ProofConfig
@@ -99,6 +104,45 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             program,
             QuerySet.create(queries, depths).selected(config.queries),
             KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains),
+        )
+
+    @classmethod
+    def from_data(
+        cls,
+        config: ProofConfig,
+        data_handler: DataHandler,
+        split: str = "train",
+        index_manager: IndexManager | None = None,
+        *,
+        depth_limit: int | None = None,
+    ) -> "ProofEnv":
+        """The environment over the queries of a split, with negatives that no split has.
+
+        Depths are those of the knowledge base; with a `depth_limit`, or where it has none, they are computed:
+        the exact length of the shortest proof, -1 where none is found up to the limit.
+        """
+        index = index_manager or IndexManager(data_handler, config.padding_atoms)
+        if index.padding_atoms < config.padding_atoms:
+            raise ValueError(
+                f"the index manager has variables for {index.padding_atoms} atoms in a state, padding_atoms "
+                f"is {config.padding_atoms}; make it with padding_atoms={config.padding_atoms}"
+            )
+        atoms = data_handler.queries(split)
+        if not atoms:
+            raise ValueError(f"{data_handler.dataset} has no {split} queries")
+        facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
+        queries, given = index.encode_atoms(atoms), data_handler.depths(split)
+        if depth_limit is None and given is not None:
+            depths = np.array([given.get(atom, -1) for atom in atoms], np.int32)
+        else:
+            depths = proof_depths(queries, facts, rules, depth_limit or DEFAULT_MAX_DEPTH)
+        return cls.create(
+            config,
+            Program.create(facts, rules, index.num_predicates, index.num_constants),
+            queries,
+            depths=depths,
+            known=index.encode_atoms(tuple(data_handler.known)),
+            domains=constant_domains(data_handler, index),
         )
 
     @property

@@ -15,9 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-EncodedAtom = tuple[int, int, int]
-EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
-"""Head and body; variables are -1, -2, ... by first occurrence, constants are positive."""
+from phalanx.proofs.vocabulary import EncodedAtom, EncodedRule
 
 _MAX_INDEX = 1 << 28
 """Cells of an offset table; 1 GB of int32."""

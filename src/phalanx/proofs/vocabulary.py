@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from phalanx.proofs.data import DataHandler
 
 EncodedAtom = tuple[int, int, int]
-EncodedRule = tuple[EncodedAtom, tuple[EncodedAtom, ...]]
-"""Head and body; variables are -1, -2, ... by first occurrence."""
+EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
+"""Head and body; variables are -1, -2, ... by first occurrence, constants are positive."""
 
 TRUE, FALSE, END = "True", "False", "End"
 KGE_SUFFIX = "_kge"

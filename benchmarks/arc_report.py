@@ -4,11 +4,10 @@ Measuring is in `compare_arc.py`.
 """
 
 import dataclasses
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from figures import Verdict, figures_table, markdown_figures, markdown_table
+from figures import Comparison, Measurement, Verdict, figures_table, markdown_figures, markdown_table
 from rich.console import Console
 from rich.table import Table
 
@@ -28,53 +27,28 @@ class Workload:
         return f"{self.grid}, {self.action_format}, {self.batch:,}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """One contender's repeats on one workload."""
-
-    workload: Workload
-    contender: str
-    rates: tuple[float, ...]
-    """Steps per second, one for each repeat."""
-    conditions: dict[str, Any]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates)
+class ArcMeasurement(Measurement):
+    """One contender's repeats on one workload; rates count steps."""
 
     def record(self) -> dict[str, Any]:
         """The measurement as one JSON object."""
         return {
             "benchmark": "compare_arc",
             "contender": self.contender,
-            **dataclasses.asdict(self.workload),
+            **dataclasses.asdict(self.work),
             "steps_per_second_median": round(self.median),
             "steps_per_second_worst": round(min(self.rates)),
             "repeats": len(self.rates),
-            **{name: value for name, value in self.conditions.items() if name not in ("batch", "grid")},
+            **{name: value for name, value in self.facts.items() if name not in ("batch", "grid")},
         }
 
 
-class Comparison:
-    """All measurements, found by workload and contender."""
-
-    def __init__(self, measurements: Sequence[Measurement]) -> None:
-        self.measurements = tuple(measurements)
-        self._found = {(m.workload, m.contender): m for m in measurements}
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        """In the order they were measured."""
-        return tuple(dict.fromkeys(m.workload for m in self.measurements))
-
-    @property
-    def contenders(self) -> tuple[str, ...]:
-        """In the order they first appear."""
-        return tuple(dict.fromkeys(m.contender for m in self.measurements))
+class ArcComparison(Comparison[ArcMeasurement]):
+    """Against JaxARC and ARCLE, and between batch sizes."""
 
     def rate(self, workload: Workload, contender: str) -> float | None:
         """The median, where it was measured."""
-        found = self._found.get((workload, contender))
+        found = self.get(workload, contender)
         return None if found is None else found.median
 
     def ratio(self, workload: Workload, ours: str, theirs: str) -> float | None:
@@ -83,9 +57,8 @@ class Comparison:
         return None if a is None or b is None else a / b
 
     def verdicts(self) -> list[Verdict]:
-        """Every figure that this run can show."""
         verdicts = []
-        for workload in self.workloads:
+        for workload in self.works:
             for ours, theirs, target in _targets(workload):
                 ratio = self.ratio(workload, ours, theirs)
                 if ratio is not None:
@@ -97,18 +70,18 @@ class Comparison:
         return [
             Verdict(
                 f"first batch_step, {NATIVE} (s)",
-                str(m.workload),
-                m.conditions["first_batch_step_seconds"],
+                str(m.work),
+                m.facts["first_batch_step_seconds"],
                 3.0,
                 at_most=True,
             )
             for m in self.measurements
-            if m.contender == NATIVE and m.workload.batch == 1024 and m.workload.grid == "30x30"
+            if m.contender == NATIVE and m.work.batch == 1024 and m.work.grid == "30x30"
         ]
 
     def _growth(self) -> list[Verdict]:
         verdicts = []
-        for workload in self.workloads:
+        for workload in self.works:
             small = dataclasses.replace(workload, batch=1024)
             large, base = self.rate(workload, NATIVE), self.rate(small, NATIVE)
             if workload.batch == 16_384 and large is not None and base is not None:
@@ -134,28 +107,28 @@ def _targets(workload: Workload) -> list[tuple[str, str, float | None]]:
     ]
 
 
-def print_tables(comparison: Comparison, verdicts: Sequence[Verdict], console: Console) -> None:
+def print_tables(comparison: ArcComparison, verdicts: Sequence[Verdict], console: Console) -> None:
     """Rates, then verdicts."""
     rates = Table("grid, format, batch", title="steps per second (median)")
     for contender in comparison.contenders:
         rates.add_column(contender, justify="right")
-    for workload in comparison.workloads:
+    for workload in comparison.works:
         rates.add_row(str(workload), *(_rate(comparison, workload, c) for c in comparison.contenders))
     console.print(rates)
     console.print(figures_table(verdicts, "grid, format, batch"))
 
 
-def _rate(comparison: Comparison, workload: Workload, contender: str) -> str:
+def _rate(comparison: ArcComparison, workload: Workload, contender: str) -> str:
     rate = comparison.rate(workload, contender)
     return "" if rate is None else f"{rate:,.0f}"
 
 
-def markdown(comparison: Comparison, verdicts: Sequence[Verdict], conditions: str) -> str:
+def markdown(comparison: ArcComparison, verdicts: Sequence[Verdict], conditions: str) -> str:
     """Both tables for the README, under a line that says where they come from."""
     header = ["grid, format, batch", *comparison.contenders]
     rates = [
         [str(workload), *(_rate(comparison, workload, contender) for contender in comparison.contenders)]
-        for workload in comparison.workloads
+        for workload in comparison.works
     ]
     lines = [conditions, "", *markdown_table(header, rates), ""]
     return "\n".join([*lines, *markdown_figures(verdicts, "grid, format, batch")]) + "\n"
