@@ -51,6 +51,8 @@ format: $(STAMP)  ## let ruff rewrite the files
 bench: $(STAMP)  ## measure; prints one JSON line for each measurement
 	@$(BIN)/phalanx bench arc --json $(BENCH_ARGS)
 	@$(BIN)/phalanx bench tokens --json
+	@$(BIN)/phalanx bench train --json
+	@$(BIN)/phalanx bench proofs --json
 
 compare: $(STAMP)  ## measure beside other ARC environments, each in a venv of its own (20 minutes)
 	@$(BIN)/python benchmarks/compare_arc.py $(BENCH_ARGS)

@@ -6,13 +6,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from sample_proofs import given_up_episode, index_manager, proved_episode
 from sample_run import make_run, metrics_at, write_episodes, write_facts, write_lines
 
 from phalanx.arc.render import draw_state
 from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.logs.report import write_report
+from phalanx.proofs.drawing import drawn_episodes
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -215,6 +218,28 @@ def test_an_episode_steps_when_its_controls_are_used(page: Any) -> None:
     for _ in range(4):
         page.get_by_role("button", name="Previous frame").click()
     assert pictured(page, "initial") == first and where.inner_text() == "initial · 1 / 4"
+
+
+def test_a_proof_is_stepped_through_goal_by_goal(opened: Any, tmp_path: Path) -> None:
+    index = index_manager()
+    handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes")}
+    with ExperimentLogger(LoggingConfig(), handlers) as logger:
+        for episode in drawn_episodes([proved_episode(index), given_up_episode(index)], index):
+            logger.log_episode_summary(episode)
+    page = opened(write_report([tmp_path]))
+    assert "wife(eve,_1)" not in unquote(pictured(page, "initial"))
+    page.get_by_role("button", name="Next frame").click()
+    assert "wife(eve,_1)" in unquote(pictured(page, "step 1"))
+    page.get_by_role("button", name="Next frame").click()
+    assert "nothing left to prove" in unquote(pictured(page, "step 2, final"))
+    caption = page.locator(".caption").inner_text()
+    assert caption.startswith("aunt(eve,cat)") and "similarity" not in caption
+    page.locator(".reel li button").nth(1).click()
+    assert "not aunt(cat,eve)" in page.locator(".caption").inner_text()
+    size = page.evaluate(
+        "(({naturalWidth: w, naturalHeight: h}) => [w, h])(document.querySelector('.stage img'))"
+    )
+    assert min(size) > 100
 
 
 def test_arrow_keys_step_frames_and_choose_episodes(page: Any) -> None:

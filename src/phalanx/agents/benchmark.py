@@ -37,8 +37,8 @@ _PATIENCE = 300.0
 _LEAST_ROUNDS = 2
 
 Kind = Literal["silent", "aggregate", "sample"]
-_ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent", "silent")
-"""In this order, because what logging leaves behind, in caches say, is paid by the update after it."""
+_ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent")
+"""The updates of a round that are logged; one that is not stands before and behind each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,24 +151,26 @@ class TrainingBenchmark:
 
 
 class LoggingTimes:
-    """Seconds of updates with and without logging, sorted by what is logged of them.
+    """Seconds of updates with logging, each beside the updates without it just before and after.
 
-    Most updates log nothing, some aggregate, a few also sample episodes. The kinds' medians are weighed by
-    how often the settings have them, so that a few updates of each show what a long training would.
+    Most updates log nothing, some aggregate, a few also sample episodes. What each kind adds, by the median,
+    is weighed by how often the settings have it, so that a few updates of each show what a long training
+    would; and a machine that slows down does so for both sides of a difference.
     """
 
     def __init__(self, settings: LoggingConfig) -> None:
         self._settings = settings
         self.cycle = math.lcm(settings.log_frequency, settings.sample_frequency)
         """Updates after which the kinds come in the same order again."""
-        self.off: list[float] = []
-        """Updates without logging."""
-        self._on: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
+        self._off: list[float] = []
+        self._added: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
         self._inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
 
-    def add(self, kind: Kind, whole: float, logging: float) -> None:
-        """An update with logging: how long it took, and how long the logging alone."""
-        self._on[kind].append(whole)
+    def add(self, kind: Kind, whole: float, neighbours: tuple[float, float], logging: float) -> None:
+        """An update with logging: how long it took, its neighbours without, and the logging alone."""
+        off = statistics.mean(neighbours)
+        self._off.append(off)
+        self._added[kind].append(whole - off)
         self._inside[kind].append(logging)
 
     def kind(self, update: int) -> Kind:
@@ -179,14 +181,13 @@ class LoggingTimes:
 
     def facts(self) -> dict[str, Any]:
         """The overhead, what it is made of, and the logging's own seconds as a check."""
-        off = statistics.median(self.off)
+        off = statistics.median(self._off)
         return {
-            "overhead": round(self._mean(self._on) / off - 1, 5),
+            "overhead": round(self._mean(self._added) / off, 5),
             "logger_share": round(self._mean(self._inside) / off, 5),
             "update_seconds_off": round(off, 5),
-            "update_seconds_on": round(self._mean(self._on), 5),
-            "updates_off": len(self.off),
-            "updates_on": sum(len(times) for times in self._on.values()),
+            "update_seconds_on": round(off + self._mean(self._added), 5),
+            "updates_on": len(self._off),
             **{
                 f"logger_seconds_{kind}": round(statistics.median(times), 6)
                 for kind, times in self._inside.items()
@@ -200,7 +201,7 @@ class LoggingTimes:
 
 
 class LoggingCost:
-    """Updates with and without logging in turns: a round has as many of the ones as of the others."""
+    """Updates with and without logging in turns."""
 
     def __init__(
         self, experiment: Experiment, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
@@ -226,13 +227,7 @@ class LoggingCost:
         for number in range(rounds):
             if number >= _LEAST_ROUNDS and time.perf_counter() - began > _PATIENCE:
                 return number
-            # Off, on, on, off: a machine that slows down does so for both.
-            if number % 2:
-                self._round_on(number + 1)
-                self._round_off()
-            else:
-                self._round_off()
-                self._round_on(number + 1)
+            self._round(number + 1)
         return rounds
 
     def close(self) -> None:
@@ -241,24 +236,19 @@ class LoggingCost:
         if self._logger.failures:
             raise RuntimeError(f"logging failed, so its cost is unknown: {self._logger.failures}")
 
-    def _round_on(self, number: int) -> None:
+    def _round(self, number: int) -> None:
         cycle = self.times.cycle
         numbers = {self.times.kind(update): number * cycle + update for update in range(1, cycle + 1)}
-        for kind in _ROUND:
-            if kind in numbers:
-                self._logged_update(numbers[kind], kind)
-
-    def _round_off(self) -> None:
-        for _ in _ROUND:
-            self.times.off.append(seconds_of(self._training.update))
-
-    def _logged_update(self, update: int, kind: Kind) -> None:
-        began = time.perf_counter()
-        report = self._training.update()
-        trained = time.perf_counter()
-        self._log(report, update)
-        ended = time.perf_counter()
-        self.times.add(kind, ended - began, ended - trained)
+        before = seconds_of(self._training.update)
+        for kind in (kind for kind in _ROUND if kind in numbers):
+            began = time.perf_counter()
+            report = self._training.update()
+            trained = time.perf_counter()
+            self._log(report, numbers[kind])
+            ended = time.perf_counter()
+            after = seconds_of(self._training.update)
+            self.times.add(kind, ended - began, (before, after), ended - trained)
+            before = after
 
     def _log(self, report: Report, update: int) -> None:
         """What `training` logs of an update."""

@@ -1,7 +1,7 @@
 """`phalanx bench`: how fast this machine is, one JSON line or one row for each measurement.
 
 What is measured and how is in `phalanx.arc.benchmark` and `phalanx.tokens.benchmark`; training is in
-`phalanx.cli.bench_train`.
+`phalanx.cli.bench_train`, proofs are in `phalanx.cli.bench_proofs`.
 """
 
 import enum
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from phalanx.cli.bench_proofs import proofs
 from phalanx.cli.bench_train import train
 from phalanx.cli.errors import UserError, user_errors
 
@@ -45,6 +46,7 @@ def _bench() -> None:
 
 
 app.command()(train)
+app.command()(proofs)
 
 
 @app.command()

@@ -30,8 +30,13 @@ def run_training(
     from phalanx.agents.training import train
 
     console = Console(quiet=not is_first_process())
-    _say_warnings()
-    with _bar(console, experiment) as show, user_errors():
+    say_warnings()
+    updates = experiment.ppo.config.num_updates
+    with progress_bar(console, updates) as advance, user_errors():
+
+        def show(progress: "Progress") -> None:
+            advance(progress.update, _numbers(progress))
+
         outcome = train(experiment, out, resume=resume, handlers=handlers_for(tuple(trackers)), show=show)
     if is_first_process():
         _close(console, outcome)
@@ -62,10 +67,14 @@ def handlers_for(trackers: Sequence[str] = ()) -> MakeHandlers:
     return make
 
 
+Advance = Callable[[int, str], None]
+"""How far it is, and what is shown beside."""
+
+
 @contextlib.contextmanager
-def _bar(console: "Console", experiment: "Experiment") -> Iterator[Callable[["Progress"], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+def progress_bar(console: "Console", total: int) -> Iterator[Advance]:
+    """A bar for a training of so many updates."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -75,18 +84,20 @@ def _bar(console: "Console", experiment: "Experiment") -> Iterator[Callable[["Pr
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Bar(*columns, console=console) as bar:
-        total = experiment.ppo.config.num_updates
+    with Progress(*columns, console=console) as bar:
         shown = bar.add_task("compiling", total=total, numbers="")
 
-        def show(progress: "Progress") -> None:
-            numbers = (
-                f"{progress.environment_steps / 1000:,.0f}k steps {progress.steps_per_second:,.0f}/s "
-                f"return {progress.episode_return:.2f} solved {progress.success_rate:.0%}"
-            )
-            bar.update(shown, completed=progress.update, description="train", numbers=numbers)
+        def advance(completed: int, numbers: str) -> None:
+            bar.update(shown, completed=completed, description="train", numbers=numbers)
 
-        yield show
+        yield advance
+
+
+def _numbers(progress: "Progress") -> str:
+    return (
+        f"{progress.environment_steps / 1000:,.0f}k steps {progress.steps_per_second:,.0f}/s "
+        f"return {progress.episode_return:.2f} solved {progress.success_rate:.0%}"
+    )
 
 
 def _close(console: "Console", outcome: "Outcome") -> None:
@@ -126,7 +137,7 @@ def _before_and_after(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _say_warnings() -> None:
+def say_warnings() -> None:
     """Complaints of the logger and of the training appear above the bar, one line each."""
     from rich.logging import RichHandler
 

@@ -7,6 +7,7 @@ Reading files and naming things is in `data` and `vocabulary`; what is derived f
 import dataclasses
 import functools
 import hashlib
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -154,15 +155,24 @@ class Program:
         nests, salt = _nests(facts, self.num_constants)
         return (*starts, arguments[0], arguments[1], nests, salt, self.rule_start, arguments[2], bodies)
 
-    @functools.cached_property
+    @property
     def native(self) -> Any:
         """This program in the compiled extension's memory; freed when the last equal program goes."""
+        return self._native_home[0]
+
+    @functools.cached_property
+    def _native_home(self) -> list[Any]:
         import phalanx._native as _native
 
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
-        return _native.ProofProgram(
-            key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
-        )
+        home = [
+            _native.ProofProgram(
+                key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
+            )
+        ]
+        # Compiled functions keep their program to the very end, when the extension would report a leak.
+        weakref.finalize(self, home.clear)
+        return home
 
     @functools.cached_property
     def compiled(self) -> dict[Any, Any]:

@@ -4,7 +4,7 @@ Which samples share a batch is decided in a plan; batches as files are in `batch
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, Int8, Int32
@@ -14,10 +14,23 @@ from phalanx.tokens.microbatch import MicrobatchSpec
 from phalanx.tokens.pack_layout import PackLayout
 from phalanx.tokens.packed_batch import pack_tokens
 from phalanx.tokens.packing_config import OverlongPolicy, PackingConfig
-from phalanx.tokens.sources import TokenizedSample
 
-Sample: TypeAlias = Mapping[str, Any] | TokenizedSample
-"""What a sample may be given as: tokenized, or a mapping with `input_ids` and, if it has one, `loss_mask`."""
+
+@runtime_checkable
+class TokensAndMask(Protocol):
+    """A sample with fields, as `TokenizedSample` and `phalanx.streams.StreamSample` are."""
+
+    @property
+    def input_ids(self) -> Any:
+        """Token ids."""
+
+    @property
+    def loss_mask(self) -> Any:
+        """1 where a token counts in the loss."""
+
+
+Sample: TypeAlias = Mapping[str, Any] | TokensAndMask
+"""What a sample may be given as: with fields, or a mapping with `input_ids` and perhaps `loss_mask`."""
 
 _TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
@@ -170,7 +183,7 @@ def _tokens(
     sample = samples[sample_id]
     ids: Sequence[int]
     mask: Sequence[int] | None
-    if isinstance(sample, TokenizedSample):
+    if not isinstance(sample, Mapping):
         ids, mask = sample.input_ids, sample.loss_mask
     else:
         if "input_ids" not in sample:

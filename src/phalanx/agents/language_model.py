@@ -1,0 +1,172 @@
+"""A small decoder-only transformer over packed rows: tokens see earlier tokens of their own segment only.
+
+The loss and the training are in `lm_training`; writing text with it is in `generation`.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32
+from pydantic import Field, model_validator
+
+from phalanx.agents.layers import Dense
+from phalanx.core.config import Config
+from phalanx.core.environment import Key
+
+_ONE_HOT_VOCABULARY = 1024
+"""Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
+
+
+class LanguageModelConfig(Config):
+    """The size of a language model."""
+
+    vocab_size: int = Field(default=258, ge=2)
+    """Tokens that there are; 258 are the bytes, padding and the end of a text."""
+    width: int = Field(default=128, ge=4)
+    """Numbers that describe a token."""
+    depth: int = Field(default=3, ge=1)
+    """Blocks."""
+    heads: int = Field(default=4, ge=1)
+    """Attention heads."""
+    hidden: int = Field(default=256, ge=4)
+    """Width of a block's inner layer."""
+    rotary_base: float = Field(default=10_000.0, gt=1)
+    """The slowest wave of the rotary positions turns once in about 6 times as many tokens."""
+
+    @model_validator(mode="after")
+    def _even_heads(self) -> "LanguageModelConfig":
+        if self.width % (2 * self.heads):
+            raise ValueError(
+                f"width must be a multiple of twice the heads, for rotary positions turn pairs of numbers; "
+                f"got width {self.width} and {self.heads} heads"
+            )
+        return self
+
+
+class Norm(eqx.Module):
+    """Root mean square 1 on the last axis, then a learned scale."""
+
+    scale: Float[Array, " width"]
+
+    def __init__(self, width: int) -> None:
+        self.scale = jnp.ones(width)
+
+    def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
+        return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6) * self.scale
+
+
+class Block(eqx.Module):
+    """Attention, then a gated layer for each token; both add to what comes in."""
+
+    norms: tuple[Norm, Norm]
+    inwards: Dense
+    outwards: Dense
+    gate: Dense
+    down: Dense
+    heads: int = eqx.field(static=True)
+    rotary_base: float = eqx.field(static=True)
+
+    def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
+        keys = jax.random.split(key, 4)
+        width, hidden = config.width, config.hidden
+        self.norms = (Norm(width), Norm(width))
+        self.inwards = Dense(width, 3 * width, key=keys[0])
+        # What is added grows with the number of blocks; so that the sum does not, each starts smaller.
+        small = 1 / math.sqrt(2 * config.depth)
+        self.outwards = Dense(width, width, key=keys[1], scale=small)
+        self.gate = Dense(width, 2 * hidden, key=keys[2])
+        self.down = Dense(hidden, width, key=keys[3], scale=small)
+        self.heads, self.rotary_base = config.heads, config.rotary_base
+
+    def look(
+        self, x: Float[Array, "tokens width"], positions: Int32[Array, " tokens"]
+    ) -> tuple[Float[Array, "tokens heads size"], ...]:
+        """Queries, keys and values; the first two are turned by their positions."""
+        tokens, width = x.shape
+        parts = self.inwards(self.norms[0](x)).reshape(tokens, 3, self.heads, width // self.heads)
+        queries, keys = (turned(parts[:, i], positions, self.rotary_base) for i in (0, 1))
+        return queries, keys, parts[:, 2]
+
+    def think(
+        self,
+        x: Float[Array, "tokens width"],
+        queries: Float[Array, "tokens heads size"],
+        keys: Float[Array, "seen heads size"],
+        values: Float[Array, "seen heads size"],
+        seen: Bool[Array, "tokens seen"],
+    ) -> Float[Array, "tokens width"]:
+        """The block's output, once it is known what each token sees."""
+        scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
+        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
+        x = x + self.outwards(jnp.einsum("hqk,khd->qhd", weights, values).reshape(x.shape))
+        gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
+        return x + self.down(jax.nn.silu(gate) * through)
+
+
+class LanguageModel(eqx.Module):
+    """Logits of the next token, for every token of a row. The embedding also reads the logits out."""
+
+    embedding: Float[Array, "vocabulary width"]
+    blocks: Block
+    """All blocks: the arrays' first axis is the depth, so that they compile as one."""
+    norm: Norm
+    config: LanguageModelConfig = eqx.field(static=True)
+
+    def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
+        keys = jax.random.split(key)
+        self.config = config
+        self.embedding = jax.random.normal(keys[0], (config.vocab_size, config.width)) / math.sqrt(
+            config.width
+        )
+        self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
+        self.norm = Norm(config.width)
+
+    def __call__(
+        self,
+        tokens: Int32[Array, " length"],
+        segments: Int32[Array, " length"],
+        positions: Int32[Array, " length"],
+    ) -> Float[Array, "length vocabulary"]:
+        """Of a packed row: segments are numbered from 1, padding is segment 0, positions start in each."""
+        seen = segment_mask(segments)
+        arrays, static = eqx.partition(self.blocks, eqx.is_array)
+
+        def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
+            block = eqx.combine(block_arrays, static)
+            return block.think(x, *block.look(x, positions), seen), None
+
+        x, _ = jax.lax.scan(step, self.embed(tokens), arrays)
+        return self.read_out(x)
+
+    def embed(self, tokens: Int32[Array, " length"]) -> Float[Array, "length width"]:
+        """Tokens as vectors of about unit size."""
+        if self.config.vocab_size > _ONE_HOT_VOCABULARY:
+            found = self.embedding[tokens]
+        else:
+            found = jax.nn.one_hot(tokens, self.config.vocab_size) @ self.embedding
+        return found * math.sqrt(self.config.width)
+
+    def read_out(self, x: Float[Array, "length width"]) -> Float[Array, "length vocabulary"]:
+        """The last block's output as logits."""
+        return self.norm(x) @ self.embedding.T
+
+
+def segment_mask(segments: Int32[Array, " length"]) -> Bool[Array, "length length"]:
+    """Which tokens each sees: itself, and earlier ones of its segment; padding sees itself alone."""
+    places = jnp.arange(segments.shape[0])
+    same = (segments[:, None] == segments[None]) & (segments[:, None] > 0)
+    return (same & (places[:, None] >= places[None])) | jnp.eye(segments.shape[0], dtype=bool)
+
+
+def turned(
+    x: Float[Array, "tokens heads size"], positions: Int32[Array, " tokens"], base: float
+) -> Float[Array, "tokens heads size"]:
+    """Rotary positions: pairs of numbers turn with the position, each pair at a speed of its own."""
+    half = x.shape[-1] // 2
+    speeds = base ** -(jnp.arange(half) / half)
+    angles = positions[:, None, None] * speeds
+    first, second = x[..., :half], x[..., half:]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

@@ -1,0 +1,271 @@
+"""Training on proofs: its config, and how data, environment, network, evaluation and logs are put together.
+
+Running it is in `training`; the commands are in `phalanx.cli`.
+"""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from pydantic import Field, model_validator
+
+from phalanx.agents.evaluation import watch
+from phalanx.agents.parallel import Formation
+from phalanx.agents.ppo import PPO
+from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.proof_curriculum import CurriculumEnv
+from phalanx.agents.proof_networks import ProofNetwork, ProofNetworkConfig, create_proof_network
+from phalanx.agents.proof_verdicts import choose_successor, held_out_queries, judge, measure_proofs
+from phalanx.agents.rollouts import Game
+from phalanx.agents.runs import read_config
+from phalanx.agents.training import CheckpointConfig, Experiment, load_network
+from phalanx.core.config import Config, load_config
+from phalanx.core.environment import Environment, Key
+from phalanx.logs import LoggingConfig
+from phalanx.proofs.config import ProofConfig, QueryConfig
+from phalanx.proofs.data import GENERATED, DataHandler, OnLeak
+from phalanx.proofs.environment import ProofEnv
+from phalanx.proofs.vocabulary import IndexManager
+
+PRESETS = "train/proofs"
+"""Where the presets of this training live."""
+
+
+class GeneratorConfig(Config):
+    """The generated knowledge base."""
+
+    num_families: int = Field(default=8, ge=1)
+    """Founding couples."""
+    generations: int = Field(default=4, ge=2)
+    """Generations, founders included."""
+    seed: int = Field(default=0, ge=0)
+    """What it is generated from."""
+
+
+class DepthStage(Config):
+    """Which positives are drawn from an update on; these stand in for those of `proofs.queries`."""
+
+    update: int = Field(ge=0)
+    """The update, counted from 0, with which the stage begins."""
+    min_depth: int | None = None
+    """Leave out positives of a smaller depth; -1 is the depth of what cannot be proved."""
+    max_depth: int | None = None
+    """Leave out positives of a greater depth."""
+    depth_weights: tuple[tuple[int, float], ...] = ()
+    """(depth, weight) pairs: draw the depth first, by weight; empty draws all queries alike."""
+
+    def applied(self, queries: QueryConfig) -> QueryConfig:
+        """A query config with this stage's depths."""
+        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
+        return QueryConfig(**{**queries.model_dump(), **depths})
+
+
+class ProofEvaluationConfig(Config):
+    """On which queries a policy is measured, and when."""
+
+    every: int = Field(default=20, ge=0)
+    """Updates between evaluations; 0 for none but the first and the last."""
+    split: Literal["valid", "test", "train"] = "valid"
+    """The queries to measure on, all depths of them; training draws from the split `train`."""
+    num_queries: int | None = Field(default=500, ge=1)
+    """How many of them at most, and as many corruptions; none for all."""
+
+
+class ProofTrainingConfig(Config):
+    """Everything that shapes a training on proofs."""
+
+    seed: int = 0
+    """Of the network, the episodes and the shuffling."""
+    num_seeds: int = Field(default=1, ge=1)
+    """Trainings at once, each from a seed of its own."""
+    dataset: str = GENERATED
+    """The folder of a knowledge base, or `generated`."""
+    on_leak: OnLeak = "drop"
+    """What to do with facts that are queries of another split: `drop`, `warn`, `error` or `allow`."""
+    generated: GeneratorConfig = GeneratorConfig()
+    """The generated knowledge base, where it is the dataset."""
+    depth_limit: int | None = Field(default=4, ge=1)
+    """Depths of queries are computed, exactly, up to this; deeper ones count as -1. None takes the depths
+    that the files give."""
+    proofs: ProofConfig = ProofConfig()
+    """The environment and its queries."""
+    curriculum: tuple[DepthStage, ...] = ()
+    """Stages by depth; before the first, the queries are those of `proofs.queries`."""
+    network: ProofNetworkConfig = ProofNetworkConfig()
+    """What acts."""
+    ppo: PPOConfig = PPOConfig(num_envs=128, num_steps=128, chunk=None)
+    """How it learns."""
+    evaluation: ProofEvaluationConfig = ProofEvaluationConfig()
+    """How it is measured."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When it is saved."""
+    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
+    """What is written of it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ProofTrainingConfig":
+        if self.dataset != GENERATED and self.generated != GeneratorConfig():
+            raise ValueError(
+                f"generated shapes the generated knowledge base, and dataset is {self.dataset}: leave it out"
+            )
+        updates = [stage.update for stage in self.curriculum]
+        if updates != sorted(set(updates)):
+            raise ValueError(f"curriculum stages must begin one after the other, got updates {updates}")
+        return self
+
+
+def load_proof_training(
+    preset: str | Path | None = None, overrides: tuple[str, ...] = ()
+) -> ProofTrainingConfig:
+    """A config: the preset `default` unless another is named, then overrides."""
+    return load_config(ProofTrainingConfig, "default" if preset is None else preset, overrides, group=PRESETS)
+
+
+def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
+    """The knowledge base that a config names, and the numbers of everything in it."""
+    if config.dataset == GENERATED:
+        data = DataHandler(on_leak=config.on_leak, **config.generated.model_dump())
+    else:
+        data = DataHandler(path=config.dataset, on_leak=config.on_leak)
+    return data, IndexManager(data, config.proofs.padding_atoms)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofSetting:
+    """What a config's training happens in."""
+
+    data: DataHandler
+    index: IndexManager
+    stages: tuple[ProofEnv, ...]
+    """The training environments, one for each stage of the curriculum."""
+    starts: tuple[int, ...]
+    """The update with which each begins."""
+    held_out: ProofEnv
+    """The queries that a policy is measured on, whatever their depth."""
+
+    @classmethod
+    def create(cls, config: ProofTrainingConfig) -> "ProofSetting":
+        """Read, number and index everything."""
+        data, index = read_data(config)
+        settings = config.proofs
+        open_to_all = settings.queries.model_copy(
+            update={"min_depth": None, "max_depth": None, "depth_weights": ()}
+        )
+        everything = settings.model_copy(update={"queries": open_to_all})
+        training = ProofEnv.from_data(everything, data, "train", index, depth_limit=config.depth_limit)
+        split = config.evaluation.split
+        held_out = training
+        if split != "train":
+            held_out = ProofEnv.from_data(everything, data, split, index, depth_limit=config.depth_limit)
+            # The same facts and known triples; one of each is enough.
+            held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
+        stages = {0: settings.queries}
+        stages |= {stage.update: stage.applied(settings.queries) for stage in config.curriculum}
+
+        def stage_of(queries: QueryConfig) -> ProofEnv:
+            own = training.config.model_copy(update={"queries": queries})
+            return dataclasses.replace(training, config=own, queries=training.queries.selected(queries))
+
+        return cls(
+            data, index, tuple(stage_of(queries) for queries in stages.values()), tuple(stages), held_out
+        )
+
+    def environment(self, num_steps: int) -> Environment:
+        """What is trained on, where an update takes so many steps of each environment."""
+        if len(self.stages) == 1:
+            return self.stages[0]
+        return CurriculumEnv(self.stages, tuple(update * num_steps for update in self.starts))
+
+    def stage_at(self, update: int) -> ProofEnv:
+        """The environment of the stage that an update is in."""
+        return self.stages[int(np.searchsorted(self.starts, update, side="right")) - 1]
+
+    def facts(self) -> dict[str, Any]:
+        """For `run.json`: sizes, and how many of the measured queries have a proof at all."""
+        data, depths = self.data, self.held_out.queries.depths
+        return {
+            "dataset": data.dataset,
+            "entities": len(data.entities),
+            "predicates": len(data.predicates),
+            "rules": len(data.rules),
+            "facts": len(data.facts),
+            "training_queries": [len(stage.queries) for stage in self.stages],
+            "held_out_queries": len(depths),
+            "held_out_provable_share": float(np.mean(depths >= 0)),
+        }
+
+
+def proof_game(environment: Environment) -> Game:
+    """A proof environment, or a curriculum of them, and how a policy's choices are read in it."""
+    return Game(environment, choose_successor, measure_proofs)
+
+
+def proof_experiment(config: ProofTrainingConfig) -> Experiment:
+    """The training that a config describes; data are read and checked here."""
+    setting = ProofSetting.create(config)
+    make_network = functools.partial(_make_network, config.network, setting.index)
+    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+    measured = held_out_queries(setting.held_out, config.evaluation.num_queries)
+
+    def evaluate(network: Any, update: int, last: bool) -> list[dict[str, Any]]:
+        return [judge(setting.held_out, network, measured).as_record(update, "held-out")]
+
+    def show(network: Any, key: Key, update: int) -> list[dict[str, Any]]:
+        return watch_proofs(
+            setting.stage_at(update), setting.index, network, key, config.logging.num_samples, update
+        )
+
+    return Experiment(
+        kind="proofs",
+        config=config,
+        ppo=PPO(proof_game(setting.environment(config.ppo.num_steps)), config.ppo, structure),
+        make_network=make_network,
+        evaluate=evaluate,
+        watch=show,
+        evaluate_every=config.evaluation.every,
+        facts=setting.facts(),
+    )
+
+
+def watch_proofs(
+    environment: ProofEnv, index: IndexManager, network: Any, key: Key, count: int, episode_num: int = 0
+) -> list[dict[str, Any]]:
+    """Whole episodes, as the logger takes them: named by their queries, with states that draw themselves."""
+    from phalanx.proofs.drawing import drawn_episodes, query_name
+
+    episodes = watch(
+        proof_game(environment),
+        network,
+        key,
+        count,
+        environment.config.max_depth,
+        episode_num=episode_num,
+        task_name=lambda state: query_name(state, index),
+    )
+    return drawn_episodes(episodes, index)
+
+
+def load_proof_policy(run: Path) -> tuple[ProofTrainingConfig, ProofNetwork]:
+    """A run's config and the network of its newest checkpoint."""
+    config = read_config(run, ProofTrainingConfig)
+    experiment = proof_experiment(config)
+    return config, load_network(run, experiment.ppo, experiment.make_network, config)
+
+
+def untrained_policy(config: ProofTrainingConfig) -> ProofNetwork:
+    """The network that a training with this config starts from."""
+    experiment = proof_experiment(config)
+    seeds = config.num_seeds if config.num_seeds > 1 else None
+    formation = Formation.create(experiment.ppo, seeds, jax.devices()[:1])
+    learner = formation.start(experiment.make_network, jax.random.key(config.seed))
+    arrays = learner.network if seeds is None else jax.tree.map(lambda leaf: leaf[0], learner.network)
+    return experiment.ppo.network(arrays)
+
+
+def _make_network(config: ProofNetworkConfig, index: IndexManager, key: Key) -> ProofNetwork:
+    return create_proof_network(config, index, key)

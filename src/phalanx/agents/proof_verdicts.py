@@ -1,0 +1,169 @@
+"""How often a policy's verdict on a query is right: positives proved, corruptions not, by depth.
+
+Playing the episodes is in `evaluation`. How a policy ranks true triples among corruptions, with search, is in
+`proof_evaluation`.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Int32
+
+from phalanx.agents.distributions import MaskedCategorical
+from phalanx.agents.evaluation import play_traced
+from phalanx.agents.rollouts import Game, Network
+from phalanx.proofs.environment import ProofEnv
+from phalanx.proofs.negatives import corrupt
+from phalanx.proofs.queries import Drawn
+from phalanx.proofs.state import ProofObservation
+
+_BATCH_SIZE = 256
+"""Episodes played together at most."""
+NEGATIVE, UNPROVABLE = "corrupted", "no proof"
+"""What negatives and positives without a proof are told under; others are `depth 1`, `depth 2`, ..."""
+
+
+def choose_successor(parameters: Array, observation: ProofObservation) -> MaskedCategorical:
+    """A game's distribution: one of the successors that there are, by their logits."""
+    return MaskedCategorical(parameters, observation.action_mask)
+
+
+def measure_proofs(info: Any) -> dict[str, Array]:
+    """What `ProofInfo` says of an episode in the logger's words: whether the verdict is right."""
+    return {"success_mask": jnp.asarray(info.proved) == jnp.asarray(info.label)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdicts:
+    """What a policy made of some queries."""
+
+    episodes: int
+    success_rate: float
+    """Share of right verdicts: positives that were proved, negatives that were not."""
+    success_rate_se: float | None
+    """Its standard error; none for a single query."""
+    proved_share: float | None
+    """Of the positives."""
+    false_proof_share: float | None
+    """Of the negatives; rules that are not always right prove some."""
+    overflow_share: float
+    """Queries that had more successors than fit."""
+    steps_to_prove: float | None
+    """Mean over the proved positives."""
+    kinds: dict[str, dict[str, float]]
+    """Episodes and share of right verdicts: of the positives of each depth, and of the negatives."""
+
+    def as_record(self, update: int, split: str) -> dict[str, Any]:
+        """A line of a run's `evaluations.jsonl`."""
+        return {
+            "timestamp": time.time(),
+            "step": update,
+            "split": split,
+            "mode": "greedy",
+            "episodes": self.episodes,
+            "success_rate": self.success_rate,
+            "success_rate_se": self.success_rate_se,
+            "proved_share": self.proved_share,
+            "false_proof_share": self.false_proof_share,
+            "overflow_share": self.overflow_share,
+            "steps_to_solve": self.steps_to_prove,
+            "families": self.kinds,
+        }
+
+
+def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> Drawn:
+    """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
+    queries = environment.queries
+    rows = np.arange(len(queries))
+    random = np.random.default_rng(seed)
+    if most is not None and most < len(rows):
+        rows = np.sort(random.choice(len(rows), most, replace=False))
+    positives, depths = queries.positives[rows], queries.depths[rows]
+    words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
+    negatives, possible = jax.device_get(_corrupted(environment, jnp.asarray(positives), jnp.asarray(words)))
+    negatives = negatives[possible]
+    return Drawn(
+        jnp.asarray(np.concatenate([positives, negatives])),
+        jnp.asarray(np.arange(len(positives) + len(negatives)) < len(positives)),
+        jnp.asarray(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
+    )
+
+
+@eqx.filter_jit
+def _corrupted(environment: ProofEnv, positives: Array, words: Array) -> tuple[Array, Array]:
+    kind, known = environment.config.queries.corruption, environment.known.arrays
+    return jax.vmap(lambda positive, drawn: corrupt(known, kind, positive, drawn))(positives, words)
+
+
+def judge(environment: ProofEnv, network: Network, drawn: Drawn, batch_size: int = _BATCH_SIZE) -> Verdicts:
+    """Let the greedy policy try to prove some queries, in batches of one size."""
+    count = drawn.label.shape[0]
+    if count == 0:
+        raise ValueError("there are no queries to judge")
+    size = math.ceil(count / math.ceil(count / batch_size))
+    results = []
+    for start in range(0, count, size):
+        # The last batch is filled up with rows that are dropped.
+        rows = np.arange(start, start + size) % count
+        results.append(
+            _attempt(environment, network, jax.tree.map(lambda leaf, rows=rows: leaf[rows], drawn))
+        )
+    proved, lengths, overflow = (
+        np.concatenate(parts)[:count] for parts in zip(*jax.device_get(results), strict=True)
+    )
+    label, depth = jax.device_get((drawn.label, drawn.depth))
+    return _verdicts(proved, lengths, overflow, label, depth)
+
+
+@eqx.filter_jit
+def _attempt(
+    environment: ProofEnv, network: Network, drawn: Drawn
+) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
+    """Whether proved, length, and whether successors of the query were cut."""
+    game = Game(environment, choose_successor, measure_proofs)
+    states, observations = environment.reset_to(*drawn)
+    played = play_traced(
+        game, network, states, observations, None, environment.config.max_depth, record=False
+    )
+    return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
+
+
+def _verdicts(
+    proved: Bool[np.ndarray, " queries"],
+    lengths: Int[np.ndarray, " queries"],
+    overflow: Bool[np.ndarray, " queries"],
+    label: Bool[np.ndarray, " queries"],
+    depth: Int[np.ndarray, " queries"],
+) -> Verdicts:
+    right = proved == label
+    named: dict[str, Bool[np.ndarray, " queries"]] = {
+        f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
+    }
+    named |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
+
+    def share(of: Callable[[], np.ndarray], among: np.ndarray) -> float | None:
+        return float(of()[among].mean()) if among.any() else None
+
+    rate = float(right.mean())
+    spread = math.sqrt(rate * (1 - rate) / (len(right) - 1)) if len(right) > 1 else None
+    return Verdicts(
+        episodes=len(right),
+        success_rate=rate,
+        success_rate_se=spread,
+        proved_share=share(lambda: proved, label),
+        false_proof_share=share(lambda: proved, ~label),
+        overflow_share=float(overflow.mean()),
+        steps_to_prove=share(lambda: lengths, label & proved),
+        kinds={
+            name: {"episodes": int(mine.sum()), "success_rate": float(right[mine].mean())}
+            for name, mine in named.items()
+            if mine.any()
+        },
+    )

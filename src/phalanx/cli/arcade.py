@@ -1,0 +1,245 @@
+"""`phalanx arcade`: collect samples from a puzzle server, and watch its hints solve a puzzle.
+
+The playing is in `phalanx.streams`; what a resumed file must hold is checked in `arcade_files`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import print_json, progress
+
+if TYPE_CHECKING:
+    from phalanx.streams.gym_stream import GymConfig
+    from phalanx.streams.puzzles import PuzzleDifficulty
+
+app = typer.Typer(
+    name="arcade",
+    help="Puzzle servers: collect samples, watch a game.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Host = Annotated[str, typer.Option(help="The puzzle server's name or address.")]
+Port = Annotated[int, typer.Option(help="The puzzle server's port.", min=1, max=65535)]
+
+_INTERRUPTED = 130
+"""The exit code of a shell command that Ctrl-C ended."""
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The JSONL file of samples to write.")],
+    games: Annotated[str, typer.Option(help="Games with commas, as in sudoku,binary, or `all`.")] = "sudoku",
+    difficulty: Annotated[
+        str, typer.Option(help="easy, medium or hard; several with commas are taken in turn.")
+    ] = "easy",
+    episodes: Annotated[
+        int, typer.Option(help="Puzzles to play, those already there included.", min=1)
+    ] = 100,
+    connections: Annotated[int, typer.Option(help="Connections at once.", min=1, max=100)] = 4,
+    seed: Annotated[int, typer.Option(help="The base seed of the puzzles.")] = 0,
+    max_steps: Annotated[int, typer.Option(help="Moves after which a puzzle is left.", min=1, max=99)] = 99,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", "-t", help="bytes, a tokenizer.json, or a Hugging Face name.")
+    ] = "bytes",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
+    host: Host = "localhost",
+    port: Port = 8023,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Play puzzles by their hints and write a sample for every move.
+
+    The file grows by whole episodes in order, so a run that is killed leaves a file that `--resume`
+    continues: in the end it holds the same samples as a run that was not.
+    """
+    from phalanx.cli.arcade_files import finished_episodes
+    from phalanx.streams.episodes import require_playable_by_hints
+    from phalanx.streams.gym_stream import GymConfig
+    from phalanx.streams.pool import PoolConfig, episode_specs
+    from phalanx.tokens.tokenizers import load_tokenizer
+
+    with user_errors():
+        encode = load_tokenizer(tokenizer).encode
+        config = GymConfig(
+            host=host,
+            port=port,
+            games=_games(games),
+            difficulties=_difficulties(difficulty),
+            seed=seed,
+            max_steps=max_steps,
+            pool=PoolConfig(connections=connections, queue_size=max(32, 2 * connections), ordered=True),
+        )
+        require_playable_by_hints(config.games)
+        specs = episode_specs(config.games, config.difficulties, config.seed)
+        there = finished_episodes(out, specs, resume=resume)
+    kept = f"{out} holds whole episodes; the same command with --resume goes on"
+    with _ctrl_c(kept), progress("playing", "episodes", episodes, quiet=as_json) as advance:
+        advance(min(there.count, episodes))
+        with _arcade_errors():
+            summary = asyncio.run(_collect(config, encode, out, episodes, there.count, there.last, advance))
+    summary |= {"output": str(out), "episodes": max(episodes, there.count), "already_there": there.count}
+    if as_json:
+        print_json(summary)
+        return
+    lost = f"; {summary['episodes_replayed']} played again after a lost connection"
+    typer.echo(
+        f"{out}: {summary['episodes']:,} episodes ({there.count:,} were there), {summary['samples']:,} new "
+        f"samples, {summary['solved']:,} of {summary['played']:,} puzzles solved"
+        f"{lost if summary['episodes_replayed'] else ''}"
+    )
+
+
+@app.command()
+def play(
+    game: Annotated[str, typer.Argument(help="The game, as in sudoku.")],
+    difficulty: Annotated[Literal["easy", "medium", "hard"], typer.Option(help="How hard.")] = "easy",
+    seed: Annotated[int | None, typer.Option(help="The puzzle's seed; drawn by the server without.")] = None,
+    pause: Annotated[float, typer.Option(help="Seconds between moves.", min=0, max=60)] = 0.3,
+    host: Host = "localhost",
+    port: Port = 8023,
+) -> None:
+    """Watch a puzzle being solved by its hints. Ctrl-C ends it."""
+    with _arcade_errors(), _ctrl_c("left the puzzle"):
+        solved = asyncio.run(_play(game, difficulty, seed, pause, host, port))
+    if not solved:
+        raise typer.Exit(1)
+
+
+async def _collect(
+    config: "GymConfig",
+    encode: Any,
+    out: Path,
+    episodes: int,
+    done: int,
+    last: list[dict[str, Any]],
+    advance: Any,
+) -> dict[str, Any]:
+    from phalanx.cli.arcade_files import check_same_episode, sample_lines
+    from phalanx.logs.line_files import LineFile
+    from phalanx.streams.gym_stream import GymEpisodeStream
+    from phalanx.streams.telnet_client import TelnetGymClient
+
+    # The last episode that is there is played again: were anything different now, it would show there.
+    first = done - 1 if 0 < done < episodes else done
+    if first < episodes:
+        # A server that never was there is told sooner than one that goes away.
+        async with TelnetGymClient(config.client().model_copy(update={"max_retries": 2})):
+            pass
+    stream = GymEpisodeStream(config, encode, first_episode=first, max_episodes=max(episodes - first, 0))
+    played = solved = samples = 0
+    file = LineFile(out)
+    try:
+        async with stream:
+            async for spec, made in stream.episodes():
+                if spec.index < done:
+                    check_same_episode(out, last, made)
+                    continue
+                if made:
+                    # In one piece, so that a kill between two samples is seldom and one within a line rarer.
+                    file.write_line("\n".join(sample_lines(made)))
+                played += 1
+                solved += bool(made and made[0].success)
+                samples += len(made)
+                advance(1)
+    finally:
+        file.close()
+    return {
+        "played": played,
+        "solved": solved,
+        "samples": samples,
+        "reconnects": stream.metrics.reconnects,
+        "episodes_replayed": stream.metrics.episodes_replayed,
+    }
+
+
+async def _play(game: str, difficulty: str, seed: int | None, pause: float, host: str, port: int) -> bool:
+    from rich.console import Console
+    from rich.live import Live
+
+    from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
+
+    config = TelnetClientConfig(host=host, port=port, max_retries=2)
+    async with TelnetGymClient(config) as client:
+        state = await client.start_puzzle(game, difficulty, seed)
+        console = Console()
+        moves = 0
+        said = "begins"
+        title = f"{state.game}, {state.difficulty.value}, seed {state.seed}"
+        with Live(_board(title, state.grid_display, said), console=console, auto_refresh=False) as live:
+            while not state.is_complete:
+                hint = await client.get_hint()
+                if not hint.success or hint.command is None:
+                    said = f"stuck after {moves} moves: {hint.message}"
+                    break
+                result = await client.send_action(hint.command)
+                said = f"{hint.message}  ->  {hint.command}"
+                if not result.success:
+                    said = f"stuck after {moves} moves: {hint.command}: {result.message}"
+                    break
+                moves += 1
+                state = result.state or state
+                live.update(_board(title, state.grid_display, said), refresh=True)
+                await asyncio.sleep(pause)
+            if state.is_complete:
+                said = f"solved in {moves} moves by {moves} hints"
+            live.update(_board(title, state.grid_display, said), refresh=True)
+    return state.is_complete
+
+
+def _board(title: str, picture: str, said: str) -> Any:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    return Group(Panel(Text(picture.strip("\n")), title=title, expand=False), Text(said))
+
+
+def _games(text: str) -> tuple[str, ...]:
+    from phalanx.streams.puzzles import PuzzleGame
+
+    names = _words(text)
+    if names == ["all"]:
+        return tuple(game.value for game in PuzzleGame if game.accepts_moves)
+    return tuple(names)
+
+
+def _difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":
+    from phalanx.streams.puzzles import PuzzleDifficulty
+
+    words = _words(text)
+    if strange := [word for word in words if word not in list(PuzzleDifficulty)]:
+        raise ValueError(f"--difficulty takes easy, medium and hard; got {strange[0]!r}")
+    return tuple(PuzzleDifficulty(word) for word in words)
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ValueError(f"names stand between commas, as in sudoku,binary; got {text!r}")
+    return words
+
+
+@contextlib.contextmanager
+def _arcade_errors() -> Iterator[None]:
+    """What the server or the network will not do is for the user to put right; any other error is a fault."""
+    from phalanx.streams.telnet_errors import StartError, UnknownGameError
+
+    try:
+        yield
+    except (OSError, StartError, UnknownGameError) as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+@contextlib.contextmanager
+def _ctrl_c(words: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {words}", err=True)
+        raise typer.Exit(_INTERRUPTED) from None

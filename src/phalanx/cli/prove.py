@@ -1,0 +1,189 @@
+"""`phalanx prove`: the shortest proof of a query as a tree and as a picture, or why there is none.
+
+The search is in `phalanx.proofs.proving`, the pictures are in `phalanx.proofs.drawing`.
+"""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import print_json
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from phalanx.proofs.atoms import Atom
+    from phalanx.proofs.data import DataHandler
+    from phalanx.proofs.proving import Proof, Prover, Query
+
+app = typer.Typer(add_completion=False)
+
+_ANSWERS = 10
+"""Answers that are shown of a query with variables, unless more are asked for."""
+_REASONS = 8
+
+
+@app.command()
+def prove(
+    query: Annotated[
+        str,
+        typer.Argument(help="An atom, as in aunt(5,76); a capital letter makes a variable, as in aunt(5,X)."),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", "-d", help="The folder of a knowledge base [default: the generated one]."),
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Steps that a proof may take.")] = 6,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Draw the proof as SVG; further ones get numbers in their names."),
+    ] = None,
+    all_: Annotated[
+        int | None,
+        typer.Option("--all", min=1, help="Show so many proofs, or answers [default: 1 proof, 10 answers]."),
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Only answers that are not facts already.")] = False,
+    without_fact: Annotated[
+        list[str] | None,
+        typer.Option("--without-fact", metavar="ATOM", help="Do without this fact; may be given again."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Prove a query by facts and rules; exit code 1 if it has no proof.
+
+    A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
+    cost nothing. A query never serves as its own fact.
+    """
+    from phalanx.proofs.data import DataHandler
+    from phalanx.proofs.proving import Prover, read_query
+
+    with user_errors():
+        base = DataHandler(path=data, on_leak="allow")
+        asked = read_query(base, query)
+        prover = Prover(_facts(base, without_fact or []), base.rules)
+    if asked.ground:
+        wanted = all_ or 1
+        proofs = list(itertools.islice(prover.proofs(asked, depth), wanted + 1))
+    else:
+        wanted = all_ or _ANSWERS
+        found = (proof for proof in prover.answers(asked, depth) if not new or proof.rule is not None)
+        proofs = list(itertools.islice(found, wanted + 1))
+    more, proofs = len(proofs) > wanted, proofs[:wanted]
+    pictures = _draw(proofs, out)
+    if as_json:
+        why = [] if proofs else prover.why_not(asked, depth)
+        print_json(
+            {
+                "query": str(asked.atom),
+                "max_depth": depth,
+                "proofs": [_as_json(proof) for proof in proofs],
+                "more": more,
+                "why_not": why,
+                "pictures": [str(path) for path in pictures],
+            }
+        )
+    elif proofs:
+        _show(proofs, asked, prover, depth, more=more)
+        for path in pictures:
+            typer.echo(str(path))
+    else:
+        _say_why_not(prover, asked, depth, new=new)
+    if not proofs:
+        raise typer.Exit(1)
+
+
+def _facts(data: "DataHandler", without: Sequence[str]) -> list["Atom"]:
+    from phalanx.proofs.atoms import parse_atom
+
+    left_out = {parse_atom(text) for text in without}
+    known = frozenset(data.facts)
+    if strange := [atom for atom in left_out if atom not in known]:
+        raise UserError(f"--without-fact {strange[0]}: this is not a fact of {data.dataset}")
+    return [atom for atom in data.facts if atom not in left_out]
+
+
+def _draw(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
+    if out is None:
+        return []
+    from phalanx.core.files import atomic_write
+    from phalanx.proofs.drawing import draw_proof
+
+    paths = []
+    for number, proof in enumerate(proofs, 1):
+        paths.append(out if number == 1 else out.with_name(f"{out.stem}-{number}{out.suffix}"))
+        with user_errors(), atomic_write(paths[-1], "w") as file:
+            file.write(draw_proof(proof).as_svg())
+    return paths
+
+
+def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", depth: int, *, more: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if query.ground and prover.is_fact(query.atom):
+        console.print(f"{query.atom} is a fact; proved without it.", markup=False)
+    for proof in proofs:
+        console.print(_tree(proof))
+    if rules := {node.rule.name: node.rule for proof in proofs for node in proof.nodes() if node.rule}:
+        console.print()
+        width = max(map(len, rules))
+        for name, rule in rules.items():
+            body = ", ".join(map(str, rule.body))
+            console.print(f"{name.ljust(width)}  {body} -> {rule.head}", markup=False)
+    if more:
+        kind = "proofs" if query.ground else "answers"
+        console.print(f"There are more {kind}: --all {2 * len(proofs)} shows some of them.")
+
+
+def _tree(proof: "Proof") -> "Tree":
+    from rich.tree import Tree
+
+    tree = Tree(_goal(proof, f"{proof.depth} step" + ("s" if proof.depth != 1 else "")), guide_style="dim")
+    _grow(tree, proof)
+    return tree
+
+
+def _grow(tree: "Tree", proof: "Proof") -> None:
+    from rich.text import Text
+
+    if proof.rule is None:
+        return
+    values = ", ".join(f"{name} = {term}" for name, term in proof.substitution)
+    branch = tree.add(Text.assemble("by ", (proof.rule.name, "cyan"), " with ", values))
+    for child in proof.children:
+        _grow(branch.add(_goal(child, "")), child)
+
+
+def _goal(proof: "Proof", note: str) -> "Text":
+    from rich.text import Text
+
+    label = Text(str(proof.goal), "green" if proof.rule is None else "bold")
+    notes = [*(["fact"] if proof.rule is None else []), *([note] if note else [])]
+    return label.append(f"  {', '.join(notes)}", "dim") if notes else label
+
+
+def _say_why_not(prover: "Prover", query: "Query", depth: int, *, new: bool) -> None:
+    steps = f"{depth} step" + ("s" if depth != 1 else "")
+    kind = "proof" if query.ground else "answer that is no fact" if new else "answer"
+    typer.echo(f"{query.atom}: no {kind} within {steps}")
+    reasons = prover.why_not(query, depth)
+    for reason in reasons[:_REASONS]:
+        typer.echo(f"  {reason}")
+    if len(reasons) > _REASONS:
+        typer.echo(f"  and {len(reasons) - _REASONS} more rules that lead nowhere")
+
+
+def _as_json(proof: "Proof") -> dict[str, Any]:
+    found: dict[str, Any] = {"goal": str(proof.goal), "asked": str(proof.asked), "depth": proof.depth}
+    if proof.rule is None:
+        return found | {"fact": True}
+    return found | {
+        "rule": proof.rule.name,
+        "substitution": dict(proof.substitution),
+        "body": [_as_json(child) for child in proof.children],
+    }

@@ -1,0 +1,326 @@
+"""How fast proof environments step: random legal actions under auto-reset in one compiled `scan`.
+
+The command line is in `phalanx.cli.bench_proofs`; figures of learning and ranking are measured elsewhere, and
+their records are made by `record_of` as well.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import re
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float32, Int32, UInt32
+
+from phalanx.core import native
+from phalanx.core.autoreset import AutoReset, AutoResetState
+from phalanx.core.machine import machine
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.data import GENERATED, DataHandler
+from phalanx.proofs.environment import ProofEnv
+from phalanx.proofs.program import Program
+from phalanx.proofs.vocabulary import IndexManager
+
+EngineName = Literal["native", "xla"]
+Value = TypeVar("Value")
+
+PEER = "DeepProofLog, measured on 2 cores, shared reference"
+COMPILE_SECONDS = 15.0
+"""The longest that compiling may take."""
+TIMES = {"eager": 100, "compiled": 50}
+"""How many times faster than the peer's ways the native engine is to be."""
+
+_ATOMS = 6
+_SECONDS_A_REPEAT = 0.5
+_STEPS_A_CALL = {"native": 64, "xla": 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A knowledge base, the width of its states, and the peer's steps a second on it, where known."""
+
+    dataset: str
+    padding_states: int
+    peers: tuple[tuple[str, float], ...] = ()
+    """The peer's way (`eager`, `compiled`) and its figure."""
+
+
+WORKLOADS = (
+    Workload("family", 130, (("eager", 62.0), ("compiled", 175.0))),
+    Workload("wn18rr", 262, (("eager", 22.0), ("compiled", 52.0))),
+    Workload("countries_s3", 20, (("eager", 249.0), ("compiled", 515.0))),
+)
+"""Where the knowledge bases are at hand; the peer's figures on countries are the best of those reported."""
+BUILT_IN = (Workload(GENERATED, 64),)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofBenchmark:
+    """What is measured, and how often."""
+
+    folder: pathlib.Path | None = None
+    """Where the knowledge bases are; without it the generated one is measured."""
+    engines: tuple[EngineName, ...] = ("native", "xla")
+    batch: int = 256
+    """Environments stepped together."""
+    repeats: int = 5
+    steps: int | None = None
+    """Steps of each environment in one compiled call; by the engine if None."""
+    seconds: float = _SECONDS_A_REPEAT
+    """How long a repeat is, about."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "repeats", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not self.workloads:
+            there = ", ".join(workload.dataset for workload in WORKLOADS)
+            raise FileNotFoundError(
+                f"{self.folder} holds none of {there}; leave it out for the generated one"
+            )
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What is at hand of the knowledge bases with known figures; else the generated one."""
+        if self.folder is None:
+            return BUILT_IN
+        return tuple(w for w in WORKLOADS if (self.folder / w.dataset / "train.txt").is_file())
+
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Every figure, as soon as it is measured."""
+        for workload in self.workloads:
+            data, load_seconds = _timed(functools.partial(self._read, workload))
+            for engine in self.engines:
+                yield self.measure(workload, engine, data, load_seconds)
+
+    def _read(self, workload: Workload) -> DataHandler:
+        path = None if self.folder is None else self.folder / workload.dataset
+        return DataHandler(workload.dataset, path, on_leak="allow")
+
+    def measure(
+        self, workload: Workload, engine: EngineName, data: DataHandler, load_seconds: float
+    ) -> dict[str, Any]:
+        """Environment steps a second: median and worst of the repeats."""
+        peak = PeakMemory()
+        environment, index_seconds = _timed(lambda: benchmark_environment(workload, engine, data))
+        steps = self.steps or _STEPS_A_CALL[engine]
+        rollout = Rollout.prepare(environment, self.batch, steps, self.seed)
+        calls = max(1, round(self.seconds / rollout.seconds_of(1)))
+        rates = []
+        for _ in range(self.repeats):
+            rates.append(self.batch * steps * calls / rollout.seconds_of(calls))
+        facts = {
+            "engine": engine,
+            "batch": self.batch,
+            "padding_states": workload.padding_states,
+            "padding_atoms": _ATOMS,
+            "end_action": environment.config.end_proof_action,
+            "entities": len(data.entities),
+            "facts": len(environment.program.facts),
+            "rules": len(environment.program.heads),
+            "steps_per_call": steps,
+            "calls_per_repeat": calls,
+            "repeats": self.repeats,
+            "worst": round(min(rates)),
+            "choices_mean": round(rollout.mean_choices, 2),
+            "proved_share": round(rollout.proved / max(rollout.episodes, 1), 4),
+            "load_seconds": round(load_seconds, 3),
+            "index_seconds": round(index_seconds, 3),
+            "compile_seconds": round(rollout.compile_seconds, 2),
+            "compile_cpu_seconds": round(rollout.compile_cpu_seconds, 2),
+            "peak_rss_mb": peak.megabytes(),
+        }
+        targets = {"compile_seconds": {"at_most": COMPILE_SECONDS}}
+        if engine == "native":
+            targets |= {f"times_{name}": {"at_least": TIMES[name]} for name, _ in workload.peers}
+        return record_of(
+            "environment",
+            workload.dataset,
+            statistics.median(rates),
+            "steps/s",
+            peers=dict(workload.peers),
+            facts=facts,
+            targets=targets,
+        )
+
+
+def record_of(
+    figure: str,
+    dataset: str,
+    value: float,
+    unit: str,
+    *,
+    peers: dict[str, float] | None = None,
+    facts: dict[str, Any] | None = None,
+    targets: dict[str, dict[str, float]] | None = None,
+) -> dict[str, Any]:
+    """A line of `phalanx bench proofs`: a figure, the peer's and how many times as much it is, conditions.
+
+    `targets` are by field, `at_least` or `at_most`; `times_NAME` is the ratio to the peer's figure NAME.
+    """
+    record: dict[str, Any] = {
+        "benchmark": "proofs",
+        "figure": figure,
+        "dataset": dataset,
+        "value": round(value) if value >= 100 else round(value, 3),
+        "unit": unit,
+        **(facts or {}),
+    }
+    if peers:
+        record |= {"peer": PEER, "peers": peers}
+        record |= {f"times_{name}": round(value / peer, 1) for name, peer in peers.items()}
+    if targets:
+        record |= {"targets": targets}
+        record["passed"] = all(
+            record[name] >= limit if kind == "at_least" else record[name] <= limit
+            for name, target in targets.items()
+            for kind, limit in target.items()
+        )
+    return {**record, "backend": jax.default_backend(), "jax": jax.__version__, **machine()}
+
+
+def benchmark_environment(workload: Workload, engine: EngineName, data: DataHandler) -> ProofEnv:
+    """Training queries and as many negatives, the end action, and everything else as it comes."""
+    index = IndexManager(data, _ATOMS)
+    program = Program.create(
+        index.encode_atoms(data.facts), index.encode_rules(data.rules), index.num_predicates,
+        index.num_constants,
+    )  # fmt: skip
+    config = ProofConfig(
+        padding_atoms=_ATOMS, padding_states=workload.padding_states, engine=engine, end_proof_action=True
+    )
+    queries = index.encode_atoms(data.train_queries)
+    environment = ProofEnv.create(config, program, queries, known=index.encode_atoms(tuple(data.known)))
+    # Built here, so that compiling is not charged with it.
+    _ = program.native if engine == "native" else program.arrays
+    return environment
+
+
+@dataclasses.dataclass
+class Rollout:
+    """A batch compiled and started; each `run` goes on where the last one stopped."""
+
+    compile_seconds: float
+    """Tracing and compiling the reset and the scan."""
+    compile_cpu_seconds: float
+    """What the processors worked for it: more than the time itself where they are idle, less where not."""
+    steps: int
+    batch: int
+    _compiled: Any
+    _carry: Any
+    choices: float = 0.0
+    episodes: int = 0
+    proved: int = 0
+    runs: int = 0
+
+    @classmethod
+    def prepare(cls, environment: ProofEnv, batch: int, steps: int, seed: int = 0) -> "Rollout":
+        """Compile, and run once to warm up."""
+        keys = jax.random.split(jax.random.PRNGKey(seed), batch)
+        layer = AutoReset(environment, "same_step")
+        start, worked = time.perf_counter(), time.process_time()
+        state, _ = jax.block_until_ready(jax.jit(layer.reset)(keys))
+        compiled = _rollout.lower(layer, steps, state, jnp.uint32(seed)).compile()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - worked
+        rollout = cls(seconds, cpu, steps, batch, compiled, (state, seed))
+        rollout.run()
+        return rollout
+
+    def run(self) -> None:
+        """One compiled call, waited for."""
+        state, seed = self._carry
+        state, (choices, episodes, proved) = self._compiled(state, jnp.uint32(seed))
+        self.choices += float(choices)
+        self.episodes += int(episodes)
+        self.proved += int(proved)
+        self.runs += 1
+        self._carry = (state, seed + 1)
+
+    def seconds_of(self, calls: int) -> float:
+        """How long some compiled calls take."""
+        start = time.perf_counter()
+        for _ in range(calls):
+            self.run()
+        return time.perf_counter() - start
+
+    @property
+    def mean_choices(self) -> float:
+        """Legal actions of a state on average, the end action included."""
+        return self.choices / (self.runs * self.steps * self.batch)
+
+
+Totals = tuple[Float32[Array, ""], Int32[Array, ""], Int32[Array, ""]]
+"""Legal actions, episodes that ended, and episodes that ended with a proof."""
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _rollout(
+    layer: AutoReset, steps: int, state: AutoResetState, seed: UInt32[Array, ""]
+) -> tuple[AutoResetState, Totals]:
+    """Steps of the whole batch under random legal actions, and what they met."""
+
+    def body(carry: tuple[AutoResetState, Totals], counter: UInt32[Array, ""]) -> tuple[Any, None]:
+        state, (choices, episodes, proved) = carry
+        count = state.states.count
+        state, _, _, done, result = layer.step(state, _draw(seed, counter, count))
+        info: Any = result.info
+        totals = (
+            choices + count.sum().astype(jnp.float32),
+            episodes + done.sum(dtype=jnp.int32),
+            proved + (done & info.proved).sum(dtype=jnp.int32),
+        )
+        return (state, totals), None
+
+    zero: Totals = (jnp.float32(0), jnp.int32(0), jnp.int32(0))
+    (state, totals), _ = jax.lax.scan(body, (state, zero), jnp.arange(steps, dtype=jnp.uint32))
+    return state, totals
+
+
+def _draw(
+    seed: UInt32[Array, ""], counter: UInt32[Array, ""], count: Int32[Array, " batch"]
+) -> Int32[Array, " batch"]:
+    """A legal action each, from a hash: the drawing is not what is measured."""
+    word = jnp.arange(count.shape[0], dtype=jnp.uint32) * jnp.uint32(0x9E3779B1)
+    word ^= counter * jnp.uint32(0x85EBCA6B) + seed * jnp.uint32(0xC2B2AE35)
+    for factor in (0x7FEB352D, 0x846CA68B):
+        word = (word ^ (word >> 16)) * jnp.uint32(factor)
+    word ^= word >> 15
+    return (word % count.astype(jnp.uint32)).astype(jnp.int32)
+
+
+class PeakMemory:
+    """The most memory that the process had at once since this was made; since its start, where not Linux."""
+
+    _STATUS = pathlib.Path("/proc/self/status")
+
+    def __init__(self) -> None:
+        if self._STATUS.exists():
+            # 5 sets the peak back to what is in use now.
+            pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+    def megabytes(self) -> int:
+        """In units of 1,000,000 bytes."""
+        if self._STATUS.exists() and (found := re.search(r"VmHWM:\s+(\d+) kB", self._STATUS.read_text())):
+            return round(int(found[1]) * 1024 / 1e6)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
+
+
+def _timed(call: Callable[[], Value]) -> tuple[Value, float]:
+    start = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - start
+
+
+def engines_at_hand() -> tuple[EngineName, ...]:
+    """Both, or XLA's alone where the extension cannot be used."""
+    return ("native", "xla") if native.available() else ("xla",)

@@ -1,0 +1,180 @@
+"""The language model: what a token sees, where it stands, and what its loss depends on."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.agents.generation import generate
+from phalanx.agents.language_model import LanguageModel, LanguageModelConfig, segment_mask, turned
+from phalanx.agents.lm_batches import TokenBatch
+from phalanx.agents.lm_update import LMTrainer, OptimiserConfig, losses
+from phalanx.tokens import PackingConfig, pack_tokens
+
+CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)
+WIDTH = 12
+measure = jax.jit(losses)
+
+
+@functools.cache
+def model() -> LanguageModel:
+    return LanguageModel(CONFIG, key=jax.random.key(1))
+
+
+def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenBatch:
+    """Samples packed into rows, or each in a row of its own; always four rows."""
+    masks = [[1] * len(sample) for sample in samples] if masks is None else masks
+    together = [list(range(len(samples)))] if packed else [[i] for i in range(len(samples))]
+    parts = [
+        pack_tokens(
+            np.concatenate([samples[i] for i in group]),
+            np.cumsum([0, *(len(samples[i]) for i in group)]),
+            PackingConfig(max_length=WIDTH),
+            loss_mask=np.concatenate([masks[i] for i in group]),
+        )
+        for group in together
+    ]
+    names = ("input_ids", "loss_mask", "segment_ids", "position_ids")
+    arrays = [np.concatenate([getattr(part, name) for part in parts]).astype(np.int32) for name in names]
+    return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
+
+
+def test_a_token_sees_itself_and_what_comes_before_it_in_its_segment() -> None:
+    seen = np.asarray(segment_mask(jnp.array([1, 1, 2, 2, 0], jnp.int32))).astype(int)
+    assert seen.tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 1],
+    ]
+
+
+def test_turned_vectors_meet_by_their_distance_alone() -> None:
+    queries, keys = jax.random.normal(jax.random.key(0), (2, 1, 1, 8))
+
+    def product(first: int, second: int) -> float:
+        a = turned(queries, jnp.array([first], jnp.int32), 100.0)
+        b = turned(keys, jnp.array([second], jnp.int32), 100.0)
+        return float(jnp.sum(a * b))
+
+    assert product(7, 3) == pytest.approx(product(14, 10), abs=1e-5)
+    assert product(7, 3) != pytest.approx(product(7, 6), abs=1e-3)
+
+
+samples_of = st.lists(st.lists(st.integers(1, 10), min_size=2, max_size=5), min_size=2, max_size=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(samples=samples_of, data=st.data())
+def test_changing_one_packed_sample_never_changes_anothers_loss(
+    samples: list[list[int]], data: st.DataObject
+) -> None:
+    changed = data.draw(st.integers(0, len(samples) - 1))
+    # Only the others count in the loss, so it must not move at all.
+    masks = [[0 if i == changed else 1] * len(sample) for i, sample in enumerate(samples)]
+    other = [
+        data.draw(st.lists(st.integers(1, 10), min_size=len(s), max_size=len(s))) if i == changed else s
+        for i, s in enumerate(samples)
+    ]
+    before, after = measure(model(), rows(samples, masks)), measure(model(), rows(other, masks))
+    assert float(before.loss) == float(after.loss)
+    assert int(before.tokens) == sum(len(s) - 1 for i, s in enumerate(samples) if i != changed)
+
+
+@settings(max_examples=15, deadline=None)
+@given(samples=samples_of)
+def test_packed_samples_have_the_loss_that_they_have_each_in_a_row_of_its_own(
+    samples: list[list[int]],
+) -> None:
+    packed, alone = measure(model(), rows(samples)), measure(model(), rows(samples, packed=False))
+    assert int(packed.tokens) == int(alone.tokens)
+    assert float(packed.loss) == pytest.approx(float(alone.loss), rel=1e-4)
+    assert float(packed.accuracy) == pytest.approx(float(alone.accuracy))
+
+
+def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
+    tokens = [3, 5, 7, 9]
+    logits = model()(jnp.array(tokens, jnp.int32), jnp.ones(4, jnp.int32), jnp.arange(4, dtype=jnp.int32))
+    logs = np.asarray(jax.nn.log_softmax(logits), np.float64)
+    expected = -(logs[1, 7] + logs[2, 9]) / 2
+    found = measure(model(), rows([tokens], [[1, 0, 1, 1]]))
+    assert float(found.loss) == pytest.approx(expected, rel=1e-4)
+    assert int(found.tokens) == 2
+
+
+def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
+    trainer = LMTrainer(CONFIG, OptimiserConfig(weight_decay=0.0, num_updates=5))
+    before = trainer.start(jax.random.key(0))
+    kept = jax.tree.map(np.asarray, before.arrays)
+    empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
+    after, metrics = trainer.update(before, empty)
+    assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.update)) == (0.0, 0, 1)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.arrays), kept)
+
+
+def test_a_model_learns_one_sentence_by_heart_and_says_it() -> None:
+    trainer = LMTrainer(CONFIG, OptimiserConfig(learning_rate=0.02, num_updates=60, warmup=5))
+    learner = trainer.start(jax.random.key(0))
+    sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    batch = rows([sentence])
+    first = float(trainer.measure(learner, batch).loss)
+    for _ in range(60):
+        learner, metrics = trainer.update(learner, batch)
+    assert float(metrics["loss"]) < 0.2 * first
+    learned = trainer.model(learner)
+    assert generate(learned, sentence[:3], 7) == sentence[3:]
+    assert generate(learned, sentence[:3], 9, stop_token=9) == [4, 5, 6, 7, 8]
+
+
+def test_the_cache_writes_what_the_whole_model_would() -> None:
+    prompt, new = [4, 9, 2], 6
+    whole = jax.jit(lambda tokens: model()(tokens, jnp.ones(WIDTH, jnp.int32), jnp.arange(WIDTH)))
+    written = list(prompt)
+    for _ in range(new):
+        row = np.zeros(WIDTH, np.int32)
+        row[: len(written)] = written
+        written.append(int(jnp.argmax(whole(jnp.asarray(row))[len(written) - 1])))
+    assert generate(model(), prompt, new) == written[len(prompt) :]
+
+
+def test_what_is_drawn_depends_on_the_key_and_on_nothing_else() -> None:
+    said = [generate(model(), [1, 2], 8, temperature=1.0, key=jax.random.key(k)) for k in (0, 0, 1, 2, 3)]
+    assert said[0] == said[1]
+    assert len({tuple(words) for words in said[1:]}) > 1
+    assert all(0 <= word < 11 for words in said for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": [11]}, "token 11, the model knows 0 to 10"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ({"temperature": -1.0}, "temperature must not be negative"),
+        ({"temperature": 1.0}, "needs a key"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_words(arguments: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        generate(model(), **{"prompt": [1], "max_new_tokens": 2, **arguments})
+
+
+def test_heads_that_cannot_be_turned_in_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="width must be a multiple of twice the heads"):
+        LanguageModelConfig(width=12, heads=4)
+
+
+def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
+    large = LanguageModel(CONFIG.model_copy(update={"vocab_size": 2000}), key=jax.random.key(0))
+    tokens = jnp.array([0, 7, 1999], jnp.int32)
+    expected = np.asarray(large.embedding)[[0, 7, 1999]] * np.sqrt(8)
+    np.testing.assert_allclose(large.embed(tokens), expected, rtol=1e-6)
+    small = model()
+    np.testing.assert_allclose(
+        small.embed(tokens[:2]), np.asarray(small.embedding)[[0, 7]] * np.sqrt(8), rtol=1e-5
+    )

@@ -1,0 +1,90 @@
+"""`phalanx train kge`, as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from phalanx.cli.errors import UserError
+from phalanx.cli.train_kge import kge
+
+SMALL = ["kge.dim=8", "kge.epochs=4", "kge.negatives=16", "evaluation.every=2"]
+
+app = typer.Typer(add_completion=False)
+app.command()(kge)
+
+
+@app.callback()
+def _train() -> None:
+    pass
+
+
+def train(*arguments: str | Path) -> str:
+    """What the command prints."""
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["kge", *map(str, arguments)])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("train_kge") / "run"
+    return out, train(*SMALL, "--out", out)
+
+
+def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tuple[Path, str]) -> None:
+    out, said = run
+    lines = said.strip().splitlines()
+    facts = json.loads((out / "run.json").read_text())
+    assert lines[-1] == f"Run {out}, report {out}/report.html, embedding {out}/kge"
+    assert lines[-3].startswith(f"Validation MRR, filtered: {facts['mrr_100']:.4f} against 100 candidates")
+    assert "Finished after 4 epochs" in lines[-2]
+    assert (out / "report.html").is_file() and (out / "kge" / "config.json").is_file()
+    assert facts["kind"] == "kge"
+
+
+def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
+    out, said = run
+    before = (out / "kge" / "config.json").read_text()
+    again = train("--out", out, "--resume")
+    assert again.strip().splitlines()[-3] == said.strip().splitlines()[-3]
+    assert json.loads(before)["arrays"] == json.loads((out / "kge" / "config.json").read_text())["arrays"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["kge.dims=3"], "did you mean 'kge.dim'?"),
+        (["kge.model=rotate", "kge.dim=5"], "dim must be even for rotate"),
+        (["dataset=/nowhere"], "/nowhere"),
+        (["--preset", "famly"], "did you mean 'family'?"),
+        (["--resume"], "--resume needs --out"),
+        (["--resume", "--out", "/nowhere"], "is not the folder of a run"),
+        (["kge.negatives=100000"], "negatives must be at most"),
+    ],
+)
+def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words.replace("?", r"\?")):
+        train(
+            *arguments,
+            *([] if "--out" in arguments or "--resume" in arguments else ["--out", tmp_path / "x"]),
+        )
+
+
+def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
+    out, _ = run
+    before = (out / "run.json").read_bytes()
+    with pytest.raises(UserError, match="add --resume to go on with it, or give another --out"):
+        train(*SMALL, "--out", out)
+    assert (out / "run.json").read_bytes() == before
+
+
+def test_help_needs_no_jax() -> None:
+    code = "import sys; import phalanx.cli.train_kge; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0

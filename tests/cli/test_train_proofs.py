@@ -1,0 +1,95 @@
+"""`phalanx train proofs`, as a user runs it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from phalanx.proofs.atoms import parse_atom
+from phalanx.proofs.generated import RULES, generate_family
+from phalanx.proofs.kg_files import write_knowledge
+
+RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
+
+SMALL = [
+    "proofs.padding_states=8",
+    "proofs.padding_atoms=3",
+    "proofs.max_depth=4",
+    "network.width=4",
+    "network.depth=1",
+    "ppo.num_envs=8",
+    "ppo.num_steps=4",
+    "ppo.num_updates=1",
+    "ppo.epochs=1",
+    "ppo.minibatches=2",
+    "ppo.strata=2",
+    "evaluation.every=0",
+    "evaluation.num_queries=6",
+    "logging.log_frequency=1",
+    "logging.sample_frequency=1",
+    "logging.num_samples=2",
+]
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
+    phalanx: Callable[..., Any], tmp_path: Path
+) -> None:
+    from phalanx.agents.proof_training import load_proof_policy
+
+    write_knowledge(tmp_path / "kin", generate_family(2, 3))
+    out = tmp_path / "run"
+    done = phalanx("train", "proofs", f"dataset={tmp_path / 'kin'}", *SMALL, "--out", out)
+    assert done.code == 0, done.err
+    assert "WARNING" not in done.out + done.err
+    assert (
+        done.out.strip().splitlines()[-1]
+        == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
+    )
+    facts = json.loads((out / "run.json").read_text())
+    assert (facts["kind"], facts["dataset"], facts["status"]) == ("proofs", "kin", "finished")
+    assert facts["held_out_provable_share"] == 1
+    first, last = lines_of(out / "evaluations.jsonl")
+    assert (first["step"], last["step"], last["episodes"]) == (0, 1, 12)
+    assert last["families"]["corrupted"] == {"episodes": 6, "success_rate": 1.0}
+    pictures = sorted((out / "episodes").glob("*/initial.svg"))
+    assert len(pictures) == 2
+    assert "</svg>" in pictures[0].read_text()
+
+    names = [line["task_id"].removeprefix("not ") for line in lines_of(out / "episodes.jsonl")]
+    assert len(names) == 2
+    assert all(parse_atom(name).predicate in RELATIONS for name in names)
+
+    # Nothing is left to do, but the run is found, read and reported as before.
+    done = phalanx("train", "proofs", "--out", out, "--resume")
+    assert done.code == 0, done.err
+    assert "Finished after 1 updates, 32 steps" in done.out
+    config, network = load_proof_policy(out)
+    assert config.dataset == str(tmp_path / "kin")
+    assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dataset=/nowhere"], "/nowhere"),
+        (["--preset", "famly"], "did you mean 'family'?"),
+        (["proofs.padding_state=3"], "padding_states"),
+        (["--resume"], "--resume needs --out"),
+        (["--num-processes", "2"], "--coordinator, --process-id and --num-processes together"),
+        (["proofs.queries.min_depth=9"], "no query is left by min_depth=9"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    phalanx: Callable[..., Any], arguments: list[str], words: str
+) -> None:
+    done = phalanx("train", "proofs", *arguments)
+    assert done.code == 2
+    assert words in done.err
+    assert len(done.err.strip().splitlines()) == 1

@@ -1,0 +1,24 @@
+"""The real puzzle server for tests: started where it is installed, and a reason to skip where it is not.
+
+How it is started is in `benchmarks/arcade_server.py`.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from arcade_server import MISSING, RealServer, installed_server, server_python
+
+
+@contextlib.contextmanager
+def running_server(package: str | None = None) -> Iterator[RealServer]:
+    """A server of this package (any, without one) while the block runs; skips the test if there is none."""
+    chosen = package or installed_server()
+    if chosen is None or server_python(chosen) is None:
+        pytest.skip(f"{MISSING} (wanted: {package or 'any'})")
+    server = RealServer(chosen)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

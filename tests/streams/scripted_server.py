@@ -1,0 +1,191 @@
+"""A puzzle server that does as it is told: splits packets, prompts, refuses, falls silent, hangs up.
+
+It knows one game, `toy`, whose hints count up; what real servers do is for `real_server`.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+GREETING = bytes.fromhex("fffb01fffb03fffd03fffd18fffd1ffffc22")
+WILL_LINEMODE = bytes.fromhex("fffb22")
+DO_LINEMODE = bytes.fromhex("fffd22")
+DONT_LINEMODE = bytes.fromhex("fffe22")
+MENU = "\n==========\r\n  1) Toy - counts\r\n==========\n\r\n"
+UNKNOWN = "Unknown command. Type 'help' to see available options."
+FULL = b"Server is at maximum capacity. Please try again later.\r\n"
+
+
+class Session:
+    """One connection's share of the server: what it has sent, and the state of its game."""
+
+    def __init__(self, server: "ScriptedServer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.server, self.reader, self.writer = server, reader, writer
+        self.game: str | None = None
+        self.seed, self.moves, self.hints, self.json = 0, 0, 0, False
+        self.draws = random.Random(len(server.sessions))
+
+    async def run(self) -> None:
+        """The greeting, line mode, then commands until the client hangs up."""
+        first = await self.reader.readexactly(10)
+        self.server.first_bytes.append(first)
+        await self.send(GREETING)
+        await self.text(MENU)
+        assert await self.reader.readexactly(3) == WILL_LINEMODE
+        await self.send(DO_LINEMODE if self.server.line_mode else DONT_LINEMODE)
+        while line := (await self.reader.readline()).decode():
+            command = line.strip()
+            self.server.commands.append(command)
+            if not self.server.line_mode:
+                await self.text(f"{command}\r\n")
+            scripted = self.server.scripts.pop(command, None)
+            if scripted is not None:
+                await scripted(self)
+            else:
+                await self.answer(command.split())
+            if not self.server.line_mode:
+                await self.text("> ")
+
+    async def answer(self, words: list[str]) -> None:
+        """The usual reply."""
+        match self.game, words:
+            case None, ["toy" | "sudoku" as name, *rest]:
+                self.game, self.seed = name, int(rest[1]) if len(rest) > 1 else 7
+                self.moves = self.hints = 0
+                if self.json:
+                    await self.say(self.observation())
+                else:
+                    await self.line("TOY - EASY MODE")
+            case None, _:
+                await self.line(UNKNOWN)
+            case _, ["menu"]:
+                self.game = None
+                await self.text("Returning to main menu...\n\r\n" + MENU)
+            case _, ["mode", "json"]:
+                self.json = True
+                await self.say({"type": "mode", "mode": "json", "success": True})
+            case _, ["show"]:
+                await self.say(self.observation())
+            case _, ["hint"]:
+                self.hints += 1
+                await self.line(f"Hint: Try placing {self.moves + 1} at row 1, column {self.moves + 1}")
+            case _, ["stats"]:
+                await self.say(self.observation() | {"type": "stats"})
+            case _, ["place", "1", column, number] if column == number == str(self.moves + 1):
+                self.moves += 1
+                state = {name: value for name, value in self.observation().items() if name != "grid_display"}
+                await self.say(
+                    {"type": "result", "success": True, "code": "PLACED", "message": "ok", "state": state}
+                )
+                await self.say(self.observation())
+                if self.moves == self.server.goal:
+                    await self.say(
+                        {
+                            "type": "complete",
+                            "success": True,
+                            "game": "Toy",
+                            "moves": self.moves,
+                            "hints_used": 0,
+                        }
+                    )
+            case _, ["place", *_]:
+                state = {name: value for name, value in self.observation().items() if name != "grid_display"}
+                await self.say(
+                    {"type": "result", "success": False, "code": "INVALID", "message": "no", "state": state}
+                )
+            case _:
+                await self.line(f"Unknown command '{words[0]}'. Type 'help' for available commands.")
+
+    def observation(self) -> dict[str, object]:
+        """The game as it stands."""
+        return {
+            "type": "observation",
+            "game": "Toy",
+            "difficulty": "easy",
+            "seed": self.seed,
+            "moves": self.moves,
+            "hints_used": self.hints,
+            "hints_remaining": 100 - self.hints,
+            "optimal_steps": self.server.goal,
+            "is_complete": self.moves == self.server.goal,
+            "grid": None,
+            "grid_display": f"[{self.moves}/{self.server.goal}] ■ seed {self.seed}",
+        }
+
+    async def say(self, record: dict[str, object]) -> None:
+        await self.line(json.dumps(record, separators=(",", ":"), ensure_ascii=False))
+
+    async def line(self, text: str) -> None:
+        await self.text(f"{text}\r\n")
+
+    async def text(self, text: str) -> None:
+        # As telnet has it, the byte 255 in a text is sent twice; here none is, because the text is UTF-8.
+        await self.send(text.encode())
+
+    async def send(self, data: bytes) -> None:
+        """In one packet, or in many, with a `no operation` between them."""
+        pieces = [data]
+        if self.server.split:
+            pieces = [data[place : place + 3] for place in range(0, len(data), 3)]
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            if self.server.split:
+                await asyncio.sleep(0)
+
+
+class ScriptedServer:
+    """Serves on a free port; `scripts` says what happens, once, at a command instead of the usual reply."""
+
+    def __init__(self, *, line_mode: bool = True, split: bool = False, goal: int = 3, full: int = 0) -> None:
+        self.line_mode, self.split, self.goal, self.full = line_mode, split, goal, full
+        self.scripts: dict[str, Callable[[Session], Awaitable[None]]] = {}
+        self.commands: list[str] = []
+        self.first_bytes: list[bytes] = []
+        self.sessions: list[Session] = []
+        self.refused = 0
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            if self.full:
+                self.full -= 1
+                self.refused += 1
+                await reader.read(10)
+                writer.write(FULL)
+                await writer.drain()
+                return
+            self.sessions.append(session := Session(self, reader, writer))
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await session.run()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def scripted_server(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
+    """The server while the block runs; its connections are cut at the end."""
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(server.serve(reader, writer))
+        tasks[task] = writer
+        task.add_done_callback(tasks.pop)
+
+    listening = await asyncio.start_server(begin, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        ending = tuple(tasks)
+        for task, writer in tasks.items():
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await listening.wait_closed()
