@@ -125,10 +125,24 @@ def test_atoms_of_a_state_are_scored_with_their_twins_and_without_what_has_no_sc
     )
 
 
+@pytest.mark.parametrize("model", ["distmult", "complex", "rotate"])
+def test_relations_begin_as_the_identity_on_a_share_of_the_coordinates(model: str) -> None:
+    config = KGEConfig(model=model, dim=8, identity_share=0.5, reciprocal=False)
+    kge = KGE.create(config, 2, 3, np.random.default_rng(0))
+    heads = np.array([0, 1], np.int32)
+    changes = np.abs(kge.model.tail_queries(np.array([0, 1], np.int32), heads) - kge.model.entities[heads])
+    relative = (changes / np.abs(kge.model.entities[heads]).max()).max(0)
+    alike = [0, 1, 2, 3] if model == "distmult" else [0, 1, 4, 5]  # complex numbers have two halves
+    assert relative[alike].max() < 0.2
+    assert np.delete(relative, alike).max() > 0.3
+
+
 def test_dropout_is_for_training_only() -> None:
     model = embedding(model="complex", dropout=0.5, reciprocal=False).model
     relation, head = jnp.array([0]), jnp.array([1])
-    dropped = [np.asarray(model.tail_queries(relation, head, jax.random.key(seed))) for seed in range(2)]
+    dropped = [
+        np.asarray(model.tail_queries(relation, head, jax.random.key(seed, impl="rbg"))) for seed in range(2)
+    ]
     assert not np.array_equal(dropped[0], dropped[1])
     plain = embedding(model="complex", reciprocal=False).model.tail_queries(relation, head)
     np.testing.assert_array_equal(model.tail_queries(relation, head), plain)
@@ -139,6 +153,7 @@ def test_dropout_is_for_training_only() -> None:
     [
         ({"model": "rotate", "dim": 5}, "dim must be even for rotate"),
         ({"model": "transe", "dropout": 0.1}, "dropout must be 0 for transe"),
+        ({"model": "transe", "identity_share": 0.1}, "identity_share is for distmult, complex and rotate"),
         ({"adversarial_temperature": 1.0}, "set loss=binary and negatives to more than 0"),
         ({"loss": "binary", "negatives": 4, "label_smoothing": 0.1}, "set negatives=0"),
         ({"model": "transX"}, "tucker"),

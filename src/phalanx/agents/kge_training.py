@@ -18,8 +18,9 @@ from jaxtyping import PyTree
 from pydantic import Field
 
 from phalanx.agents import runs
-from phalanx.agents.checkpoints import Checkpoints, fingerprint
-from phalanx.agents.training import CheckpointConfig, _reported, _Stop, _stop_on_interrupt, count_parameters
+from phalanx.agents.checkpoints import Checkpoints
+from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
+from phalanx.agents.training import CheckpointConfig, count_parameters
 from phalanx.core.config import Config, load_config
 from phalanx.logs import ExperimentLogger, Handler, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
@@ -36,9 +37,6 @@ PRESETS = "train/kge"
 KIND = "kge"
 MODEL = "kge"
 """The folder in a run that holds its best embedding, as `load_kge` reads it."""
-
-_UNIMPORTANT = ("checkpoint", "logging")
-"""Sections that do not change what is computed."""
 
 
 class KGEEvaluationConfig(Config):
@@ -159,7 +157,7 @@ def train_kge(
         if resume:
             standing = _restore(checkpoints, folder, config, data, standing)
         logger = stack.enter_context(ExperimentLogger(config.logging, handlers(folder, config)))
-        wanted = stack.enter_context(_stop_on_interrupt())
+        wanted = stack.enter_context(stop_on_interrupt())
         return _Run(config, folder, data, trainer, checkpoints, logger, show, standing).go(wanted)
 
 
@@ -194,10 +192,10 @@ class _Run:
     show: Show
     standing: _Standing
 
-    def go(self, wanted: _Stop) -> KGEOutcome:
+    def go(self, wanted: Stop) -> KGEOutcome:
         config, standing = self.config, self.standing
         epochs, epoch = config.kge.epochs, int(standing.learner.epoch)
-        while epoch < epochs and not wanted.stop:
+        while epoch < epochs and not wanted.asked:
             began = time.perf_counter()
             standing.learner, mean_loss = self.trainer.run_epoch(standing.learner)
             loss = float(mean_loss)
@@ -235,7 +233,7 @@ class _Run:
             standing.best, standing.best_epoch, standing.validation = _copy(kge), epoch, figures
         line = {"split": "valid", "mode": "kge", **figures._asdict(), "timestamp": time.time(), "step": epoch}
         with (
-            _reported("an evaluation could not be written"),
+            reported("an evaluation could not be written"),
             contextlib.closing(LineFile(self.folder / runs.EVALUATIONS)) as file,
         ):
             file.write_line(as_json(line))
@@ -248,15 +246,15 @@ class _Run:
             "seconds": standing.seconds,
             "best_epoch": standing.best_epoch,
             "validation": None if best is None else list(best),
-            "config": fingerprint(self.config, _UNIMPORTANT),
+            "config": config_digest(self.config),
             "data": self.data.digest,
         }
-        with _reported(f"checkpoint {epoch} could not be saved"):
+        with reported(f"checkpoint {epoch} could not be saved"):
             self.checkpoints.save(epoch, standing.arrays(), facts)
         about: dict[str, Any] = {"updates": epoch, "seconds": standing.seconds, "status": status}
         if best is not None:
             about |= {"best_epoch": standing.best_epoch, **best._asdict()}
-        with _reported(f"{runs.FACTS} could not be written"):
+        with reported(f"{runs.FACTS} could not be written"):
             runs.write_facts(self.folder, about)
 
     def _finish(self, epoch: int) -> KGEOutcome:
@@ -269,7 +267,7 @@ class _Run:
             "seconds": round(standing.seconds, 1),
             **standing.validation._asdict(),
         }
-        with _reported(f"the embedding could not be written to {self.folder / MODEL}"):
+        with reported(f"the embedding could not be written to {self.folder / MODEL}"):
             save_kge(self.folder / MODEL, best, config.kge, data.index_manager, facts)
         return KGEOutcome(
             self.folder,
@@ -291,17 +289,13 @@ def _copy(kge: KGE) -> KGE:
 def _restore(
     checkpoints: Checkpoints, folder: Path, config: KGETrainingConfig, data: KGEData, like: _Standing
 ) -> _Standing:
-    step = checkpoints.latest()
-    if step is None:
-        raise ValueError(f"{folder} has no checkpoint to resume from; start a new run with another --out")
-    facts = checkpoints.facts(step)
-    if facts["config"] != fingerprint(config, _UNIMPORTANT):
-        raise ValueError(
-            f"checkpoint {step} of {folder} was saved with another config than {runs.CONFIG} there holds"
-        )
+    step, facts = newest_checkpoint(checkpoints, folder, config)
     if facts["data"] != data.digest:
         raise ValueError(f"{config.dataset} has changed since checkpoint {step} of {folder} was saved")
-    arrays = checkpoints.restore(step, like.arrays())
+    # Orbax ties arrays to a device, and an epoch would be compiled again for such.
+    arrays = jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf)), checkpoints.restore(step, like.arrays())
+    )
     found = facts["validation"]
     return _Standing(
         arrays["learner"],

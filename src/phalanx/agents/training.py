@@ -5,10 +5,8 @@ What an update is, is in `ppo`; what is trained on what is an `Experiment`, made
 
 import contextlib
 import dataclasses
-import logging
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,15 +16,14 @@ from jaxtyping import PyTree
 from pydantic import Field
 
 from phalanx.agents import runs
-from phalanx.agents.checkpoints import Checkpoints, fingerprint
+from phalanx.agents.checkpoints import Checkpoints
 from phalanx.agents.parallel import Formation, is_first_process, local, wait_for_all
 from phalanx.agents.ppo import PPO, Learner, Report
+from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 from phalanx.logs import ExperimentLogger, Handler, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
-
-_LOG = logging.getLogger("phalanx.agents")
 
 
 class CheckpointConfig(Config):
@@ -147,7 +144,7 @@ def train(
         journal = _Journal(experiment, folder, handlers, seeds)
         stack.callback(journal.close)
         loop = _Loop(experiment, formation, checkpoints, journal, show, seconds)
-        with _stop_on_interrupt() as wanted:
+        with stop_on_interrupt() as wanted:
             return loop.run(learner, folder, wanted)
 
 
@@ -174,7 +171,7 @@ class _Loop:
     show: Show
     seconds: float
 
-    def run(self, learner: Learner, folder: Path, wanted: "_Stop") -> Outcome:
+    def run(self, learner: Learner, folder: Path, wanted: Stop) -> Outcome:
         config, ppo = self.experiment.config, self.experiment.ppo.config
         seeds = config.num_seeds
         steps_per_update = ppo.steps_per_update * seeds
@@ -183,7 +180,7 @@ class _Loop:
         if update == 0:
             self.journal.evaluate(learner, 0, last=False)
         self.seconds = max(self.seconds, 0.0)
-        while update < ppo.num_updates and not wanted.stop:
+        while update < ppo.num_updates and not wanted.asked:
             began = time.perf_counter()
             learner, report = compiled(learner)
             summary = jax.device_get(_summary(report))
@@ -231,25 +228,14 @@ class _Loop:
         facts = {
             "update": update,
             "seconds": self.seconds,
-            "config": fingerprint(self.experiment.config, _UNIMPORTANT),
+            "config": config_digest(self.experiment.config),
         }
-        with _reported(f"checkpoint {update} could not be saved"):
+        with reported(f"checkpoint {update} could not be saved"):
             self.checkpoints.save(update, learner, facts)
 
 
-_UNIMPORTANT = ("checkpoint", "logging")
-"""Sections that do not change what is computed."""
-
-
 def _restore(checkpoints: Checkpoints, folder: Path, config: Any, like: Learner) -> tuple[Learner, float]:
-    step = checkpoints.latest()
-    if step is None:
-        raise ValueError(f"{folder} has no checkpoint to resume from; start a new run with another --out")
-    facts = checkpoints.facts(step)
-    if facts["config"] != fingerprint(config, _UNIMPORTANT):
-        raise ValueError(
-            f"checkpoint {step} of {folder} was saved with another config than {runs.CONFIG} there holds"
-        )
+    step, facts = newest_checkpoint(checkpoints, folder, config)
     return checkpoints.restore(step, like), float(facts["seconds"])
 
 
@@ -310,7 +296,7 @@ class _Journal:
                 if self.writes:
                     folder = self.folder if self.seeds is None else self.folder / f"seed_{seed}"
                     with (
-                        _reported("an evaluation could not be written"),
+                        reported("an evaluation could not be written"),
                         contextlib.closing(LineFile(folder / runs.EVALUATIONS)) as file,
                     ):
                         file.write_line(as_json(line))
@@ -323,7 +309,7 @@ class _Journal:
             folders = [self.folder]
             folders += [] if self.seeds is None else [self.folder / f"seed_{s}" for s in range(self.seeds)]
             for folder in folders:
-                with _reported(f"{runs.FACTS} could not be written"):
+                with reported(f"{runs.FACTS} could not be written"):
                     runs.write_facts(folder, facts)
 
     def close(self) -> None:
@@ -363,38 +349,3 @@ def _means(report: Report) -> tuple[jax.Array, jax.Array]:
 def _summary(report: Report) -> tuple[jax.Array, jax.Array]:
     """Mean return and success of the episodes that ended; this also waits for the update."""
     return _means(local(report))
-
-
-@contextlib.contextmanager
-def _reported(what: str) -> Iterator[None]:
-    """A disk that is full, or gone, costs what was to be written on it but not the training."""
-    try:
-        yield
-    # Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError.
-    except (OSError, ValueError, RuntimeError) as error:
-        _LOG.warning("%s: %s: %s; training goes on", what, type(error).__name__, error)
-
-
-class _Stop:
-    stop = False
-
-
-@contextlib.contextmanager
-def _stop_on_interrupt() -> Iterator[_Stop]:
-    """Ctrl-C asks for a stop after the running update; a second one interrupts in earnest."""
-    wanted = _Stop()
-
-    def ask(number: int, frame: Any) -> None:
-        wanted.stop = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not in the main thread, where signals do not arrive either
-        yield wanted
-        return
-    try:
-        yield wanted
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -3,107 +3,57 @@
 The training itself is in `phalanx.agents.kge_training`.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli import training_options as options
+from phalanx.cli.errors import user_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from phalanx.agents.kge_training import KGEOutcome, KGEProgress, KGETrainingConfig
+    from phalanx.agents.kge_training import KGEOutcome, KGEProgress
 
 
 def kge(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="Settings, as dataset=data/kg/family kge.model=rotate.",
-            show_default=False,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="A preset's name (family, umls, wn18rr, countries) or the path of a YAML file."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run's folder.", show_default="runs/kge, runs/kge-2, ...")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard too.")] = False,
+    overrides: options.Overrides = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
 ) -> None:
     """Train a knowledge-graph embedding, and keep the best by validation.
 
     Ctrl-C saves and stops; the same command with --resume goes on, to the same numbers.
     """
-    if resume and out is None:
-        raise UserError("--resume needs --out, the folder of the run to go on with")
+    chosen = options.Chosen("kge", overrides, preset, out, resume, None, wandb, tensorboard)
 
     from rich.console import Console
 
-    from phalanx.agents import runs
-    from phalanx.agents.kge_training import KGEData, train_kge
-    from phalanx.cli.training_display import handlers_for
+    from phalanx.agents.kge_training import KGEData, KGETrainingConfig, load_kge_training, train_kge
+    from phalanx.cli.training_display import handlers_for, progress_bar, say_warnings
 
     with user_errors():
-        config = _config(preset, overrides or [], out if resume else None)
+        config = chosen.config(KGETrainingConfig, load_kge_training)
         data = KGEData.read(config.dataset)
-    trackers = [name for name, wanted in (("wandb", wandb), ("tensorboard", tensorboard)) if wanted]
     console = Console()
-    with _bar(console, config.kge.epochs) as show, user_errors():
+    say_warnings()
+    with progress_bar(console, config.kge.epochs) as advance, user_errors():
+
+        def show(progress: "KGEProgress") -> None:
+            best = progress.best_mrr_100
+            told = "" if best is None else f" best MRR {best:.4f}"
+            advance(progress.epoch, f"loss {progress.loss:.4f}{told}")
+
         outcome = train_kge(
             config,
-            out or runs.next_free("runs/kge"),
+            chosen.folder(),
             resume=resume,
-            handlers=handlers_for(trackers),
+            handlers=handlers_for(chosen.trackers()),
             show=show,
             data=data,
         )
     _close(console, outcome)
-
-
-def _config(preset: str | None, overrides: list[str], begun: Path | None) -> "KGETrainingConfig":
-    from phalanx.agents import runs
-    from phalanx.agents.kge_training import KGETrainingConfig, load_kge_training
-    from phalanx.core.config import load_config
-
-    if begun is None:
-        return load_kge_training(preset, tuple(overrides))
-    if preset is not None:
-        raise ValueError("--resume takes the run's own config: leave --preset out")
-    before = runs.read_config(begun, KGETrainingConfig)
-    config = load_config(KGETrainingConfig, None, overrides, base=before)
-    runs.check_same_config(begun, before, config)
-    return config
-
-
-@contextlib.contextmanager
-def _bar(console: "Console", epochs: int) -> Iterator[Callable[["KGEProgress"], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=8),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    with Progress(*columns, console=console) as bar:
-        shown = bar.add_task("compiling", total=epochs, numbers="")
-
-        def show(progress: "KGEProgress") -> None:
-            best = progress.best_mrr_100
-            numbers = f"loss {progress.loss:.4f}" + ("" if best is None else f" best MRR {best:.4f}")
-            bar.update(shown, completed=progress.epoch, description="train", numbers=numbers)
-
-        yield show
 
 
 def _close(console: "Console", outcome: "KGEOutcome") -> None:

@@ -41,6 +41,10 @@ class KGEConfig(Config):
     """TransE and RotatE: the distance at which a triple's score is 0."""
     init_scale: float = Field(default=1.0, gt=0)
     """How large entities begin. Smaller ones are placed by their neighbours sooner than by chance."""
+    identity_share: float = Field(default=0.0, ge=0, le=1)
+    """DistMult, ComplEx and RotatE: share of coordinates that every relation leaves nearly as they are at the
+    start. On those, entities are placed near their neighbours, whatever relates them: in a large sparse graph
+    that tells related entities from unrelated ones, while the other coordinates tell relations apart."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """DistMult, ComplEx and TuckER: share of coordinates of entities and queries left out in training."""
     loss: Literal["softmax", "binary"] = "softmax"
@@ -80,6 +84,11 @@ class KGEConfig(Config):
             raise ValueError(
                 f"dropout must be 0 for {self.model}, whose distances it would only lengthen, "
                 f"got {self.dropout}"
+            )
+        if self.identity_share and self.model in ("transe", "tucker"):
+            raise ValueError(
+                f"identity_share is for distmult, complex and rotate: leave it at 0 for {self.model}, "
+                f"got {self.identity_share}"
             )
         if self.adversarial_temperature and (self.loss != "binary" or not self.negatives):
             raise ValueError(

@@ -16,6 +16,8 @@ from jaxtyping import Array, Float, Int, Int32
 from phalanx.core.environment import Key
 from phalanx.proofs.kge_config import DISTANCES, KGEConfig
 
+_NEARLY = 0.03
+"""How far from the identity relations begin on the coordinates of `identity_share`."""
 _TINY = 1e-9
 """Keeps the root of a squared distance differentiable where two points coincide."""
 
@@ -229,15 +231,21 @@ def create_model(
             return TransE(
                 entities, table(spread * config.init_scale, num_relations, dim), norm=norm, margin=margin
             )
-        angles = config.init_scale * generator.uniform(-np.pi, np.pi, (num_relations, parts))
+        angles = generator.uniform(-np.pi, np.pi, (num_relations, parts))
+        angles[:, : round(config.identity_share * parts)] *= _NEARLY
         return RotatE(entities, jnp.asarray(angles, jnp.float32), norm=norm, margin=margin)
     entities = table(dim**-0.5 * config.init_scale, num_entities, dim)
     if config.model == "tucker":
         width = config.relation_dim
         relations, core = table(width**-0.5, num_relations, width), table(1.0, width, dim, dim)
         return TuckER(entities=entities, relations=relations, core=core, dropout=config.dropout)
-    product = ComplEx if config.model == "complex" else DistMult
-    return product(entities, table(1.0, num_relations, dim), dropout=config.dropout)
+    weights = generator.standard_normal((num_relations, dim))
+    parts, product = (dim // 2, ComplEx) if config.model == "complex" else (dim, DistMult)
+    alike = np.arange(dim) % parts < round(config.identity_share * parts)
+    # One is a number whose imaginary part, in the second half, is zero.
+    one = np.where(np.arange(dim) < parts, 1.0, 0.0)
+    relations = jnp.asarray(np.where(alike, one + _NEARLY * weights, weights), jnp.float32)
+    return product(entities, relations, dropout=config.dropout)
 
 
 def _halves(values: Array) -> tuple[Array, Array]:

@@ -65,7 +65,9 @@ class KGETrainer:
         epoch = int(learner.epoch)
         # This generator compiles quickly, which the default one in a loop does not.
         key = jax.random.fold_in(jax.random.key(self.config.seed, impl="rbg"), epoch)
-        return _epoch(learner, self.examples.epoch(self.config, epoch), key, self.config)
+        # What is compiled does not depend on the seed.
+        compiled_for = self.config.model_copy(update={"seed": 0})
+        return _epoch(learner, self.examples.epoch(self.config, epoch), key, compiled_for)
 
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
