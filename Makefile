@@ -36,7 +36,7 @@ demo: $(STAMP)  ## train the default agent on built-in tasks; writes out/demo/re
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
 test: $(STAMP) $(TORCH_STAMP)  ## the whole test suite
-	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## ruff, mypy, and the import contracts
 	@$(BIN)/ruff check .

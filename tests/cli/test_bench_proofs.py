@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from phalanx.agents import proof_benchmark
 from phalanx.core import native
 from phalanx.proofs import benchmark
 
@@ -63,7 +64,9 @@ def test_a_table_has_the_peers_and_how_many_times_faster(phalanx, measured):
     assert "Peer: DeepProofLog, measured on 2 cores, shared reference." in out
 
 
-def test_options_are_passed_on(phalanx, measured, tmp_path):
+def test_options_are_passed_on(phalanx, measured, tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(proof_benchmark, "run", lambda *asked: trained.append(asked) or iter(()))
     (tmp_path / "family").mkdir()
     (tmp_path / "family/train.txt").write_text("wife(a,b).\n")
     options = ("--engine", "xla", "--environments", 8, "--repeats", 2, "--data", tmp_path)
@@ -71,6 +74,7 @@ def test_options_are_passed_on(phalanx, measured, tmp_path):
     (asked,) = measured
     assert asked == benchmark.ProofBenchmark(tmp_path, ("xla",), batch=8, repeats=2)
     assert [workload.dataset for workload in asked.workloads] == ["family"]
+    assert trained == [(tmp_path, 2, False)]
 
 
 def test_a_folder_without_known_knowledge_bases_is_refused(phalanx, measured, tmp_path):

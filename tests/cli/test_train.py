@@ -9,25 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import small_training
 
-SMALL = [
-    "arc.dataset.max_grid_height=3",
-    "arc.dataset.max_grid_width=3",
-    "arc.dataset.families=[fill_enclosed]",
-    "arc.dataset.num_tasks=8",
-    "arc.environment.max_episode_steps=3",
-    "network.kind=conv",
-    "network.width=8",
-    "network.depth=1",
-    "ppo.num_envs=8",
-    "ppo.num_steps=4",
-    "ppo.num_updates=2",
-    "ppo.minibatches=2",
-    "evaluation.num_tasks=4",
-    "evaluation.attempts=2",
-    "logging.log_frequency=1",
-    "logging.sample_frequency=1",
-]
+# The same as the tests of the training have, so that what those compiled is found again.
+SMALL = (*small_training.SMALL, "evaluation.attempts=2", "logging.sample_frequency=1")
 
 
 def phalanx(*arguments: str | Path) -> subprocess.CompletedProcess:

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import arcade_server
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "batching"
@@ -15,6 +17,9 @@ PROMISES = {
     "04_distributed.py": ["disjoint and complete: True", "no sample lost, none repeated: True"],
     "05_e2e_pipeline.py": ["of this plan: True", "'What is "],
     "06_analyze.py": ["Recommendations", "waste: edges"],
+    "07_replay_buffer.py": ["500 of 800 samples are held", "the same samples is True", "window 2: from s600"],
+    "08_online_learning.py": ["200 samples of 40 episodes", "below a fifth: True"],
+    "09_puzzle_arcade_integration.py": ["accepted is True", "8 episodes, solved: 100%"],
 }
 
 
@@ -22,10 +27,25 @@ def test_every_example_is_listed() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.py")) == sorted(PROMISES)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[arcade_server.RealServer]:
+    """A real puzzle server on a free port."""
+    package = arcade_server.installed_server()
+    if package is None:
+        pytest.skip(arcade_server.MISSING)
+    server = arcade_server.RealServer(package)
+    server.start()
+    yield server
+    server.kill()
+
+
 @pytest.mark.parametrize("name", PROMISES)
-def test_an_example_runs_and_keeps_its_promises(name: str) -> None:
+def test_an_example_runs_and_keeps_its_promises(name: str, request: pytest.FixtureRequest) -> None:
+    arguments = []
+    if name.startswith("09"):
+        arguments = ["127.0.0.1", str(request.getfixturevalue("server").port)]
     result = subprocess.run(
-        [sys.executable, "-W", "error", str(FOLDER / name)],
+        [sys.executable, "-W", "error", str(FOLDER / name), *arguments],
         capture_output=True,
         text=True,
         timeout=120,

@@ -293,9 +293,8 @@ def _restore(
     if facts["data"] != data.digest:
         raise ValueError(f"{config.dataset} has changed since checkpoint {step} of {folder} was saved")
     # Orbax ties arrays to a device, and an epoch would be compiled again for such.
-    arrays = jax.tree.map(
-        lambda leaf: jnp.asarray(np.asarray(leaf)), checkpoints.restore(step, like.arrays())
-    )
+    restored = checkpoints.restore(step, like.arrays())
+    arrays = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), restored)
     found = facts["validation"]
     return _Standing(
         arrays["learner"],

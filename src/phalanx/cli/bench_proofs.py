@@ -1,6 +1,6 @@
-"""`phalanx bench proofs`: how fast proof environments step, beside the figures of another prover.
+"""`phalanx bench proofs`: how fast proofs are stepped, learned and ranked, beside another prover.
 
-What is measured and how is in `phalanx.proofs.benchmark`.
+What is measured and how is in `phalanx.proofs.benchmark` and `phalanx.agents.proof_benchmark`.
 """
 
 import json
@@ -34,7 +34,7 @@ def proofs(
         bool, typer.Option("--quick", help="Few and short repeats: a smoke test, not a figure.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Step proof environments with random legal actions under auto-reset, in one compiled scan."""
+    """Step proof environments with random legal actions; with --data also train and rank."""
     from phalanx.core import native
     from phalanx.proofs.benchmark import ProofBenchmark, engines_at_hand
 
@@ -48,7 +48,7 @@ def proofs(
             repeats=1 if quick else repeats,
             seconds=0.05 if quick else 0.5,
         )
-    records = _records(benchmark)
+    records = _records(benchmark, quick)
     if as_json:
         for record in records:
             typer.echo(json.dumps(record))
@@ -56,9 +56,13 @@ def proofs(
         _print_table(records)
 
 
-def _records(benchmark: "ProofBenchmark") -> Iterable[dict[str, Any]]:
+def _records(benchmark: "ProofBenchmark", quick: bool) -> Iterable[dict[str, Any]]:
     """Every figure of the table, in its order; each is made by `record_of`."""
     yield from benchmark.run()
+    if benchmark.folder is not None:
+        from phalanx.agents import proof_benchmark
+
+        yield from proof_benchmark.run(benchmark.folder, benchmark.repeats, quick)
 
 
 def _print_table(records: Iterable[dict[str, Any]]) -> None:

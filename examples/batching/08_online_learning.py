@@ -1,0 +1,54 @@
+"""Online learning: episodes stream into a replay buffer, windows of it are packed, a language model learns.
+
+The stream is a mock with the interface of the real one (09): no server is needed.
+
+python examples/batching/08_online_learning.py
+"""
+
+import asyncio
+
+import jax
+
+from phalanx.agents.language_model import LanguageModelConfig
+from phalanx.agents.lm_batches import token_batch
+from phalanx.agents.lm_update import LMTrainer, OptimiserConfig
+from phalanx.streams import (
+    MockGymStream,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    RollingBatchPlanWindow,
+    WindowConfig,
+)
+from phalanx.tokens import BatchingConfig, PackingConfig
+from phalanx.tokens.collation import collate_microbatch
+
+WIDTH = 256
+
+
+async def main() -> None:
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
+    async with MockGymStream(num_episodes=40, steps_per_episode=5, seed=0) as stream:
+        async for sample in stream:
+            buffer.add(sample)
+    print(f"{buffer.size} samples of {stream.metrics.episodes_completed} episodes")
+
+    packing = PackingConfig(max_length=WIDTH)
+    batching = BatchingConfig(token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
+    model = LanguageModelConfig(width=32, depth=1, heads=2, hidden=64)
+    trainer = LMTrainer(model, OptimiserConfig(num_updates=60, learning_rate=0.01, warmup=5))
+    learner = trainer.start(jax.random.key(0))
+
+    losses = []
+    while len(losses) < 60:
+        plan = await window.next_window()
+        for spec in plan.iter_epoch(0):
+            batch = collate_microbatch(spec, window.samples, packing=packing)
+            learner, metrics = trainer.update(learner, token_batch(batch, batching.token_budget))
+            losses.append(float(metrics["loss"]))
+    print(f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} updates")
+    print(f"below a fifth: {losses[-1] < losses[0] / 5}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,107 @@
+"""How fast provers train and rank, beside the figures of another prover: a record a figure.
+
+How fast the environment steps is measured in `phalanx.proofs.benchmark`, which also makes the records.
+"""
+
+import pathlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from phalanx.agents.proof_evaluation import ProofRanking, RankingConfig
+from phalanx.agents.proof_training import (
+    ProofTrainingConfig,
+    load_proof_training,
+    proof_experiment,
+    read_data,
+    untrained_policy,
+)
+from phalanx.agents.training import count_parameters
+from phalanx.agents.training_parts import TimedTraining, seconds_of
+from phalanx.proofs.benchmark import record_of
+
+_PRESETS = {"countries_s3": "countries", "family": "family"}
+_PPO_PEERS = {"countries_s3": {"eager": 178.0, "compiled": 211.0}, "family": {"eager": 33.0}}
+"""Steps a second of the peer's PPO with a network of the same size."""
+_PPO_TIMES = 10.0
+_RANKING_PEER = {"countries_s3": {"eager": 14.0}}
+"""Candidates a second."""
+_RANKING_TIMES = 100.0
+_QUICK = ("ppo.num_envs=8", "ppo.num_steps=8", "ppo.minibatches=2", "ppo.epochs=1")
+_CANDIDATES = 1_200
+
+
+def run(folder: pathlib.Path, repeats: int, quick: bool = False) -> Iterator[dict[str, Any]]:
+    """PPO end to end and ranking, for what is at hand of the knowledge bases with known figures."""
+    for dataset, preset in _PRESETS.items():
+        path = folder / dataset
+        if (path / "train.txt").is_file():
+            config = load_proof_training(preset, (f"dataset={path}", *(_QUICK if quick else ())))
+            yield measure_ppo(dataset, config, repeats, judged=not quick)
+            if dataset in _RANKING_PEER:
+                yield measure_ranking(dataset, config, repeats, judged=not quick)
+
+
+def measure_ppo(
+    dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
+) -> dict[str, Any]:
+    """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
+    experiment = proof_experiment(config)
+    training = TimedTraining(experiment.ppo, experiment.make_network)
+    rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
+    facts = {
+        "batch": config.ppo.num_envs,
+        "num_steps": config.ppo.num_steps,
+        "epochs": config.ppo.epochs,
+        "minibatches": config.ppo.minibatches,
+        "padding_states": config.proofs.padding_states,
+        "network": f"{config.network.width} wide, {config.network.depth} layers",
+        "num_parameters": count_parameters(training.learner.network),
+        "repeats": repeats,
+        "worst": round(min(rates)),
+        "compile_seconds": round(training.compile_seconds, 2),
+    }
+    peers = _PPO_PEERS.get(dataset, {})
+    targets = {f"times_{name}": {"at_least": _PPO_TIMES} for name in peers} if judged else None
+    return record_of(
+        "ppo", dataset, statistics.median(rates), "steps/s", peers=peers, facts=facts, targets=targets
+    )
+
+
+def measure_ranking(
+    dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
+) -> dict[str, Any]:
+    """Candidates a second of a policy's search, every one of them searched."""
+    data, index = read_data(config)
+    # Without the screen by forward chaining, which would answer for most of them.
+    ranking = ProofRanking.create(data, index, config.proofs, RankingConfig(screen=False))
+    score = ranking.search_scorer(untrained_policy(config))
+    triples = ranking.candidates(ranking.queries("test", None)).triples
+    triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]
+    score(triples)
+    rates = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        score(triples)
+        rates.append(len(triples) / (time.perf_counter() - began))
+    search = ranking.config.search
+    facts = {
+        "candidates": len(triples),
+        "width": search.width,
+        "max_depth": search.max_depth,
+        "network": f"{config.network.width} wide, {config.network.depth} layers",
+        "repeats": repeats,
+        "worst": round(min(rates)),
+    }
+    peers = _RANKING_PEER.get(dataset, {})
+    targets = {f"times_{name}": {"at_least": _RANKING_TIMES} for name in peers} if judged else None
+    return record_of(
+        "ranking",
+        dataset,
+        statistics.median(rates),
+        "candidates/s",
+        peers=peers,
+        facts=facts,
+        targets=targets,
+    )
