@@ -14,12 +14,13 @@ import numpy as np
 
 from phalanx.arc.planes import NUM_PLANES, pack_grid
 from phalanx.arc.tasks import ArcTask
+from phalanx.core.identity import ByFingerprint
 
 MAX_PAIRS = 31
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TaskBuffer:
+class TaskBuffer(ByFingerprint):
     """Packed tasks with lookup by index and id. Equal when its tasks are equal, and static under `jit`."""
 
     tasks: tuple[ArcTask, ...]
@@ -107,16 +108,6 @@ class TaskBuffer:
     def fingerprint(self) -> str:
         """A digest of all tasks, in order."""
         return hashlib.sha256("".join(task.fingerprint for task in self.tasks).encode()).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, TaskBuffer) and self.fingerprint == other.fingerprint)
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         height, width = self.max_shape

@@ -3,32 +3,22 @@
 The training itself is in `phalanx.agents.proof_training`; its options are in `training_options`.
 """
 
-from phalanx.cli import training_options as options
-from phalanx.cli.errors import user_errors
+from typing import TYPE_CHECKING
+
+from phalanx.cli.training_options import Chosen, policy_command
+
+if TYPE_CHECKING:
+    from phalanx.agents.training import Experiment
 
 
-def proofs(
-    overrides: options.Overrides = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = False,
-    seeds: options.Seeds = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    coordinator: options.Coordinator = None,
-    process_id: options.ProcessId = None,
-    num_processes: options.NumProcesses = None,
-) -> None:
-    """Train a policy that proves queries of a knowledge base with PPO, and write its report.
-
-    Ctrl-C saves and stops; the same command with --resume goes on, to the same numbers.
-    """
-    options.connect(coordinator, process_id, num_processes)
-    chosen = options.Chosen("proofs", overrides, preset, out, resume, seeds, wandb, tensorboard)
-
+def _experiment(chosen: Chosen) -> "Experiment":
     from phalanx.agents.proof_training import ProofTrainingConfig, load_proof_training, proof_experiment
-    from phalanx.cli.training_display import run_training
 
-    with user_errors():
-        experiment = proof_experiment(chosen.config(ProofTrainingConfig, load_proof_training))
-    run_training(experiment, chosen.folder(), resume=resume, trackers=chosen.trackers())
+    return proof_experiment(chosen.config(ProofTrainingConfig, load_proof_training))
+
+
+proofs = policy_command(
+    "proofs",
+    "Train a policy that proves queries of a knowledge base with PPO, and write its report.",
+    _experiment,
+)

@@ -13,6 +13,7 @@ import typer
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
+    from phalanx.agents.training import Experiment
     from phalanx.core.config import Config
 
 AnyConfig = TypeVar("AnyConfig", bound="Config")
@@ -81,6 +82,39 @@ class Chosen:
         """The trackers that were asked for, beside the run's own files."""
         wanted = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
         return [name for name, asked in wanted if asked]
+
+
+def policy_command(
+    kind: str, about: str, experiment: Callable[[Chosen], "Experiment"]
+) -> Callable[..., None]:
+    """The command that trains a policy with PPO; `experiment` reads the settings, and imports late."""
+
+    def command(
+        overrides: Overrides = None,
+        preset: Preset = None,
+        out: Out = None,
+        resume: Resume = False,
+        seeds: Seeds = None,
+        wandb: Wandb = False,
+        tensorboard: Tensorboard = False,
+        coordinator: Coordinator = None,
+        process_id: ProcessId = None,
+        num_processes: NumProcesses = None,
+    ) -> None:
+        connect(coordinator, process_id, num_processes)
+        chosen = Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard)
+
+        from phalanx.cli.training_display import run_training
+
+        with user_errors():
+            made = experiment(chosen)
+        run_training(made, chosen.folder(), resume=resume, trackers=chosen.trackers())
+
+    command.__name__ = kind
+    command.__doc__ = (
+        f"{about}\n\nCtrl-C saves and stops; the same command with --resume goes on, to the same numbers."
+    )
+    return command
 
 
 def connect(coordinator: str | None, process_id: int | None, num_processes: int | None) -> None:

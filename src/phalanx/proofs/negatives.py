@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.core.identity import ByFingerprint
 from phalanx.proofs.config import Corruption
 from phalanx.proofs.program import offsets
 
@@ -41,7 +42,7 @@ class KnownArrays(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class KnownTriples:
+class KnownTriples(ByFingerprint):
     """All triples that must not serve as negatives. Equal when its triples are, and static under `jit`."""
 
     triples: np.ndarray
@@ -115,16 +116,6 @@ class KnownTriples:
         return hashlib.sha256(
             self.triples.tobytes() + self.domains.tobytes() + str(self.num_predicates).encode()
         ).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, KnownTriples) and self.fingerprint == other.fingerprint)
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         return f"KnownTriples({len(self.triples)} triples)"

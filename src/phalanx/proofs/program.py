@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.core.identity import ByFingerprint
 from phalanx.proofs.vocabulary import EncodedAtom, EncodedRule
 
 _MAX_INDEX = 1 << 28
@@ -46,7 +47,7 @@ class ProgramArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program:
+class Program(ByFingerprint):
     """Facts and rules, indexed. Equal when facts and rules are equal, and static under `jit`.
 
     Predicates are 1..P and constants 1..C; `True`, `False` and `End` are P + 1, P + 2 and P + 3; variables of
@@ -191,16 +192,6 @@ class Program:
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions and the extension's memory stay in this process; a copy makes its own.
         return Program, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Program) and self.fingerprint == other.fingerprint)
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         return (

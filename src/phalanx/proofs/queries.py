@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.core.identity import ByFingerprint
 from phalanx.proofs.config import QueryConfig
 from phalanx.proofs.negatives import KnownTriples, corrupt
 
@@ -29,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class QuerySet:
+class QuerySet(ByFingerprint):
     """Positives of a split. Equal when the arrays are equal, and static under `jit`."""
 
     positives: np.ndarray
@@ -85,16 +86,6 @@ class QuerySet:
     def fingerprint(self) -> str:
         """A digest of queries and depths."""
         return hashlib.sha256(self.positives.tobytes() + self.depths.tobytes()).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, QuerySet) and self.fingerprint == other.fingerprint)
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.fingerprint)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         return f"QuerySet({len(self)} queries)"
