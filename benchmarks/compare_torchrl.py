@@ -104,7 +104,7 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--data", default=GENERATED, help="a folder of a knowledge base, or 'generated'")
     parser.add_argument("--padding-states", type=int, default=130)
     parser.add_argument("--batch-sizes", type=numbers, default=[64, 256])
-    parser.add_argument("--workers", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--workers", type=numbers, default=[2, 4])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="about the length of one repeat")
     parser.add_argument("--json", action="store_true", help="JSON lines only, no tables")
