@@ -17,6 +17,7 @@ from phalanx.proofs.environment import ProofEnv
 from phalanx.proofs.kg_files import SPLITS
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import Drawn
+from phalanx.proofs.ranking_candidates import constant_domains
 from phalanx.proofs.vocabulary import IndexManager
 
 
@@ -54,7 +55,7 @@ def proof_environment(
         positives,
         depths=depths,
         known=index_manager.encode_atoms(sorted(data_handler.known)),
-        domains=_domains(index_manager, data_handler),
+        domains=constant_domains(data_handler, index_manager),
     )
 
 
@@ -202,16 +203,3 @@ def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:
             f"{len(encoded)} queries have {name} of the shape {given.shape}; assign as many {name} as "
             f"queries, or None"
         )
-
-
-def _domains(
-    index_manager: IndexManager, data_handler: DataHandler
-) -> Int32[np.ndarray, " constants_and_one"] | None:
-    """A number for each constant's domain, the first of those that name it; 0 for constants of none."""
-    if not data_handler.domains:
-        return None
-    domains = np.zeros(index_manager.num_constants + 1, np.int32)
-    for number, constants in enumerate(data_handler.domains.values(), 1):
-        indices = [index_manager.constant_str2idx[name] for name in constants]
-        domains[indices] = np.where(domains[indices] == 0, number, domains[indices])
-    return domains

@@ -6,6 +6,7 @@ is done with them is in `lm_training`.
 
 import abc
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,10 +190,10 @@ class StreamedBatches(BatchSource):
         return None
 
     def begin(self) -> None:
-        """Take the held-out samples off the stream; again after a `restore`, they are the same."""
-        stream = self._open(0)
-        self.held_out = tuple(sample for sample, _ in zip(stream, range(self._held_out), strict=False))
-        self._taken = max(self._taken, len(self.held_out))
+        """Take the held-out samples off the stream; the training goes on behind them."""
+        self._samples = self._open(0)
+        self.held_out = tuple(itertools.islice(self._samples, self._held_out))
+        self._taken = len(self.held_out)
 
     def next(self) -> TokenBatch | None:
         if not self._window.has_window or self._used == len(self._window.plan.get_epoch(0)):

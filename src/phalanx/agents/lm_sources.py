@@ -135,9 +135,9 @@ def make_environment(name: str) -> Any:
         from phalanx.arc.environment import ArcEnvironment
 
         return ArcEnvironment.create(load_arc_training().arc)
-    from phalanx.agents.proof_training import load_proof_training, proof_experiment
+    from phalanx.agents.proof_training import ProofSetting, load_proof_training
 
-    return proof_experiment(load_proof_training()).ppo.game.environment
+    return ProofSetting.create(load_proof_training()).stages[0]
 
 
 def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:

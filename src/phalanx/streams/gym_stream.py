@@ -118,6 +118,17 @@ class _EpisodeStream:
         """What it has given so far."""
         return self._metrics
 
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of what was opened; here nothing was."""
+
     def _samples(self, episode: PuzzleEpisode) -> list[StreamSample]:
         """The samples to hand out, counted."""
         shortest, longest = self._limits
@@ -171,14 +182,6 @@ class GymEpisodeStream(_EpisodeStream):
     async def __aenter__(self) -> "GymEpisodeStream":
         """Nothing is opened before the first sample is asked for."""
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         """The samples, from the first episode that has not been handed out."""
@@ -284,14 +287,6 @@ class MockGymStream(_EpisodeStream):
     async def __aenter__(self) -> "MockGymStream":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         """The samples, from the first episode that has not been handed out."""
         self._state = StreamState.STREAMING
@@ -310,9 +305,6 @@ class MockGymStream(_EpisodeStream):
         self._taken = 0
         self._metrics = StreamMetrics()
         self._state = StreamState.IDLE
-
-    async def close(self) -> None:
-        """There is nothing to let go of."""
 
     def _episode(self, index: int) -> PuzzleEpisode:
         draws = random.Random(episode_seed(self._seed, index))
