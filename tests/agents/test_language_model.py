@@ -107,6 +107,13 @@ def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
     assert int(found.tokens) == 2
 
 
+def test_a_new_model_is_about_as_good_as_guessing() -> None:
+    wide = LanguageModel(CONFIG.model_copy(update={"width": 64}), key=jax.random.key(0))
+    assert float(measure(wide, rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])).loss) == pytest.approx(
+        np.log(CONFIG.vocab_size), abs=0.6
+    )
+
+
 def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
     trainer = LMTrainer(CONFIG, OptimiserConfig(weight_decay=0.0, num_updates=5))
     before = trainer.start(jax.random.key(0))

@@ -50,8 +50,8 @@ class Norm(eqx.Module):
 
     scale: Float[Array, " width"]
 
-    def __init__(self, width: int) -> None:
-        self.scale = jnp.ones(width)
+    def __init__(self, width: int, scale: float = 1.0) -> None:
+        self.scale = jnp.full(width, scale)
 
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
         return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6) * self.scale
@@ -121,7 +121,8 @@ class LanguageModel(eqx.Module):
             config.width
         )
         self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
-        self.norm = Norm(config.width)
+        # Small, or a new model would be sure that every token comes again: the embedding also reads out.
+        self.norm = Norm(config.width, 1 / math.sqrt(config.width))
 
     def __call__(
         self,
