@@ -8,6 +8,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import call
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -125,8 +127,9 @@ class ReplayBuffer:
         if priority is not None:
             sample = sample.replace(priority=priority)
         # Without the lock: a deque takes and gives one item at a time, whatever the threads do.
-        self._staged.append(sample.packed)
-        if len(self._staged) >= _STAGED:
+        staged = self._staged
+        staged.append(sample.packed)
+        if len(staged) >= _STAGED:
             with self._lock:
                 self._store()
 
@@ -317,7 +320,7 @@ class ReplayBuffer:
 
     def _store(self) -> None:
         """Put the staged samples where they belong."""
-        staged = [self._staged.popleft() for _ in range(len(self._staged))]
+        staged = list(map(call, repeat(self._staged.popleft, len(self._staged))))
         first = 0
         while first < len(staged):
             room = self.config.max_size - self._size

@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.core.files import atomic_write
 from phalanx.streams.sample_packing import RECORD
-from phalanx.streams.sample_rows import NUMBERS, RowView, SampleRows, join_mask, split_mask
+from phalanx.streams.sample_rows import NUMBERS, RowView, SampleRows, split_mask
 
 if TYPE_CHECKING:
     from phalanx.streams.replay_buffer import ReplayBuffer
@@ -94,13 +94,14 @@ def _rows_of(arrays: dict[str, np.ndarray]) -> SampleRows:
     texts = arrays["texts"].tobytes()
     for start in range(0, samples, 1024):
         end = min(start + 1024, samples)
-        stored = join_mask(*split_mask(arrays["tokens"][token_ends[start] : token_ends[end]]))
+        tokens, mask = split_mask(arrays["tokens"][token_ends[start] : token_ends[end]])
         cuts = text_ends[start : end + 1].tolist()
-        rows.write_stored(
+        rows.write_tokens(
             np.arange(start, end),
             arrays["serial"][start:end],
             records[start:end],
-            stored,
+            tokens,
+            mask,
             arrays["token_count"][start:end],
             [texts[a:b] for a, b in itertools.pairwise(cuts)],
         )

@@ -20,6 +20,14 @@ class RowPlaces(NamedTuple):
     lengths: Int32[np.ndarray, " rows"]
 
 
+class Piece(NamedTuple):
+    """Room in one chunk for the items from `begin` to `end` of what is being added."""
+
+    begin: int
+    end: int
+    room: np.ndarray
+
+
 class RowStore:
     """Chunks of rows. Those of one chunk share a dtype; each dtype has one chunk that is still filling."""
 
@@ -56,24 +64,32 @@ class RowStore:
 
     def append(self, values: np.ndarray, lengths: Int32[np.ndarray, " rows"]) -> RowPlaces:
         """Add rows, none of them empty, that lie end to end in `values`, and say where they went."""
+        places, pieces = self.reserve(values.dtype, lengths)
+        for piece in pieces:
+            piece.room[:] = values[piece.begin : piece.end]
+        return places
+
+    def reserve(self, dtype: np.dtype, lengths: Int32[np.ndarray, " rows"]) -> tuple[RowPlaces, list[Piece]]:
+        """Places for rows, none of them empty, and the room that the caller writes them to, end to end."""
         ends = np.cumsum(lengths, dtype=np.int64)
         chunks = np.zeros(len(lengths), np.int32)
         starts = np.zeros(len(lengths), np.int32)
+        pieces = []
         first = 0
         while first < len(lengths):
             begin = int(ends[first - 1]) if first else 0
-            chunk = self._chunk_for(values.dtype, int(lengths[first]))
+            chunk = self._chunk_for(dtype, int(lengths[first]))
             used = self._used[chunk]
             room = len(self._chunks[chunk]) - used
             last = int(np.searchsorted(ends, begin + room, side="right"))
             end = int(ends[last - 1])
-            self._chunks[chunk][used : used + end - begin] = values[begin:end]
+            pieces.append(Piece(begin, end, self._chunks[chunk][used : used + end - begin]))
             chunks[first:last] = chunk
             starts[first:last] = ends[first:last] - lengths[first:last] - begin + used
             self._used[chunk] += end - begin
             self._live[chunk] += end - begin
             first = last
-        return RowPlaces(chunks, starts, lengths)
+        return RowPlaces(chunks, starts, lengths), pieces
 
     def release(self, places: RowPlaces) -> None:
         """Give up rows; a chunk goes with its last row."""

@@ -4,6 +4,7 @@ Which slot a sample takes, and which one has to go, is decided in `replay_buffer
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -136,8 +137,10 @@ class PackedColumns(NamedTuple):
     @classmethod
     def of(cls, samples: Sequence[PackedSample]) -> "PackedColumns":
         """The parts of some samples."""
-        # Not zip: its thousands of iterators would set off the garbage collector.
-        return cls(*([sample[part] for sample in samples] for part in range(4)))
+        # One pass over all, then slices: each sample is fetched into the cache once. Not zip: its thousands of
+        # iterators would set off the garbage collector.
+        parts = list(chain.from_iterable(samples))
+        return cls(*(parts[part::4] for part in range(4)))
 
     def select(self, rows: Sequence[int]) -> "PackedColumns":
         """Those of some of them."""
@@ -180,25 +183,32 @@ class SampleRows:
         tokens = np.frombuffer(b"".join(samples.tokens), np.uint32)
         mask = np.frombuffer(b"".join(samples.masks), np.uint8)
         counts = np.fromiter(map(len, samples.masks), np.int32, len(samples.masks))
-        self.write_stored(slots, serials, records, join_mask(tokens, mask), counts, samples.texts)
+        self.write_tokens(slots, serials, records, tokens, mask, counts, samples.texts)
 
-    def write_stored(
+    def write_tokens(
         self,
         slots: Int64[np.ndarray, " count"],
         serials: Int64[np.ndarray, " count"],
         records: np.ndarray,
-        stored: np.ndarray,
+        tokens: np.ndarray,
+        mask: np.ndarray,
         counts: np.ndarray,
         texts: Sequence[bytes],
     ) -> None:
-        """The same with tokens that lie end to end as they are stored, and the texts."""
+        """The same with tokens and their mask that lie end to end, and the texts."""
+        where = side_by_side(slots)
         for name in NUMBERS:
-            self.columns[name][slots] = records[name]
-        self._place("token", slots, self.tokens.append(stored, counts))
+            self.columns[name][where] = records[name]
+        # In 16 bits where all of them leave the top bit, which is the mask, free.
+        narrow = int(tokens.max()) < _NARROW_TOP
+        places, pieces = self.tokens.reserve(np.dtype(np.uint16 if narrow else np.uint32), counts)
+        for piece in pieces:
+            join_mask(tokens[piece.begin : piece.end], mask[piece.begin : piece.end], piece.room)
+        self._place("token", where, places)
         lengths = np.fromiter(map(len, texts), np.int32, len(texts))
-        self._place("text", slots, self.texts.append(np.frombuffer(b"".join(texts), np.uint8), lengths))
-        self.columns["serial"][slots] = serials
-        self.columns["hashed"][slots] = False
+        self._place("text", where, self.texts.append(np.frombuffer(b"".join(texts), np.uint8), lengths))
+        self.columns["serial"][where] = serials
+        self.columns["hashed"][where] = False
 
     def release(self, slots: Int64[np.ndarray, " count"]) -> None:
         """Give up what the slots hold, before they are written over."""
@@ -244,7 +254,7 @@ class SampleRows:
         self.tokens.clear()
         self.texts.clear()
 
-    def _place(self, kind: str, slots: np.ndarray, places: RowPlaces) -> None:
+    def _place(self, kind: str, slots: Slots, places: RowPlaces) -> None:
         for part, values in zip(("chunk", "start", "count"), places, strict=True):
             self.columns[f"{kind}_{part}"][slots] = values
 
@@ -255,11 +265,18 @@ class SampleRows:
         )
 
 
-def join_mask(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Tokens with the mask in the top bit; in 16 bits where all of them leave that bit free."""
-    if int(tokens.max()) < _NARROW_TOP:
-        return tokens.astype(np.uint16) | (mask.astype(np.uint16) << np.uint16(15))
-    return tokens | (mask.astype(np.uint32) << np.uint32(31))
+def side_by_side(slots: Int64[np.ndarray, " count"]) -> Slots:
+    """The slots as a slice if each follows the one before, else as they are."""
+    if len(slots) and bool((np.diff(slots) == 1).all()):
+        return slice(int(slots[0]), int(slots[-1]) + 1)
+    return slots
+
+
+def join_mask(tokens: np.ndarray, mask: np.ndarray, out: np.ndarray) -> None:
+    """Write tokens with the mask in the top bit, in as many bits as `out` has."""
+    dtype = out.dtype.type
+    np.left_shift(mask, dtype(8 * out.itemsize - 1), out=out, dtype=dtype)
+    np.bitwise_or(out, tokens, out=out, dtype=dtype, casting="unsafe")
 
 
 def split_mask(stored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
