@@ -87,7 +87,7 @@ $(BIN)/python:
 # PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
 $(TORCH_STAMP): constraints.txt | $(BIN)/python
 	@echo "phalanx: installing PyTorch for the tests"
-	@$(PIP_INSTALL) torch torchrl
+	@$(PIP_INSTALL) torch torchrl stable-baselines3 transformers
 	@touch $@
 
 $(STAMP): $(BUILD_INPUTS) | $(BIN)/python

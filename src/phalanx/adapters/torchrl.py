@@ -28,19 +28,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree, UInt32, UInt64
 
+from phalanx.adapters.batch_environment import (
+    MASK,
+    OBSERVATION,
+    blank_batch,
+    has_own_mask,
+    legal_operations,
+)
 from phalanx.adapters.proof_batches import QueryPlan, known_depths, plan_of, proof_config, proof_environment
 from phalanx.adapters.torch_arrays import to_torch, torch_dtype
 from phalanx.adapters.torchrl_specs import named_entries, named_spec, spec_of, value_of
 from phalanx.core.environment import Environment, Keys
-from phalanx.core.spaces import Record
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.data import DataHandler
 from phalanx.proofs.environment import ProofEnv
 from phalanx.proofs.queries import Drawn
 from phalanx.proofs.vocabulary import IndexManager
 
-OBSERVATION, ACTION, MASK = "observation", "action", "action_mask"
-"""Keys of an observation and an action that are no records, and of the mask of legal actions."""
+ACTION = "action"
+"""The key of an action that is no record."""
 
 
 class Batch(eqx.Module):
@@ -119,7 +125,7 @@ class BatchedVecEnv(EnvBase):
         self._batch: Batch | None = None
         self._info: Any = None
         self._places = np.full(size, -1, np.int32)
-        self._legal = None if has_own_mask(environment) else _legal_actions(environment)
+        self._legal = None if has_own_mask(environment) else legal_operations(environment)
         self._set_specs()
         self._set_seed(seed)
 
@@ -288,22 +294,6 @@ def num_environments(env: Any) -> int:
     return int(getattr(env, "num_workers", 1))
 
 
-def has_own_mask(environment: Environment) -> bool:
-    """Whether an observation holds the mask of legal actions itself."""
-    space = environment.observation_space
-    return isinstance(space, Record) and any(name == MASK for name, _ in space.fields)
-
-
-def _legal_actions(environment: Environment) -> Bool[np.ndarray, " operations"] | None:
-    """The operations that an ARC environment allows; None for others, which have none."""
-    from phalanx.arc.environment import ArcEnvironment, legal_ids
-    from phalanx.arc.operations import NUM_OPERATIONS
-
-    if not isinstance(environment, ArcEnvironment):
-        return None
-    return np.isin(np.arange(NUM_OPERATIONS), legal_ids(environment.config))
-
-
 def _whole_number(batch_size: Any) -> int:
     if isinstance(batch_size, Sequence) and len(batch_size) == 1:
         batch_size = batch_size[0]
@@ -341,12 +331,8 @@ def _mix(words: UInt64[np.ndarray, " batch"]) -> UInt64[np.ndarray, " batch"]:
 
 
 def _blank(environment: Environment, size: int) -> Batch:
-    """A batch that has not begun: with one to start from, the first reset and later ones compile as one."""
-    keys = jax.ShapeDtypeStruct((size, 2), jnp.uint32)
-    begun = jax.eval_shape(environment.batch_reset, keys)
     none = jnp.zeros(size, bool)
-    states, seen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), begun)
-    return Batch(states, seen, none, none)
+    return Batch(*blank_batch(environment, size), none, none)
 
 
 @functools.partial(jax.jit, static_argnums=0)

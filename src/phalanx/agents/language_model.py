@@ -17,6 +17,10 @@ from phalanx.core.environment import Key
 
 _ONE_HOT_VOCABULARY = 1024
 """Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
+_STRETCH, _STRETCHES = 128, 8
+"""Attention takes a row in stretches of so many tokens, or of more so that there are at most so many."""
+_UNROLLED = 4
+"""Blocks that are compiled one after the other; more of them are a loop, in which XLA's CPU is slower."""
 
 
 class LanguageModelConfig(Config):
@@ -50,8 +54,8 @@ class Norm(eqx.Module):
 
     scale: Float[Array, " width"]
 
-    def __init__(self, width: int, scale: float = 1.0) -> None:
-        self.scale = jnp.full(width, scale)
+    def __init__(self, width: int) -> None:
+        self.scale = jnp.ones(width)
 
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
         return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6) * self.scale
@@ -98,31 +102,31 @@ class Block(eqx.Module):
         seen: Bool[Array, "tokens seen"],
     ) -> Float[Array, "tokens width"]:
         """The block's output, once it is known what each token sees."""
-        scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
-        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
-        x = x + self.outwards(jnp.einsum("hqk,khd->qhd", weights, values).reshape(x.shape))
+        x = x + self.outwards(attention(queries, keys, values, seen).reshape(x.shape))
         gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
         return x + self.down(jax.nn.silu(gate) * through)
 
 
 class LanguageModel(eqx.Module):
-    """Logits of the next token, for every token of a row. The embedding also reads the logits out."""
+    """Logits of the next token, for every token of a row."""
 
     embedding: Float[Array, "vocabulary width"]
+    head: Float[Array, "vocabulary width"]
     blocks: Block
     """All blocks: the arrays' first axis is the depth, so that they compile as one."""
     norm: Norm
     config: LanguageModelConfig = eqx.field(static=True)
 
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
-        keys = jax.random.split(key)
+        keys = jax.random.split(key, 3)
         self.config = config
-        self.embedding = jax.random.normal(keys[0], (config.vocab_size, config.width)) / math.sqrt(
-            config.width
-        )
+        shape = (config.vocab_size, config.width)
+        self.embedding = jax.random.normal(keys[0], shape)
         self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
-        # Small, or a new model would be sure that every token comes again: the embedding also reads out.
-        self.norm = Norm(config.width, 1 / math.sqrt(config.width))
+        self.norm = Norm(config.width)
+        # Not the embedding again, which would make a new model sure that every token comes twice; and small,
+        # so that it begins at guessing.
+        self.head = jax.random.normal(keys[2], shape) / config.width
 
     def __call__(
         self,
@@ -138,20 +142,49 @@ class LanguageModel(eqx.Module):
             block = eqx.combine(block_arrays, static)
             return block.think(x, *block.look(x, positions), seen), None
 
-        x, _ = jax.lax.scan(step, self.embed(tokens), arrays)
+        x, _ = jax.lax.scan(step, self.embed(tokens), arrays, unroll=_UNROLLED)
         return self.read_out(x)
 
     def embed(self, tokens: Int32[Array, " length"]) -> Float[Array, "length width"]:
-        """Tokens as vectors of about unit size."""
+        """Tokens as vectors."""
         if self.config.vocab_size > _ONE_HOT_VOCABULARY:
-            found = self.embedding[tokens]
-        else:
-            found = jax.nn.one_hot(tokens, self.config.vocab_size) @ self.embedding
-        return found * math.sqrt(self.config.width)
+            return self.embedding[tokens]
+        return jax.nn.one_hot(tokens, self.config.vocab_size) @ self.embedding
 
     def read_out(self, x: Float[Array, "length width"]) -> Float[Array, "length vocabulary"]:
         """The last block's output as logits."""
-        return self.norm(x) @ self.embedding.T
+        return self.norm(x) @ self.head.T
+
+
+def attention(
+    queries: Float[Array, "tokens heads size"],
+    keys: Float[Array, "seen heads size"],
+    values: Float[Array, "seen heads size"],
+    seen: Bool[Array, "tokens seen"],
+) -> Float[Array, "tokens heads size"]:
+    """The mean of the values that each token sees, by how well their keys fit its query.
+
+    In a whole row no token sees a later one: it is taken in stretches, each with what is before its end, and the
+    weights, most of what a long row takes, are made again for the gradient rather than kept.
+    """
+    tokens = queries.shape[0]
+    if tokens != keys.shape[0]:
+        return _attended(queries, keys, values, seen)
+    stretch = max(_STRETCH, -(-tokens // _STRETCHES))
+    return jnp.concatenate(
+        [
+            _attended(queries[start:end], keys[:end], values[:end], seen[start:end, :end])
+            for start in range(0, tokens, stretch)
+            for end in [min(start + stretch, tokens)]
+        ]
+    )
+
+
+@jax.checkpoint
+def _attended(queries: Array, keys: Array, values: Array, seen: Array) -> Array:
+    scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
+    weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
+    return jnp.einsum("hqk,khd->qhd", weights, values)
 
 
 def segment_mask(segments: Int32[Array, " length"]) -> Bool[Array, "length length"]:

@@ -21,6 +21,7 @@ COMMANDS = {
         "phalanx.cli.data",
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
+    "play": Mount("phalanx.cli.play.command", "Solve tasks yourself in the terminal; save demonstrations."),
     "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
