@@ -7,7 +7,6 @@ measurement with `--json`, else a table; the exit code is 1 if a target is misse
 import argparse
 import asyncio
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -15,11 +14,8 @@ from typing import Any
 
 from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
-from figures import Verdict
-from rich.console import Console
-from rich.table import Table
+from figures import Verdict, show_verdicts
 
-from phalanx.core.machine import machine
 from phalanx.streams.gym_stream import GymConfig, GymEpisodeStream
 from phalanx.streams.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
 from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleGame
@@ -192,15 +188,8 @@ def main() -> int:
         found = measure(server, options)
     finally:
         server.kill()
-    if options.json:
-        for verdict, facts in found:
-            print(json.dumps(verdict.record("arcade") | facts | {"server": package} | machine()))
-    else:
-        table = Table("figure", "work", "measured", "target", "", title=package)
-        for verdict, _ in found:
-            table.add_row(*verdict.cells)
-        Console().print(table)
-    return 0 if all(verdict.passed for verdict, _ in found) else 1
+    found = [(verdict, facts | {"server": package}) for verdict, facts in found]
+    return show_verdicts(found, "arcade", package, options.json)
 
 
 if __name__ == "__main__":

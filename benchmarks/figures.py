@@ -5,11 +5,15 @@ What is compared is in the `*_report.py` beside.
 
 import abc
 import dataclasses
+import json
 import statistics
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from rich.console import Console
 from rich.table import Table
+
+from phalanx.core.machine import machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +53,21 @@ class Verdict:
         target = "" if self.target is None else f"{sign} {self.target:,g}"
         word = {True: "pass", False: "FAIL", None: ""}[self.passed]
         return self.figure, self.work, f"{self.measured:,.4g}", target, word
+
+
+def show_verdicts(
+    found: Sequence[tuple[Verdict, dict[str, Any]]], benchmark: str, title: str, as_json: bool
+) -> int:
+    """Print verdicts with what else is worth knowing; the exit code says whether every target is reached."""
+    if as_json:
+        for verdict, facts in found:
+            print(json.dumps(verdict.record(benchmark) | facts | machine()))
+    else:
+        table = Table("figure", "work", "measured", "target", "", title=title)
+        for verdict, _ in found:
+            table.add_row(*verdict.cells)
+        Console().print(table)
+    return 0 if all(verdict.passed is not False for verdict, _ in found) else 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,12 @@ from arcade_server import MISSING, RealServer, installed_server, server_python
 
 
 @contextlib.contextmanager
-def running_server(package: str | None = None) -> Iterator[RealServer]:
+def running_server(package: str | None = None, port: int = 0) -> Iterator[RealServer]:
     """A server of this package (any, without one) while the block runs; skips the test if there is none."""
     chosen = package or installed_server()
     if chosen is None or server_python(chosen) is None:
         pytest.skip(f"{MISSING} (wanted: {package or 'any'})")
-    server = RealServer(chosen)
+    server = RealServer(chosen, port)
     server.start()
     try:
         yield server

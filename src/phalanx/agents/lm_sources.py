@@ -192,8 +192,13 @@ def blocking(samples: AsyncSampleStream) -> Iterator[StreamSample]:
         except Exception as error:
             outcome = error
         finally:
-            if not stopped.is_set():
-                ahead.put(outcome)
+            # The reader may be gone, or go, while the queue is full.
+            while not stopped.is_set():
+                try:
+                    ahead.put(outcome, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
 
     thread = threading.Thread(target=run, name="phalanx-stream", daemon=True)
     thread.start()
