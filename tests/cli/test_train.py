@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_training
@@ -15,7 +17,7 @@ import small_training
 SMALL = (*small_training.SMALL, "evaluation.attempts=2", "logging.sample_frequency=1")
 
 
-def phalanx(*arguments: str | Path) -> subprocess.CompletedProcess:
+def in_a_process(*arguments: str | Path) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "phalanx", *map(str, arguments)],
         capture_output=True,
@@ -29,7 +31,7 @@ def phalanx(*arguments: str | Path) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("train") / "run"
-    done = phalanx("train", "arc", *SMALL, "--out", out)
+    done = in_a_process("train", "arc", *SMALL, "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return out, done.stdout
@@ -45,18 +47,18 @@ def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
     assert "left" in said
 
 
-def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
+def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
     again = phalanx("train", "arc", *SMALL, "--out", out)
-    assert again.returncode == 2
-    assert "add --resume to go on with it, or give another --out" in again.stderr
+    assert again.code == 2
+    assert "add --resume to go on with it, or give another --out" in again.err
     assert (out / "run.json").read_bytes() == before
 
 
 def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) -> None:
     out, _ = run
-    done = phalanx("eval", out, "--json", "--attempts", "8")
+    done = in_a_process("eval", out, "--json", "--attempts", "8")
     assert done.returncode == 0, done.stderr
     greedy, sampled = (json.loads(line) for line in done.stdout.splitlines())
     assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
@@ -102,16 +104,18 @@ def test_interrupting_saves_and_resuming_finishes(tmp_path: Path) -> None:
         (["eval", "/nowhere"], "is not the folder of a run"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], words: str, phalanx: Callable[..., Any]
+) -> None:
     done = phalanx(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert words in done.err
+    assert "Traceback" not in done.err
 
 
 def test_the_demo_trains_and_takes_a_new_folder_each_time(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
-    done = phalanx("demo", *SMALL, "--out", tmp_path / "demo")
+    done = in_a_process("demo", *SMALL, "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")
     assert list((tmp_path / "demo").iterdir()) == []

@@ -1,6 +1,6 @@
 """The streaming part of the token batching module's description.
 
-Each test holds one block with only its imports changed; what the block leaves out is supplied above it. Blocks
+Each test holds one block with only its imports changed; what a block leaves out is supplied above it. Blocks
 that connect do so to a real puzzle server.
 """
 
