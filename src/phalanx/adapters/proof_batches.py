@@ -42,16 +42,10 @@ def proof_environment(
     config: ProofConfig, index_manager: IndexManager, data_handler: DataHandler, queries: "QueryPlan"
 ) -> ProofEnv:
     """The environment over a handler's facts and rules that draws from a plan's queries."""
-    program = Program.create(
-        index_manager.encode_atoms(data_handler.facts),
-        index_manager.encode_rules(data_handler.rules),
-        index_manager.num_predicates,
-        index_manager.num_constants,
-    )
     positives, depths = queries.positives()
     return ProofEnv.create(
         config,
-        program,
+        Program.of_data(data_handler, index_manager),
         positives,
         depths=depths,
         known=index_manager.encode_atoms(sorted(data_handler.known)),

@@ -94,9 +94,7 @@ class ProofRanking:
         config: RankingConfig | None = None,
     ) -> "ProofRanking":
         """Of the facts and rules of a knowledge base."""
-        rules = index.encode_rules(data.rules)
-        facts = index.encode_atoms(data.facts)
-        program = Program.create(facts, rules, index.num_predicates, index.num_constants)
+        program, rules = Program.of_data(data, index), index.encode_rules(data.rules)
         return cls(data, index, environment, config or RankingConfig(), program, rules)
 
     def queries(self, split: str, most: int | None) -> Int32[np.ndarray, "queries 3"]:

@@ -127,9 +127,8 @@ def _close(console: "Console", outcome: "Outcome") -> None:
 
 
 def _before_and_after(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    lines = [
-        f"Solved on held-out tasks: {first['success_rate']:.1%} before, {last['success_rate']:.1%} after"
-    ]
+    what = "Right on held-out queries" if "proved_share" in last else "Solved on held-out tasks"
+    lines = [f"{what}: {first['success_rate']:.1%} before, {last['success_rate']:.1%} after"]
     width = max((len(name) for name in last["families"]), default=0)
     for name, score in last["families"].items():
         before = first["families"][name]["success_rate"]

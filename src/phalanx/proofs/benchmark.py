@@ -191,10 +191,7 @@ def record_of(
 def benchmark_environment(workload: Workload, engine: EngineName, data: DataHandler) -> ProofEnv:
     """Training queries and as many negatives, the end action, and everything else as it comes."""
     index = IndexManager(data, _ATOMS)
-    program = Program.create(
-        index.encode_atoms(data.facts), index.encode_rules(data.rules), index.num_predicates,
-        index.num_constants,
-    )  # fmt: skip
+    program = Program.of_data(data, index)
     config = ProofConfig(
         padding_atoms=_ATOMS, padding_states=workload.padding_states, engine=engine, end_proof_action=True
     )

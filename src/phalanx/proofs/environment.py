@@ -130,15 +130,15 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         atoms = data_handler.queries(split)
         if not atoms:
             raise ValueError(f"{data_handler.dataset} has no {split} queries")
-        facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
         queries, given = index.encode_atoms(atoms), data_handler.depths(split)
         if depth_limit is None and given is not None:
             depths = np.array([given.get(atom, -1) for atom in atoms], np.int32)
         else:
+            facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
             depths = proof_depths(queries, facts, rules, depth_limit or DEFAULT_MAX_DEPTH)
         return cls.create(
             config,
-            Program.create(facts, rules, index.num_predicates, index.num_constants),
+            Program.of_data(data_handler, index),
             queries,
             depths=depths,
             known=index.encode_atoms(tuple(data_handler.known)),

@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
 from phalanx.core.identity import ByFingerprint
-from phalanx.proofs.vocabulary import EncodedAtom, EncodedRule
+from phalanx.proofs.data import DataHandler
+from phalanx.proofs.vocabulary import EncodedAtom, EncodedRule, IndexManager
 
 _MAX_INDEX = 1 << 28
 """Cells of an offset table; 1 GB of int32."""
@@ -65,6 +66,12 @@ class Program(ByFingerprint):
     num_predicates: int
     """Real predicates."""
     num_constants: int
+
+    @classmethod
+    def of_data(cls, data: DataHandler, index: IndexManager) -> "Program":
+        """The facts and rules of a knowledge base."""
+        facts, rules = index.encode_atoms(data.facts), index.encode_rules(data.rules)
+        return cls.create(facts, rules, index.num_predicates, index.num_constants)
 
     @classmethod
     def create(

@@ -1,0 +1,213 @@
+"""A plan's batches in PyTorch: labels and positions, ranks and workers, resuming, and errors in words."""
+
+import importlib
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from phalanx.adapters.model_inputs import labels_of  # noqa: E402
+from phalanx.adapters.token_loader import (  # noqa: E402
+    PlannedTokens,
+    RowCollator,
+    TokenBatch,
+    TokenLoader,
+    attention_bias,
+)
+from phalanx.tokens import BatchingConfig, BatchPlan, BatchPlanBuilder, PackingConfig  # noqa: E402
+
+SAMPLES = {
+    f"s{row}": {"input_ids": [10 * row + place + 1 for place in range(1 + row % 5)]} for row in range(23)
+}
+CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), overflow_max=8, seed=3)
+
+
+def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:
+    lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
+    packing = PackingConfig(max_length=8) if packed else None
+    return BatchPlanBuilder(lengths, CONFIG, packing=packing).build_now(epochs)
+
+
+PACKED, PADDED = plan_of(), plan_of(packed=False)
+
+
+def small(**settings: Any) -> PlannedTokens:
+    """One packed row: `b` of two tokens, and `a` of three, of which the last alone counts."""
+    samples = {"a": {"input_ids": [5, 6, 7], "loss_mask": [0, 0, 1]}, "b": {"input_ids": [8, 9]}}
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build_now()
+    return PlannedTokens(plan, samples, **settings)
+
+
+def ids(batches: Any) -> list[tuple[str, ...]]:
+    return [batch.sample_ids for batch in batches]
+
+
+def test_a_packed_row_restarts_positions_and_predicts_nothing_across_a_border() -> None:
+    (batch,) = small(pad_id=1, attention="segments")
+    assert batch["input_ids"].tolist() == [[8, 9, 5, 6, 7, 1]]
+    assert batch["labels"].tolist() == [[-100, 9, -100, -100, 7, -100]]
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 0]]
+    assert batch["segment_ids"].tolist() == [[1, 1, 2, 2, 2, 0]]
+    assert "attention_mask" not in batch
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+    assert batch.sample_ids == ("b", "a") and batch.sample_rows == (0, 0) and batch.index == 0
+
+
+def test_the_mask_of_a_packed_row_is_added_to_the_scores() -> None:
+    (batch,) = small(dtype=torch.bfloat16)
+    mask = batch["attention_mask"]
+    assert mask.shape == (1, 1, 6, 6) and mask.dtype == torch.bfloat16
+    assert (mask[0, 0] == 0).int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 1, 0],
+        [0, 0, 0, 0, 0, 1],
+    ]
+    assert mask.min() == torch.finfo(torch.bfloat16).min
+    (bare,) = small(attention="positions")
+    assert sorted(bare) == ["input_ids", "labels", "position_ids"]
+
+
+def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
+    samples = {"a": {"input_ids": [5, 6, 7]}, "b": {"input_ids": [8, 9]}}
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build_now()
+    (batch,) = PlannedTokens(plan, samples)
+    rows = dict(zip(batch.sample_ids, range(2), strict=True))
+    order = [rows["a"], rows["b"]]
+    assert batch["input_ids"][order].tolist() == [[5, 6, 7], [8, 9, 0]]
+    assert batch["labels"][order].tolist() == [[-100, 6, 7], [-100, 9, -100]]
+    assert batch["attention_mask"][order].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch["position_ids"][order].tolist() == [[0, 1, 2], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("plan", [PACKED, PADDED], ids=["packed", "padded"])
+def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) -> None:
+    dataset = PlannedTokens(plan, SAMPLES)
+    for epoch in (0, 1):
+        dataset.set_epoch(epoch)
+        batches = list(DataLoader(dataset, batch_size=None))
+        assert ids(batches) == [batch.samples for batch in plan.get_epoch(epoch)]
+        tokens = np.concatenate([batch["input_ids"][batch["input_ids"] > 0].numpy() for batch in batches])
+        assert sorted(tokens) == sorted(token for s in SAMPLES.values() for token in s["input_ids"])
+    assert len(dataset) == len(plan.get_epoch(1))
+
+
+def test_ranks_share_an_epoch_and_have_equally_many_batches() -> None:
+    parts = [ids(PlannedTokens(PADDED, SAMPLES, rank=rank, world_size=3)) for rank in range(3)]
+    assert len({len(part) for part in parts}) == 1
+    assert sorted(name for part in parts for batch in part for name in batch) == sorted(SAMPLES)
+
+
+def test_a_batch_passes_through_pickle_and_keeps_its_names() -> None:
+    batch = next(iter(PlannedTokens(PACKED, SAMPLES)))
+    again = pickle.loads(pickle.dumps(batch))
+    assert isinstance(again, TokenBatch) and again.sample_ids == batch.sample_ids
+
+
+def loader(num_workers: int = 0, **settings: Any) -> TokenLoader:
+    return TokenLoader(PlannedTokens(PACKED, SAMPLES, **settings), num_workers=num_workers)
+
+
+def test_a_loader_goes_on_from_its_state_and_then_begins_anew() -> None:
+    whole = ids(loader())
+    first = loader()
+    batches = iter(first)
+    done = ids([next(batches), next(batches)])
+    state = first.state_dict()
+    assert (state["epoch"], state["batch"], state["world_size"]) == (0, 2, 1)
+    second = loader()
+    second.load_state_dict(pickle.loads(pickle.dumps(state)))
+    assert second.state_dict() == state
+    assert done + ids(second) == whole
+    assert second.state_dict()["batch"] == len(whole) == len(second)
+    assert ids(second) == whole, "a place to resume from counts once"
+    second.set_epoch(1)
+    assert second.state_dict()["batch"] == 0 and ids(second) == [
+        batch.samples for batch in PACKED.get_epoch(1)
+    ]
+    finished = loader()
+    finished.load_state_dict(state | {"batch": len(whole)})
+    assert ids(finished) == []
+
+
+def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
+    state = loader(rank=0, world_size=2).state_dict() | {"batch": 1}
+    other = loader(rank=1, world_size=2)
+    whole = ids(other)
+    other.load_state_dict(state)
+    assert ids(other) == whole[1:]
+    with pytest.raises(ValueError, match=r"the state is of 2 ranks, but there are 1; .*step=1, world_size=2"):
+        loader().load_state_dict(state)
+    with pytest.raises(ValueError, match=f"the state is of plan {PACKED.fingerprint}, but this is plan"):
+        TokenLoader(PlannedTokens(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
+    with pytest.raises(ValueError, match="not the state of a token loader: it lacks batch, plan, world_size"):
+        loader().load_state_dict({"epoch": 0})
+
+
+def test_workers_share_the_batches_and_hand_them_on_in_order() -> None:
+    expected = loader()
+    many = TokenLoader(PlannedTokens(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
+    assert ids(many) == ids(expected)
+    many.set_epoch(1)
+    assert ids(many) == [batch.samples for batch in PACKED.get_epoch(1)], (
+        "workers that go on running hear of the new epoch"
+    )
+    many.load_state_dict(expected.state_dict() | {"epoch": 0, "batch": 3})
+    batches = list(many)
+    assert ids(batches) == ids(expected)[3:]
+    assert batches[0]["labels"].shape == batches[0]["input_ids"].shape
+
+
+def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, -100, 9], "position_ids": [0, 1, 2, 0, 1]},
+        {"input_ids": [4], "labels": [-100], "position_ids": [0]},
+    ]
+    batch = RowCollator(pad_id=1)(rows)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9], [4, 1, 1, 1, 1]]
+    assert batch["labels"][1].tolist() == [-100] * 5
+    segments = np.array([[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]])
+    assert torch.equal(batch["attention_mask"], attention_bias(segments))
+    with pytest.raises(ValueError, match="row 1 has no labels; it has input_ids"):
+        RowCollator()([rows[0], {"input_ids": [1]}])
+
+
+def test_labels_leave_out_what_the_loss_mask_leaves_out() -> None:
+    assert labels_of(np.array([[5, 6, 7]]), np.array([[1, 0, 1]]), np.array([[0, 1, 2]])).tolist() == [
+        [-100, -100, 7]
+    ]
+
+
+def test_a_plan_of_other_samples_is_refused_at_once() -> None:
+    some = {name: sample for name, sample in SAMPLES.items() if name not in ("s3", "s7")}
+    with pytest.raises(
+        ValueError, match=r"2 of its 23 samples are not there \('s3', 's7'\); plan the lengths"
+    ):
+        PlannedTokens(PACKED, some)
+
+
+def test_what_the_plan_settles_cannot_be_asked_of_the_loader() -> None:
+    with pytest.raises(TypeError, match=r"expected PlannedTokens\(plan, samples\), got BatchPlan"):
+        TokenLoader(PACKED)
+    with pytest.raises(TypeError, match="shuffle is settled by the plan"):
+        TokenLoader(PlannedTokens(PACKED, SAMPLES), shuffle=True)
+    with pytest.raises(ValueError, match=r"epoch 0 has \d+ batches, so none begins at 99"):
+        PlannedTokens(PACKED, SAMPLES).set_epoch(0, 99)
+    with pytest.raises(ValueError, match="there is no epoch 5; the plan holds epochs 0 to 1"):
+        PlannedTokens(PACKED, SAMPLES).set_epoch(5)
+
+
+def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    monkeypatch.delitem(sys.modules, "phalanx.adapters.token_loader")
+    with pytest.raises(ModuleNotFoundError, match=r'needs torch.*: pip install "phalanx\[torch\]"'):
+        importlib.import_module("phalanx.adapters.token_loader")

@@ -1,0 +1,133 @@
+"""What the documents claim by name or number: tests, imports, commands, figures."""
+
+import ast
+import functools
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cli_reference
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def definitions_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def test_every_test_that_a_promise_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", read("determinism.md"))
+    assert len(named) > 60
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / file).is_file() or name not in definitions_in(ROOT / file)
+    ]
+    assert missing == []
+
+
+def test_every_promise_names_a_test() -> None:
+    rows = [line for line in read("determinism.md").splitlines() if line.startswith("| ")]
+    promises = [row for row in rows if not row.startswith(("| promise", "| ---"))]
+    assert len(promises) > 40
+    assert [row for row in promises if "::test_" not in row] == []
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of every row of every table, headings and rules left out."""
+    found = []
+    for line in read(page).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if line.startswith("| ") and not line.startswith("| ---") and "note" not in cells:
+            found.append(cells)
+    return found
+
+
+NAMES = sorted(
+    {
+        name
+        for row in rows_of("moving.md")
+        for cell in row[1:]
+        for name in re.findall(r"`(phalanx\.[\w.]+)`", cell)
+    }
+)
+
+
+def test_every_row_says_where_an_old_name_went() -> None:
+    rows = rows_of("moving.md")
+    assert len(rows) > 100
+    assert [row for row in rows if not row[1].startswith("`phalanx")] == []
+
+
+ADAPTERS = "phalanx.adapters."
+
+
+def test_every_name_to_move_to_can_be_imported() -> None:
+    assert len(NAMES) > 80
+    assert [name for name in NAMES if not name.startswith(ADAPTERS) and not found(name)] == []
+
+
+def test_every_adapter_to_move_to_is_defined_in_its_module() -> None:
+    """Not imported: torch takes longer than all the other tests of the documents."""
+    adapters = [name.split(".") for name in NAMES if name.startswith(ADAPTERS)]
+    assert adapters
+    for *module, name in adapters:
+        assert name in definitions_in(ROOT.joinpath("src", *module).with_suffix(".py"))
+
+
+def found(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    here: Any = importlib.import_module(parts[0])
+    for end, part in enumerate(parts[1:], 2):
+        module = ".".join(parts[:end])
+        if isinstance(here, ModuleType) and hasattr(here, "__path__") and importlib.util.find_spec(module):
+            here = importlib.import_module(module)
+        elif hasattr(here, part):
+            here = getattr(here, part)
+        else:
+            return False
+    return True
+
+
+def test_a_wrong_name_would_be_noticed() -> None:
+    assert found("phalanx.tokens.BatchPlan.shard")
+    assert not found("phalanx.tokens.BatchPlan.shards")
+    assert not found("phalanx.tokenz")
+
+
+def test_every_command_to_move_to_exists() -> None:
+    commands = {context.command_path for context in cli_reference.commands()}
+    named = {
+        name for row in rows_of("moving.md") for name in re.findall(r"`(phalanx [a-z ]+)`", " ".join(row[1:]))
+    }
+    assert "phalanx data lengths build" in named
+    assert named - commands == set()
+
+
+NUMBER = re.compile(r"\d[\d,.]*\d|\d")
+
+
+def figures(text: str) -> set[str]:
+    """Numbers that are measurements: with three digits or more, or a decimal point."""
+    numbers = (number.strip(",.") for number in NUMBER.findall(text))
+    return {number for number in numbers if "." in number or len(number) > 2}
+
+
+def test_every_figure_on_the_page_of_performance_is_on_the_page_it_comes_from() -> None:
+    sources = [ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
+    sources += [path for path in DOCS.glob("*.md") if path.name != "performance.md"]
+    known = set().union(*(figures(path.read_text(encoding="utf-8")) for path in sources))
+    claimed = figures(read("performance.md"))
+    assert len(claimed) > 80
+    assert claimed - known == set()
