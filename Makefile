@@ -25,7 +25,7 @@ BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/nat
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
-.PHONY: help install demo test lint format bench compare compare-tokens compare-training wheel-check clean distclean
+.PHONY: help install demo test lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,10 @@ format: $(STAMP)  ## let ruff rewrite the files
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: $(STAMP)  ## the documentation as a site, into out/site; a warning is an error
+	@$(BIN)/python scripts/docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 bench: $(STAMP)  ## measure; prints one JSON line for each measurement
 	@$(BIN)/phalanx bench arc --json $(BENCH_ARGS)
 	@$(BIN)/phalanx bench tokens --json
@@ -68,7 +72,7 @@ wheel-check: $(STAMP)  ## build a wheel, install it without extras into a clean 
 
 clean:  ## remove what was built or written, but not .venv
 	rm -rf build dist out .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove .venv too
 	rm -rf $(VENV)

@@ -14,7 +14,7 @@ from phalanx.cli.lazy import Mount, lazy_group
 
 COMMANDS = {
     "demo": Mount("phalanx.cli.demo", "Train the default agent on built-in tasks and write the report."),
-    "train": Mount("phalanx.cli.train", "Train an agent: arc."),
+    "train": Mount("phalanx.cli.train", "Train an agent on ARC or proofs, embeddings, or a language model."),
     "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run."),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(

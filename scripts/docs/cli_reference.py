@@ -1,0 +1,94 @@
+"""`docs/reference/cli.md`: every command of `phalanx` with its arguments and options.
+
+The command tree is the one that runs; commands that are imported late are imported here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from phalanx.cli import app
+
+
+def page() -> str:
+    """The page's Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def commands() -> Iterator[Any]:
+    """The contexts of all commands and groups, depth first, as they would be made on a command line."""
+    root = typer.main.get_command(app)
+    yield from _walk(root.make_context("phalanx", [], resilient_parsing=True))
+
+
+def _walk(context: Any) -> Iterator[Any]:
+    yield context
+    group = context.command
+    if not hasattr(group, "list_commands"):
+        return
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        # Making the context is what turns a command that is imported late into the real one.
+        yield from _walk(command.make_context(name, [], parent=context, resilient_parsing=True))
+
+
+def _lines() -> Iterator[str]:
+    yield "# The command line"
+    yield ""
+    yield (
+        "Made from the commands themselves by `scripts/docs/generate.py`; `phalanx COMMAND --help` says the "
+        "same. Exit codes: 0 (good), 1 (a verification failed, or nothing was found), 2 (a mistake in the "
+        "input, told in one line). Every command has `--help`."
+    )
+    for context in commands():
+        yield from _command(context)
+
+
+def _command(context: Any) -> Iterator[str]:
+    command, path = context.command, context.command_path
+    depth = path.count(" ")
+    yield from ("", f"{'#' * min(depth + 2, 5)} {path}", "")
+    yield _prose(command.help or "")
+    arguments = [_argument(p) for p in command.get_params(context) if p.param_type_name == "argument"]
+    ends = ["COMMAND"] if hasattr(command, "list_commands") else arguments
+    yield from ("", "```text", " ".join([path, "[OPTIONS]", *ends]), "```")
+    if hasattr(command, "list_commands"):
+        yield from ("", "| command | |", "| --- | --- |")
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            anchor = f"{path} {name}".replace(" ", "-")
+            yield f"| [`{name}`](#{anchor}) | {_cell(found.get_short_help_str(limit=200))} |"
+    rows = [row for parameter in command.get_params(context) if (row := _row(parameter, context))]
+    if rows:
+        yield from ("", "| argument or option | |", "| --- | --- |", *rows)
+
+
+def _row(parameter: Any, context: Any) -> str | None:
+    if "--help" in parameter.opts or {"--install-completion", "--show-completion"} & set(parameter.opts):
+        return None
+    record = parameter.get_help_record(context)
+    if record is None:
+        return None
+    name, text = record
+    if parameter.param_type_name == "argument":
+        name = _argument(parameter)
+    # A bound is told with the help text; code needs no angle brackets, and in a table allows no bars.
+    plain = name.replace(" range>", ">").replace(" <", " ").removesuffix(">").replace("|", ", ")
+    return f"| `{plain}` | {_cell(text)} |"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _cell(text: str) -> str:
+    # Brackets hold defaults and ranges; as they are, Markdown would look for links in them.
+    return _prose(text).replace("[", "\\[").replace("]", "\\]").replace("|", "\\|")
+
+
+def _prose(text: str) -> str:
+    """Paragraphs kept, lines joined, and what looks like HTML shown as it is."""
+    paragraphs = (" ".join(part.split()) for part in text.replace("\b", "").strip().split("\n\n"))
+    return "\n\n".join(paragraphs).replace("<", "&lt;")
