@@ -184,6 +184,28 @@ def test_a_vmapped_stack_runs_many_environments_at_once() -> None:
     assert (jnp.argmax(steps.last(), axis=0) == CELLS - 2 - starts).all()
 
 
+def test_a_vmapped_stack_of_arc_environments_starts_anew() -> None:
+    stack = VmapWrapper(stoa.AutoResetWrapper(PhalanxToStoa(ENVIRONMENTS["arc"]), next_obs_in_extras=True), 2)
+    state, first = jax.jit(stack.reset)(jax.random.PRNGKey(0))
+    # Operation 3 at the left cell solves the task, at the right one it does not.
+    _, steps = jax.jit(stack.step)(state, jnp.array([[3, 0, 0], [3, 0, 1]]))
+    assert steps.last().tolist() == [True, False]
+    assert steps.observation.tolist() == [first.observation[0].tolist(), [[0, 3, -1], [-1, -1, -1]]]
+    assert steps.extras["next_obs"][0].tolist() == [[3, 0, -1], [-1, -1, -1]]
+
+
+def test_a_vmapped_stack_of_proofs_starts_anew() -> None:
+    stack = VmapWrapper(stoa.AutoResetWrapper(PhalanxToStoa(ENVIRONMENTS["proofs"])), 3)
+
+    @jax.jit
+    def play(key: jax.Array) -> TimeStep:
+        state, _ = stack.reset(key)
+        return jax.lax.scan(lambda state, _: stack.step(state, jnp.zeros(3, jnp.int32)), state, None, 5)[1]
+
+    ends = play(jax.random.PRNGKey(0)).last()
+    assert ends.tolist() == [[False] * 3, [True] * 3, [False] * 3, [True] * 3, [False] * 3]
+
+
 WRAPPERS = {
     "keys": (stoa.AddRNGKey, (6,)),
     "flat": (stoa.FlattenObservationWrapper, (6,)),

@@ -164,8 +164,8 @@ def attention(
 ) -> Float[Array, "tokens heads size"]:
     """The mean of the values that each token sees, by how well their keys fit its query.
 
-    In a whole row no token sees a later one: it is taken in stretches, each with what is before its end, and the
-    weights, most of what a long row takes, are made again for the gradient rather than kept.
+    In a whole row no token sees a later one: it is taken in stretches, each with what is before its end, and
+    the weights, most of what a long row takes, are made again for the gradient rather than kept.
     """
     tokens = queries.shape[0]
     if tokens != keys.shape[0]:

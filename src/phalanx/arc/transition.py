@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Int8, UInt32
 
@@ -17,6 +16,7 @@ from phalanx.arc import native_engine, xla_engine
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.rules import Fields, Outcome, Packed, TaskArrays
 from phalanx.core import native
+from phalanx.core.batching import spread_over_batch
 
 
 def resolve_engine(config: ArcConfig, why_not: str) -> ArcConfig:
@@ -101,11 +101,7 @@ def _for_any_batch(
         # A buffer is a static part of a state, so copies of it (`vmap` of a `cond` makes them) are all equal.
         tasks = jax.tree.map(lambda x, batched: x[0] if batched else x, tuple(tasks), tuple(tasks_batched))
 
-        def spread(x: Array, batched: bool) -> Array:
-            return x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
-
-        spread_args = jax.tree.map(spread, tuple(args), tuple(args_batched))
-        results = run(tasks, *spread_args)
+        results = run(tasks, *spread_over_batch(tuple(args), tuple(args_batched), axis_size))
         return results, jax.tree.map(lambda _: True, results)
 
     return run

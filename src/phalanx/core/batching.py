@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.environment import (
@@ -30,6 +31,16 @@ def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) 
     if isinstance(config, Environment) or not isinstance(states, HoldsTasks):
         return as_environment(config)
     return as_environment(config, states.tasks)
+
+
+def spread_over_batch(values: PyTree, batched: PyTree, size: int) -> PyTree:
+    """Values, those that are not batched once for each of a batch; for the rules of a `custom_vmap`."""
+    # Constants under a `cond` come as NumPy arrays.
+    return jax.tree.map(
+        lambda value, has_axis: value if has_axis else jnp.broadcast_to(value, (size, *jnp.shape(value))),
+        values,
+        batched,
+    )
 
 
 def batch_reset(

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array
 
 from phalanx.core import native
+from phalanx.core.batching import spread_over_batch
 from phalanx.proofs import native_resolution, xla_resolution
 from phalanx.proofs.config import Engine
 from phalanx.proofs.nodes import Asked, Node, Rules
@@ -81,11 +80,7 @@ def _batched(rules: Rules, restart: bool) -> Callable[..., Node]:
 
     @run.def_vmap
     def _(axis_size: int, in_batched: Any, arrays: Any, asked: Asked, node: Node) -> tuple[Node, Node]:
-        def spread(x: Array, batched: bool) -> Array:
-            return x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
-
-        arguments = jax.tree.map(spread, (asked, node), tuple(in_batched[1:]))
-        result = run(arrays, *arguments)
+        result = run(arrays, *spread_over_batch((asked, node), tuple(in_batched[1:]), axis_size))
         return result, jax.tree.map(lambda _: True, result)
 
     return run

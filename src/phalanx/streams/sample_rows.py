@@ -137,8 +137,8 @@ class PackedColumns(NamedTuple):
     @classmethod
     def of(cls, samples: Sequence[PackedSample]) -> "PackedColumns":
         """The parts of some samples."""
-        # One pass over all, then slices: each sample is fetched into the cache once. Not zip: its thousands of
-        # iterators would set off the garbage collector.
+        # One pass over all, then slices: each sample is fetched into the cache once. Not zip: its thousands
+        # of iterators would set off the garbage collector.
         parts = list(chain.from_iterable(samples))
         return cls(*(parts[part::4] for part in range(4)))
 

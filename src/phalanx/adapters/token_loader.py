@@ -1,0 +1,268 @@
+"""The batches of a plan for PyTorch: an `IterableDataset`, a `DataLoader` that can resume, and a collator.
+
+Which samples share a batch is decided in `phalanx.tokens`; samples of Hugging Face are in `hf_datasets`.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+try:
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "torch":
+        raise
+    raise ModuleNotFoundError(
+        f'phalanx.adapters.token_loader needs {error.name}: pip install "phalanx[torch]"', name=error.name
+    ) from error
+
+import numpy as np
+from jaxtyping import Integer
+
+from phalanx.adapters.model_inputs import IGNORED, check_samples, model_inputs, planned_batch
+from phalanx.tokens.attention import create_segment_attention_mask
+from phalanx.tokens.collation import (
+    CollatedBatch,
+    CollateFunction,
+    Sample,
+    default_collate,
+    pad_sequences,
+)
+from phalanx.tokens.plan import BatchPlan
+from phalanx.tokens.sharding import ShardPolicy
+
+Attention = Literal["mask", "segments", "positions"]
+"""How a model learns which tokens belong together.
+
+`mask`: an `attention_mask`, right with every model: of zeros and ones where rows hold one sample, else one
+that is added to the scores, [rows, 1, width, width]. `segments`: `segment_ids`, for a mask of one's own.
+`positions`: nothing more than `position_ids`, for models that find the borders in them.
+"""
+
+
+class TokenBatch(dict):
+    """Tensors by name, for `model(**batch)`; which samples they are is told by the attributes."""
+
+    sample_ids: tuple[str, ...] = ()
+    """The samples, row after row."""
+    sample_rows: tuple[int, ...] = ()
+    """The row in which each stands."""
+    index: int = -1
+    """Its place in the epoch of the plan, or of the rank's part of it."""
+
+
+class PlannedTokens(IterableDataset):
+    """The batches of one epoch of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
+
+    A batch has `input_ids`, `labels` (-100 where no loss is taken), `position_ids` that start anew with every
+    sample, what `attention` asks for, and what a `collate_fn` of one's own returned besides. `rank` and
+    `world_size` take a part of a whole plan, as `BatchPlan.shard` does. The workers of a loader share the
+    part out among them, batch by batch, and the loader hands them on in the plan's order.
+
+    `set_epoch(epoch, batch)` says where the next iteration begins, also to workers that run already.
+    """
+
+    def __init__(
+        self,
+        plan: BatchPlan,
+        samples: Mapping[str, Sample],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = False,
+        pad_id: int = 0,
+        attention: Attention = "mask",
+        dtype: torch.dtype = torch.float32,
+        collate_fn: CollateFunction = default_collate,
+    ) -> None:
+        super().__init__()
+        if attention not in ("mask", "segments", "positions"):
+            raise ValueError(f"attention must be 'mask', 'segments' or 'positions', got {attention!r}")
+        check_samples(plan, samples)
+        if world_size != 1 or rank != 0:
+            plan = plan.shard(rank, world_size, policy, balance)
+        self.plan, self.samples = plan, samples
+        self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
+        self.collate_fn = collate_fn
+        # In shared memory, because workers that outlive an epoch hold copies of this object.
+        first = plan.epochs[0].epoch if plan.epochs else 0
+        self._place = torch.tensor([first, 0]).share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration goes through."""
+        return int(self._place[0])
+
+    @property
+    def first_batch(self) -> int:
+        """The batch that it begins with."""
+        return int(self._place[1])
+
+    def set_epoch(self, epoch: int, batch: int = 0) -> None:
+        """Choose where the next iteration begins."""
+        count = len(self.plan.get_epoch(epoch))
+        if not 0 <= batch <= count:
+            raise ValueError(f"epoch {epoch} has {count} batches, so none begins at {batch}")
+        self._place[:] = torch.tensor([epoch, batch])
+
+    def __len__(self) -> int:
+        """Batches of the epoch, those before `first_batch` included."""
+        return len(self.plan.get_epoch(self.epoch))
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        # Read now and not with the first batch, when the place may be the next iteration's.
+        epoch, first = self.epoch, self.first_batch
+        worker = get_worker_info()
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        places = range(first + number, len(self.plan.get_epoch(epoch)), workers)
+        return (self.batch(epoch, place) for place in places)
+
+    def batch(self, epoch: int, index: int) -> TokenBatch:
+        """One batch."""
+        collated = planned_batch(
+            self.plan, self.samples, epoch, index, pad_id=self.pad_id, collate_fn=self.collate_fn
+        )
+        return token_batch(collated, self.attention, self.dtype)
+
+
+class TokenLoader(DataLoader):
+    """A `DataLoader` over `PlannedTokens` that knows how far it is: `state_dict` and `load_state_dict`.
+
+    `settings` are `DataLoader`'s own (`pin_memory`, `prefetch_factor`, ...). Call `set_epoch` before each
+    epoch. What a state says of an epoch counts for every rank, so that one rank's may be loaded by all.
+    """
+
+    dataset: PlannedTokens
+
+    # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
+    def __init__(self, dataset: Any, *, num_workers: int = 0, **settings: Any) -> None:
+        if not isinstance(dataset, PlannedTokens):
+            raise TypeError(f"expected PlannedTokens(plan, samples), got {type(dataset).__name__}")
+        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"):
+            if name in settings:
+                raise TypeError(f"{name} is settled by the plan; leave it out")
+        if not settings.get("in_order", True):
+            raise ValueError("without in_order it cannot be told which batches were done")
+        if num_workers and "multiprocessing_context" not in settings and "jax" in sys.modules:
+            # JAX's threads do not survive a fork.
+            settings["multiprocessing_context"] = "forkserver"
+        self._done = (dataset.epoch, dataset.first_batch)
+        super().__init__(dataset, batch_size=None, num_workers=num_workers, **settings)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration goes through."""
+        self.dataset.set_epoch(epoch)
+        self._done = (epoch, 0)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __iter__(self) -> Iterator[TokenBatch]:  # type: ignore[override]
+        place = self._done = (self.dataset.epoch, self.dataset.first_batch)
+        return self._counted(super().__iter__(), place)
+
+    def _counted(self, batches: Iterator[TokenBatch], place: tuple[int, int]) -> Iterator[TokenBatch]:
+        epoch, first = place
+        try:
+            for number, batch in enumerate(batches, first + 1):
+                self._done = (epoch, number)
+                yield batch
+        finally:
+            # A place to resume from counts once.
+            if (self.dataset.epoch, self.dataset.first_batch) == place:
+                self.dataset.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands: the batches that were handed out are done."""
+        epoch, batch = self._done
+        return {"epoch": epoch, "batch": batch, **self._plan_facts()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration go on from there."""
+        facts = self._plan_facts()
+        if missing := [name for name in ("epoch", "batch", *facts) if name not in state]:
+            raise ValueError(f"not the state of a token loader: it lacks {', '.join(missing)}")
+        if state["plan"] != facts["plan"]:
+            raise ValueError(f"the state is of plan {state['plan']}, but this is plan {facts['plan']}")
+        if state["world_size"] != facts["world_size"]:
+            raise ValueError(
+                f"the state is of {state['world_size']} ranks, but there are {facts['world_size']}; "
+                f"go on with plan.remaining(epoch={state['epoch']}, step={state['batch']}, "
+                f"world_size={state['world_size']})"
+            )
+        self.dataset.set_epoch(int(state["epoch"]), int(state["batch"]))
+        self._done = (int(state["epoch"]), int(state["batch"]))
+
+    def _plan_facts(self) -> dict[str, Any]:
+        plan, shard = self.dataset.plan, self.dataset.plan.meta.shard
+        if shard is None:
+            return {"plan": plan.fingerprint, "world_size": 1}
+        return {"plan": shard.plan_fingerprint, "world_size": shard.world_size}
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCollator:
+    """Rows of a packed dataset to a batch, for `DataLoader(collate_fn=...)` and Hugging Face's `Trainer`.
+
+    A row has `input_ids`, `labels` and `position_ids`, without padding, as `hf_datasets.to_dataset` makes
+    them. Segments are told by the positions, which start at 0 in each.
+    """
+
+    pad_id: int = 0
+    attention: Attention = "mask"
+    dtype: torch.dtype = torch.float32
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TokenBatch:
+        padding = {"input_ids": self.pad_id, "labels": IGNORED, "position_ids": 0}
+        for name in padding:
+            if absent := [place for place, row in enumerate(rows) if name not in row]:
+                raise ValueError(f"row {absent[0]} has no {name}; it has {', '.join(rows[absent[0]])}")
+        positions = [np.asarray(row["position_ids"]) for row in rows]
+        segments = [np.cumsum(row == 0) for row in positions]
+        arrays = {
+            name: pad_sequences([np.asarray(row[name]) for row in rows], value, dtype=np.int64)
+            for name, value in padding.items()
+        }
+        arrays["segment_ids"] = pad_sequences(segments, 0, dtype=np.int64)
+        return _tensors(arrays, self.attention, self.dtype, one_sample_a_row=False)
+
+
+def token_batch(
+    batch: CollatedBatch, attention: Attention = "mask", dtype: torch.dtype = torch.float32
+) -> TokenBatch:
+    """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
+    tensors = _tensors(model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None)
+    tensors.update((name, torch.from_numpy(array)) for name, array in batch.extras.items())
+    tensors.sample_ids, tensors.sample_rows = batch.sample_ids, batch.sample_rows
+    tensors.index = batch.index
+    return tensors
+
+
+def attention_bias(
+    segment_ids: Integer[np.ndarray, "rows width"], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """[rows, 1, width, width], to be added to the scores: 0 where a token may attend, else very negative.
+
+    Causal within segments. Padding sees itself alone, because a row of nothing has no softmax.
+    """
+    # Not truth values: Hugging Face's eager attention adds whatever mask it is given.
+    allowed = create_segment_attention_mask(segment_ids, causal=True, padding_sees_itself=True)
+    bias = torch.zeros(allowed.shape, dtype=dtype)
+    return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
+
+
+def _tensors(
+    arrays: Mapping[str, np.ndarray], attention: Attention, dtype: torch.dtype, *, one_sample_a_row: bool
+) -> TokenBatch:
+    tensors = TokenBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
+    segments = tensors["segment_ids"]
+    if attention != "segments":
+        del tensors["segment_ids"]
+    if attention == "mask":
+        tensors["attention_mask"] = (
+            (segments > 0).long() if one_sample_a_row else attention_bias(segments.numpy(), dtype)
+        )
+    return tensors
