@@ -1,0 +1,49 @@
+"""`phalanx data lengths build --ray`: the same cache, from a cluster of its own; what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(autouse=True)
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty texts of 1 to 50 bytes."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": f"s{size}", "text": "x" * size} for size in range(1, 51)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def build(phalanx, output: str, *more: object):
+    return phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", output, *more)
+
+
+def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
+    assert build(phalanx, "without.jsonl").code == 0
+    result = build(phalanx, "with.jsonl", "--ray", "--workers", "1")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
+    assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--workers", 2), "--ray-address and --workers are for --ray; add it, or leave them out"),
+        (("--ray-address", "auto"), "--ray-address and --workers are for --ray; add it, or leave them out"),
+        (("--ray", "--split", "a"), "--split chooses from a saved Hugging Face dataset, which is not read"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(phalanx, options, complaint):
+    result = build(phalanx, "lengths.jsonl", *options)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"phalanx: {complaint}")
+    assert not Path("lengths.jsonl").exists()
+
+
+def test_a_dataset_that_is_not_there_is_refused_before_ray_is_started(phalanx, tmp_path):
+    result = phalanx("data", "lengths", "build", "-d", "none.jsonl", "-o", "lengths.jsonl", "--ray")
+    assert (result.code, result.err) == (2, f"phalanx: there is no dataset {tmp_path}/none.jsonl\n")
