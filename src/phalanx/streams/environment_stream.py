@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Int64, PyTree
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.streams.episode_tokens import EpisodeTokenizer, TokenRows
-from phalanx.streams.types import EpisodeStatus, SampleSource, StreamMetrics, StreamSample, StreamState
+from phalanx.streams.stream_base import IteratedStream
+from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
 
 
 class _Play(NamedTuple):
@@ -32,7 +33,7 @@ class _Play(NamedTuple):
     infos: PyTree
 
 
-class EnvironmentStream:
+class EnvironmentStream(IteratedStream):
     """Plays an environment and streams what happened as token samples. A `SampleStream`.
 
     Tokens of what was seen are read (loss mask 0), those of what was done are learned (1). With `per="step"`
@@ -60,6 +61,7 @@ class EnvironmentStream:
         filter_failures: bool = False,
     ) -> None:
         """`episodes` None streams without end; `max_steps` None is what the environment allows."""
+        super().__init__()
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
         self.environment = as_environment(env)
@@ -77,35 +79,6 @@ class EnvironmentStream:
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
         self.dataset_id = dataset_id or (known[0] if known else type(self.environment).__name__)
         self.filter_failures = filter_failures
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-        self._running: Iterator[StreamSample] | None = None
-
-    @property
-    def state(self) -> StreamState:
-        """What the stream is doing."""
-        return self._state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """What it has given so far; the time is that of playing and telling, not that of the reader."""
-        return self._metrics
-
-    def __iter__(self) -> Iterator[StreamSample]:
-        """The samples, episode by episode, from where the stream stands."""
-        if self._running is None:
-            self._running = self._samples()
-        return self._running
-
-    def reset(self) -> None:
-        """Go back to the first episode, and count from 0."""
-        self.close()
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-
-    def close(self) -> None:
-        """Let go of the episodes that were played; closing twice is fine."""
-        self._running = None
 
     def _samples(self) -> Iterator[StreamSample]:
         self._state = StreamState.STREAMING

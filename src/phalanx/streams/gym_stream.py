@@ -7,10 +7,9 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from types import TracebackType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from phalanx.streams.episodes import (
     Encode,
@@ -26,23 +25,14 @@ from phalanx.streams.episodes import (
 )
 from phalanx.streams.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
 from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleGame, game_id
-from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.stream_base import ClosedOnExit, CountedStream
+from phalanx.streams.telnet_client import ServerAddress, TelnetClientConfig, TelnetGymClient
 from phalanx.streams.types import EpisodeStatus, SampleSource, StreamMetrics, StreamSample, StreamState
 
 
-class GymConfig(BaseModel):
+class GymConfig(ServerAddress):
     """Which puzzles are played, where, and how."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    host: str = "localhost"
-    """The server's name or address."""
-    port: int = Field(default=8023, ge=1, le=65535)
-    """The server's port."""
-    connect_timeout: float = Field(default=10.0, gt=0)
-    """Seconds for one attempt to connect."""
-    read_timeout: float = Field(default=30.0, gt=0)
-    """Seconds for one reply."""
     max_retries: int = Field(default=12, ge=0)
     """Further attempts to connect, with growing pauses: 12 bridge about 13 seconds without a server."""
     games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
@@ -84,47 +74,22 @@ class GymConfig(BaseModel):
 
     def client(self) -> TelnetClientConfig:
         """The settings of each connection."""
-        return TelnetClientConfig(
-            host=self.host,
-            port=self.port,
-            connect_timeout=self.connect_timeout,
-            read_timeout=self.read_timeout,
-            max_retries=self.max_retries,
-            retry_seed=self.seed,
-        )
+        address = {name: getattr(self, name) for name in ServerAddress.model_fields}
+        return TelnetClientConfig(**address, max_retries=self.max_retries, retry_seed=self.seed)
 
 
-class _EpisodeStream:
+class _EpisodeStream(CountedStream, ClosedOnExit):
     """What both streams share: the counts, the state, and leaving out what is too short or too long."""
 
     def __init__(
         self, tokenizer: Any, dataset_id: str, source: SampleSource, limits: tuple[int, int], failures: bool
     ) -> None:
+        super().__init__()
         self._encode = _encoder(tokenizer)
         self._dataset_id = dataset_id
         self._source = source
         self._limits = limits
         self._failures = failures
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-
-    @property
-    def state(self) -> StreamState:
-        """What the stream is doing."""
-        return self._state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """What it has given so far."""
-        return self._metrics
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Let go of what was opened; here nothing was."""

@@ -15,12 +15,13 @@ from phalanx.core.files import atomic_write
 from phalanx.streams.replay_files import read_rows, write_rows
 from phalanx.streams.sample_packing import RECORD
 from phalanx.streams.sample_rows import PackedColumns, SampleRows
-from phalanx.streams.types import SampleSource, StreamMetrics, StreamSample, StreamState
+from phalanx.streams.stream_base import IteratedStream
+from phalanx.streams.types import SampleSource, StreamSample, StreamState
 from phalanx.tokens.sources import SourceSample, iterate_samples
 from phalanx.tokens.tokenizers import Tokenizer
 
 
-class OfflineDatasetStream:
+class OfflineDatasetStream(IteratedStream):
     """Streams samples of a file, a folder or a list. A `SampleStream`.
 
     - `.npz`: what `write_samples` or `ReplayBuffer.save` wrote.
@@ -45,6 +46,7 @@ class OfflineDatasetStream:
         tokenizer: Tokenizer | None = None,
         text_field: str = "text",
     ) -> None:
+        super().__init__()
         if max_length is not None and max_length < min_length:
             raise ValueError(f"max_length ({max_length}) is below min_length ({min_length})")
         self._list: Sequence[StreamSample] | None = None
@@ -62,36 +64,11 @@ class OfflineDatasetStream:
         self._tokenizer, self._text_field = tokenizer, text_field
         self.epoch = 0
         """How often it has been reset."""
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-        self._running: Iterator[StreamSample] | None = None
-
-    @property
-    def state(self) -> StreamState:
-        """What the stream is doing."""
-        return self._state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """What it has given so far."""
-        return self._metrics
-
-    def __iter__(self) -> Iterator[StreamSample]:
-        """The samples, from where the stream stands; nothing more after the last, until it is reset."""
-        if self._running is None:
-            self._running = self._samples()
-        return self._running
 
     def reset(self) -> None:
         """Go back to the start, and count from 0; a shuffled stream takes the next epoch's order."""
-        self.close()
+        super().reset()
         self.epoch += 1
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-
-    def close(self) -> None:
-        """Let go of the file; closing twice is fine."""
-        self._running = None
 
     def _samples(self) -> Iterator[StreamSample]:
         self._state = StreamState.STREAMING

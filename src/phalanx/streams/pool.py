@@ -9,13 +9,13 @@ import hashlib
 import itertools
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.streams.backoff import backoff_delays
 from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleGame, game_id
+from phalanx.streams.stream_base import ClosedOnExit
 from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
 from phalanx.streams.telnet_errors import ArcadeConnectionError, ArcadeUnavailableError
 
@@ -86,7 +86,7 @@ Play: TypeAlias = Callable[[TelnetGymClient, EpisodeSpec], Awaitable[Any]]
 """Plays an episode from its start to its end; called again with the same spec if the connection is lost."""
 
 
-class PuzzlePool:
+class PuzzlePool(ClosedOnExit):
     """Connections that play episodes; use it with `async with`, which leaves no task or socket behind.
 
     An episode that loses its connection is played again from its start, with the same seed, on a new one.
@@ -106,14 +106,6 @@ class PuzzlePool:
 
     async def __aenter__(self) -> "PuzzlePool":
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """End what is being played and hang up; doing it twice is no mistake."""

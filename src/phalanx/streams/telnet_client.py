@@ -7,7 +7,6 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +24,7 @@ from phalanx.streams.puzzles import (
     game_id,
     nearest_game,
 )
+from phalanx.streams.stream_base import ClosedOnExit
 from phalanx.streams.telnet_connection import TelnetConnection, one_line
 from phalanx.streams.telnet_errors import (
     ArcadeConnectionError,
@@ -64,8 +64,8 @@ _LOGIC_GRID = (
 )
 
 
-class TelnetClientConfig(BaseModel):
-    """Where the server is, and how patient to be with it."""
+class ServerAddress(BaseModel):
+    """Where a puzzle server is, and how long to wait for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -77,6 +77,11 @@ class TelnetClientConfig(BaseModel):
     """Seconds for one attempt to connect, greeting included."""
     read_timeout: float = Field(default=30.0, gt=0)
     """Seconds for one reply."""
+
+
+class TelnetClientConfig(ServerAddress):
+    """Where the server is, and how patient to be with it."""
+
     max_retries: int = Field(default=8, ge=0)
     """Further attempts when the server is full, not there, or hangs up."""
     retry_delay: float = Field(default=0.05, ge=0)
@@ -91,7 +96,7 @@ class TelnetClientConfig(BaseModel):
     """The longest line to accept from the server."""
 
 
-class TelnetGymClient:
+class TelnetGymClient(ClosedOnExit):
     """One connection to a puzzle server, and at most one puzzle in progress.
 
     Commands of several tasks wait for one another. `connect` and `start_puzzle` try again, on a new
@@ -114,12 +119,8 @@ class TelnetGymClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
+        """`disconnect`, as everything that is opened calls it."""
         await self.disconnect()
 
     @property
