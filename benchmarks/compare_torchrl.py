@@ -8,69 +8,35 @@ import argparse
 import functools
 import importlib.metadata
 import itertools
-import json
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import stepping
 import torch
-from figures import Verdict, figures_table
-from rich.console import Console
-from rich.table import Table
 from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.adapters.torchrl import BatchedVecEnv, num_environments
-from phalanx.core.machine import machine
 from phalanx.proofs.data import GENERATED, DataHandler
 from phalanx.proofs.vocabulary import IndexManager
 
 BATCHED, PARALLEL = "BatchedVecEnv", "ParallelEnv"
-WARM_UP = 30
-"""Steps before measuring; by then every function has been compiled, those for partial resets too."""
-TARGET = 10.0
-"""How many times faster the largest batch must be than the fastest number of workers."""
 
 
-class Contender:
-    """A kind of environment, started and warm."""
+class TorchRLContender(stepping.Contender):
+    """An environment of TorchRL's."""
 
     def __init__(self, kind: str, env: EnvBase, started: float) -> None:
         self.kind, self.env, self.environments = kind, env, num_environments(env)
-        self.rates: list[float] = []
         env.set_seed(0)
         self._data = env.reset()
-        self._step(WARM_UP)
-        self.start_seconds = time.perf_counter() - started
+        super().__init__(started)
 
-    def measure(self, seconds: float) -> None:
-        """One repeat of about this length."""
-        begin = time.perf_counter()
-        steps = 0
-        while (passed := time.perf_counter() - begin) < seconds:
-            self._step(5)
-            steps += 5
-        self.rates.append(steps * self.environments / passed)
-
-    def _step(self, count: int) -> None:
-        for _ in range(count):
-            _, self._data = self.env.step_and_maybe_reset(_with_legal_action(self._data))
-
-    def record(self, conditions: dict[str, Any]) -> dict[str, Any]:
-        """The measurement as one JSON object."""
-        return {
-            "benchmark": "compare_torchrl",
-            "contender": self.kind,
-            "environments": self.environments,
-            "steps_per_second_median": round(statistics.median(self.rates), 1),
-            "steps_per_second_worst": round(min(self.rates), 1),
-            "start_seconds": round(self.start_seconds, 2),
-            "repeats": len(self.rates),
-            **conditions,
-        }
+    def step(self) -> None:
+        """By TorchRL's own loop."""
+        _, self._data = self.env.step_and_maybe_reset(_with_legal_action(self._data))
 
 
 def _with_legal_action(data: TensorDictBase) -> TensorDictBase:
@@ -95,19 +61,14 @@ def make_environment(data: str, padding_states: int, batch_size: int) -> Batched
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
 
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(",") if part]
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default=GENERATED, help="a folder of a knowledge base, or 'generated'")
     parser.add_argument("--padding-states", type=int, default=130)
-    parser.add_argument("--batch-sizes", type=numbers, default=[64, 256])
-    parser.add_argument("--workers", type=numbers, default=[2, 4])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="about the length of one repeat")
-    parser.add_argument("--json", action="store_true", help="JSON lines only, no tables")
+    parser.add_argument("--batch-sizes", type=stepping.numbers, default=[64, 256])
+    parser.add_argument("--workers", type=stepping.numbers, default=[2, 4])
+    stepping.add_options(parser)
     arguments = parser.parse_args(given)
     if arguments.data != GENERATED and not Path(arguments.data).is_dir():
         parser.error(f"--data {arguments.data} is not a folder")
@@ -116,18 +77,18 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
-def compare(arguments: argparse.Namespace) -> Iterator[Contender]:
+def compare(arguments: argparse.Namespace) -> Iterator[TorchRLContender]:
     """Every contender, measured in turns; workers of one number at a time, so that memory suffices."""
     make = functools.partial(make_environment, arguments.data, arguments.padding_states)
     batched = []
     for size in arguments.batch_sizes:
         begin = time.perf_counter()
-        batched.append(Contender(BATCHED, make(size), begin))
+        batched.append(TorchRLContender(BATCHED, make(size), begin))
     for workers in arguments.workers:
         begin = time.perf_counter()
         # JAX's threads do not survive a fork.
         env = ParallelEnv(workers, functools.partial(make, 1), mp_start_method="spawn")
-        parallel = Contender(PARALLEL, env, begin)
+        parallel = TorchRLContender(PARALLEL, env, begin)
         try:
             for _, contender in itertools.product(range(arguments.repeats), [*batched, parallel]):
                 contender.measure(arguments.seconds)
@@ -135,32 +96,6 @@ def compare(arguments: argparse.Namespace) -> Iterator[Contender]:
             env.close()
         yield parallel
     yield from batched
-
-
-def verdicts(measured: Sequence[Contender]) -> list[Verdict]:
-    """How many times faster a batch is than workers; the largest batch against the fastest has a target."""
-    rate = {(one.kind, one.environments): statistics.median(one.rates) for one in measured}
-    batches = [size for kind, size in rate if kind == BATCHED]
-    workers = [size for kind, size in rate if kind == PARALLEL]
-    shown = [
-        Verdict(
-            "ratio", f"{size} in a batch / {count} workers", rate[BATCHED, size] / rate[PARALLEL, count], None
-        )
-        for size, count in itertools.product(batches, workers)
-    ]
-    best = rate[BATCHED, max(batches)] / max(rate[PARALLEL, count] for count in workers)
-    return [*shown, Verdict("ratio", f"{max(batches)} in a batch / the fastest workers", best, TARGET)]
-
-
-def table(measured: Sequence[Contender]) -> Table:
-    """Rates for the terminal."""
-    made = Table("contender", title="environment steps a second")
-    for name in ("environments", "median", "worst", "start, s"):
-        made.add_column(name, justify="right")
-    for one in measured:
-        figures = statistics.median(one.rates), min(one.rates), one.start_seconds
-        made.add_row(one.kind, str(one.environments), *(f"{figure:,.1f}" for figure in figures))
-    return made
 
 
 def main() -> int:
@@ -173,17 +108,7 @@ def main() -> int:
         "torch_threads": 1,
         **versions,
     }
-    measured = []
-    for one in compare(arguments):
-        measured.append(one)
-        print(json.dumps(one.record({**conditions, **machine()})), flush=True)
-    found = verdicts(measured)
-    for verdict in found:
-        print(json.dumps(verdict.record("compare_torchrl")), flush=True)
-    if not arguments.json:
-        console = Console(width=None if sys.stdout.isatty() else 120)
-        console.print(table(measured), figures_table(found, "compared"))
-    return 1 if any(verdict.passed is False for verdict in found) else 0
+    return stepping.tell("compare_torchrl", compare(arguments), BATCHED, conditions, arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ pytest.importorskip("torch")
 pytest.importorskip("torchrl")
 
 import compare_torchrl as comparison
+import stepping
 from ancestors import ancestors
 
 
 def test_a_contender_counts_the_steps_of_all_its_environments() -> None:
-    contender = comparison.Contender(comparison.BATCHED, ancestors(3), time.perf_counter())
+    contender = comparison.TorchRLContender(comparison.BATCHED, ancestors(3), time.perf_counter())
     contender.measure(0.05)
-    record = contender.record({"data": "ancestors"})
+    record = contender.record("small", {"data": "ancestors"})
     assert record["environments"] == 3 and record["data"] == "ancestors"
     assert record["steps_per_second_median"] >= 15 / 60
     assert record["repeats"] == 1
@@ -31,7 +32,7 @@ def test_ratios_are_of_medians_and_the_target_is_for_the_best_of_both() -> None:
             (comparison.PARALLEL, 4, [50.0]),
         )
     ]
-    found = comparison.verdicts(measured)  # type: ignore[arg-type]
+    found = stepping.verdicts(measured, comparison.BATCHED)  # type: ignore[arg-type]
     assert [verdict.measured for verdict in found] == [10.0, 4.0, 20.0, 8.0, 8.0]
     assert [verdict.passed for verdict in found] == [None, None, None, None, False]
 
