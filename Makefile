@@ -9,6 +9,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.phalanx-installed
+DEV_STAMP := $(VENV)/.tools-installed
 TORCH_STAMP := $(VENV)/.torch-installed
 PYTHON ?=
 PYTEST_ARGS ?=
@@ -30,44 +31,44 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.t
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-install: $(STAMP)  ## set up .venv; the others do it by themselves (-B: again; VERBOSE=1: show the build)
+install: $(DEV_STAMP)  ## set up .venv; the others do it by themselves (-B: again; VERBOSE=1: show the build)
 
 demo: $(STAMP)  ## train the default agent on built-in tasks; writes out/demo/report.html
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
-test: $(STAMP) $(TORCH_STAMP)  ## the whole test suite
+test: $(DEV_STAMP) $(TORCH_STAMP)  ## the whole test suite
 	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## ruff, mypy, and the import contracts
+lint: $(DEV_STAMP)  ## ruff, mypy, and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: $(STAMP)  ## let ruff rewrite the files
+format: $(DEV_STAMP)  ## let ruff rewrite the files
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP)  ## the documentation as a site, into out/site; a warning is an error
+docs: $(DEV_STAMP)  ## the documentation as a site, into out/site; a warning is an error
 	@$(BIN)/python scripts/docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: $(STAMP)  ## measure; prints one JSON line for each measurement
+bench: $(DEV_STAMP)  ## measure; prints one JSON line for each measurement
 	@$(BIN)/phalanx bench arc --json $(BENCH_ARGS)
 	@$(BIN)/phalanx bench tokens --json
 	@$(BIN)/phalanx bench train --json
 	@$(BIN)/phalanx bench proofs --json
 
-compare: $(STAMP)  ## measure beside other ARC environments, each in a venv of its own (20 minutes)
+compare: $(DEV_STAMP)  ## measure beside other ARC environments, each in a venv of its own (20 minutes)
 	@$(BIN)/python benchmarks/compare_arc.py $(BENCH_ARGS)
 
-compare-tokens: $(STAMP)  ## measure beside other token batchers, each in a venv of its own (6 minutes)
+compare-tokens: $(DEV_STAMP)  ## measure beside other token batchers, each in a venv of its own (6 minutes)
 	@$(BIN)/python benchmarks/compare_tokens.py $(BENCH_ARGS)
 
-compare-training: $(STAMP)  ## train beside JaxARC's environment with the same network (10 minutes)
+compare-training: $(DEV_STAMP)  ## train beside JaxARC's environment with the same network (10 minutes)
 	@$(BIN)/python benchmarks/compare_training.py $(BENCH_ARGS)
 
-wheel-check: $(STAMP)  ## build a wheel, install it without extras into a clean venv, take a step
+wheel-check: $(DEV_STAMP)  ## build a wheel, install it without extras into a clean venv, take a step
 	@.ci/check-wheel
 
 clean:  ## remove what was built or written, but not .venv
@@ -94,8 +95,15 @@ $(TORCH_STAMP): constraints.txt | $(BIN)/python
 	@$(PIP_INSTALL) torch torchrl stable-baselines3 transformers
 	@touch $@
 
+# For the demo the package by itself is enough; everything else wants its extras and the tools too.
 $(STAMP): $(BUILD_INPUTS) | $(BIN)/python
 	@echo "phalanx: installing into $(VENV) (minutes the first time, seconds later)"
-	@$(PIP_INSTALL) --editable '.[dev]'
+	@$(PIP_INSTALL) --editable .
 	@touch $@
+	@$(BIN)/phalanx info | grep '^native'
+
+$(DEV_STAMP): $(BUILD_INPUTS) | $(BIN)/python
+	@echo "phalanx: installing with tools and extras into $(VENV) (minutes the first time, seconds later)"
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $(STAMP) $@
 	@$(BIN)/phalanx info | grep '^native'
