@@ -4,17 +4,19 @@ The cache file is `phalanx.tokens.LengthCache`; datasets are read by `phalanx.to
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phalanx.cli.errors import UserError
 from phalanx.cli.printing import facts, print_json, progress
 from phalanx.cli.token_inputs import input_errors, read_lengths
 
 if TYPE_CHECKING:
-    from phalanx.tokens import LengthCache
+    from phalanx.tokens import LengthCache, Tokenizer
 
 app = typer.Typer(
     name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
@@ -40,20 +42,40 @@ def build(
     ] = "bytes",
     text_field: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
     split: Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")] = None,
+    on_ray: Annotated[
+        bool, typer.Option("--ray", help="Count with many processes on Ray; the result is the same.")
+    ] = False,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="A running Ray cluster that sees the dataset; without it Ray is started here."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that count on Ray; all cores unless given.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tokenize a dataset and write the length of every sample; an interrupted cache is continued."""
     from phalanx.tokens import LengthCache, iterate_lengths, iterate_samples, load_tokenizer
 
+    if not on_ray and (ray_address is not None or workers is not None):
+        raise UserError("--ray-address and --workers are for --ray; add it, or leave them out")
+    if on_ray and split is not None:
+        raise UserError("--split chooses from a saved Hugging Face dataset, which is not read with --ray")
+
     async def fill(cache: "LengthCache", advance: Callable[[int], None]) -> None:
         async with cache:
-            for ids, lengths in iterate_lengths(samples, used):
+            for ids, lengths in counted:
                 await cache.add_many(ids, lengths)
                 advance(len(ids))
 
-    with input_errors(), progress("tokenizing", "samples", quiet=as_json) as advance:
+    shown = progress("tokenizing", "samples", quiet=as_json)
+    with input_errors(), shown as advance, contextlib.ExitStack() as stack:
         used = load_tokenizer(tokenizer)
-        samples = iterate_samples(dataset, text_field=text_field, split=split)
+        counted = iterate_lengths(iterate_samples(dataset, text_field=text_field, split=split), used)
+        if on_ray:
+            on_workers = _count_on_ray(dataset, used, text_field, ray_address, workers)
+            # Closed also when the cache refuses something, so that no cluster stays behind.
+            counted = stack.enter_context(contextlib.closing(on_workers))
         cache = LengthCache.create(output, used.tokenizer_hash)
         asyncio.run(fill(cache, advance))
     tokens = int(cache.lengths.sum(dtype="int64"))
@@ -69,6 +91,19 @@ def build(
         )
     else:
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
+
+
+def _count_on_ray(
+    dataset: Path, tokenizer: "Tokenizer", text_field: str, address: str | None, workers: int | None
+) -> Generator[tuple[list[str], list[int]], None, None]:
+    from phalanx.tokens.ray_lengths import RayWorkerError, iterate_lengths_on_ray
+
+    try:
+        yield from iterate_lengths_on_ray(
+            dataset, tokenizer, text_field=text_field, address=address, workers=workers
+        )
+    except RayWorkerError as error:
+        raise UserError(str(error)) from error
 
 
 @app.command()

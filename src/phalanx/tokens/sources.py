@@ -75,7 +75,7 @@ def iterate_samples(
         if sample_id in first_seen:
             raise ValueError(f"{where}: sample id {sample_id!r} is at {first_seen[sample_id]} already")
         first_seen[sample_id] = where
-        yield _sample(sample_id, where, row, text_field)
+        yield sample_of_row(sample_id, where, row, text_field)
 
 
 def tokenize_samples(
@@ -114,7 +114,8 @@ def _has_tokens(row: SourceSample, length: int, on_empty: OnEmpty | None) -> boo
     return False
 
 
-def _sample(sample_id: str, where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
+def sample_of_row(sample_id: str, where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
+    """The sample of a row, or an error that says where and what is wrong with it."""
     if row.get("input_ids") is not None:
         ids = _integers(row["input_ids"], f"{where}: input_ids")
         mask = row.get("loss_mask")
@@ -158,7 +159,7 @@ def _rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str,
     if split is not None:
         raise ValueError(f"{path} has no splits; leave out split={split!r}")
     for file in files:
-        yield from _parquet_rows(file, text_field) if file.suffix == ".parquet" else _json_rows(file)
+        yield from parquet_rows(file, text_field) if file.suffix == ".parquet" else _json_rows(file)
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -167,31 +168,39 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if not line.strip():
                 continue
             where = f"{path}:{number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                cut = "" if line.endswith(b"\n") else " (the last line is cut off)"
-                raise ValueError(f"{where}: not a JSON object{cut}: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(
-                    f"{where}: expected a JSON object, got {line[:60].decode(errors='replace')!r}"
-                )
-            yield where, row
+            yield where, row_of_line(line, where)
 
 
-def _wanted(columns: list[str], text_field: str) -> list[str]:
+def row_of_line(line: bytes, where: str) -> dict[str, Any]:
+    """The JSON object of a line, or an error that names the line."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        cut = "" if line.endswith(b"\n") else " (the last line is cut off)"
+        raise ValueError(f"{where}: not a JSON object{cut}: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: expected a JSON object, got {line[:60].decode(errors='replace')!r}")
+    return row
+
+
+def wanted_columns(columns: list[str], text_field: str) -> list[str]:
+    """Those that a sample is made of."""
     return [name for name in columns if name in (*ID_FIELDS, text_field, "input_ids", "loss_mask")]
 
 
-def _parquet_rows(path: Path, text_field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def parquet_rows(
+    path: Path, text_field: str, row_groups: range | None = None, first_row: int = 0
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, row) of a file's rows, or of those of some row groups, of which the first row is told."""
     pa = require_pyarrow(f"read {path}")
     import pyarrow.parquet as parquet
 
+    number = first_row
     try:
         with parquet.ParquetFile(path) as file:
-            columns = _wanted(file.schema_arrow.names, text_field)
-            number = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            columns = wanted_columns(file.schema_arrow.names, text_field)
+            groups = None if row_groups is None else list(row_groups)
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
                 for row in batch.to_pylist():
                     yield f"{path}: row {number}", row
                     number += 1
@@ -212,7 +221,7 @@ def _saved_rows(path: Path, text_field: str, split: str | None) -> Iterator[tupl
     elif split is not None:
         raise ValueError(f"{path} has no splits; leave out split={split!r}")
     name = f"{path}[{split}]" if split else str(path)
-    data = data.select_columns(_wanted(data.column_names, text_field)).with_format("arrow")
+    data = data.select_columns(wanted_columns(data.column_names, text_field)).with_format("arrow")
     number = 0
     for table in data.iter(_ROWS_AT_ONCE):
         for row in table.to_pylist():

@@ -1,0 +1,133 @@
+"""What one process of `scale_figures.py` does: prepare, say so, wait until all are told to go, measure.
+
+Run as a program it speaks JSON lines: its settings come as an argument, its result goes to standard output.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Before JAX is imported anywhere: it makes as many threads as the process may use cores.
+if __name__ == "__main__":
+    os.sched_setaffinity(0, json.loads(sys.argv[1])["cores"])
+
+Measure = Callable[[], dict[str, Any]]
+
+
+def plan(settings: dict[str, Any]) -> Measure:
+    """The whole plan from seed and lengths, and this rank's share of it."""
+    from phalanx.tokens.benchmark import MODEL_WIDTH, batching_config, draw_lengths
+    from phalanx.tokens.config import BatchingMode
+    from phalanx.tokens.lengths import LengthTable
+    from phalanx.tokens.plan_builder import BatchPlanBuilder
+
+    table = LengthTable.from_arrays(None, draw_lengths("lognormal", settings["samples"]))
+    before = _peak_megabytes()
+
+    def measure() -> dict[str, Any]:
+        begun = time.perf_counter()
+        whole = BatchPlanBuilder(table, batching_config(BatchingMode.THROUGHPUT)).build_now()
+        planned = time.perf_counter()
+        fingerprint = whole.fingerprint
+        digested = time.perf_counter()
+        rank, ranks = settings["rank"], settings["ranks"]
+        mine = whole.shard(rank, ranks, balance=True, model_width=MODEL_WIDTH)
+        dealt = time.perf_counter()
+        return {
+            "fingerprint": fingerprint,
+            "batches": mine.total_microbatches,
+            "tokens": mine.get_epoch(0).total_tokens,
+            "samples": mine.get_epoch(0).total_samples,
+            "plan_seconds": planned - begun,
+            "fingerprint_seconds": digested - planned,
+            "shard_seconds": dealt - digested,
+            "peak_megabytes": _peak_megabytes(),
+            "megabytes_for_the_plan": _peak_megabytes() - before,
+            "flop_balance": whole.measure_balance(0, ranks, model_width=MODEL_WIDTH).model_dump(),
+        }
+
+    return measure
+
+
+def step(settings: dict[str, Any]) -> Measure:
+    """Random ARC steps, as `phalanx bench arc` takes them."""
+    from phalanx.arc.benchmark import Rollout, Workload, calls_per_repeat, time_calls
+
+    rollout = Rollout.prepare(Workload(engine="native", batch=settings["batch"], steps=settings.get("steps")))
+    calls = calls_per_repeat(rollout)
+
+    def measure() -> dict[str, Any]:
+        rates = [
+            rollout.steps_per_run * calls / time_calls(rollout, calls) for _ in range(settings["repeats"])
+        ]
+        return {"rates": rates}
+
+    return measure
+
+
+def lengths(settings: dict[str, Any]) -> Measure:
+    """A dataset's length cache, without Ray or with it."""
+    import asyncio
+
+    from phalanx.tokens import LengthCache, iterate_lengths, iterate_samples, load_tokenizer
+    from phalanx.tokens.ray_lengths import iterate_lengths_on_ray
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if settings["threads"] else "false"
+    tokenizer, dataset, output = (settings[name] for name in ("tokenizer", "dataset", "output"))
+    used = load_tokenizer(tokenizer)
+    workers = settings["workers"]
+    waited = 0.0
+
+    async def fill(cache: LengthCache) -> float:
+        begun = first = time.perf_counter()
+        async with cache:
+            batches = (
+                iterate_lengths_on_ray(dataset, used, workers=workers)
+                if workers
+                else iterate_lengths(iterate_samples(dataset), used)
+            )
+            for number, (ids, counted) in enumerate(batches):
+                if not number:
+                    first = time.perf_counter()
+                await cache.add_many(ids, counted)
+        return first - begun
+
+    def measure() -> dict[str, Any]:
+        nonlocal waited
+        begun = time.perf_counter()
+        cache = LengthCache.create(output, used.tokenizer_hash)
+        waited = asyncio.run(fill(cache))
+        return {
+            "seconds": time.perf_counter() - begun,
+            "seconds_to_first_batch": waited,
+            "samples": len(cache),
+            "tokens": int(cache.lengths.sum(dtype="int64")),
+            "bytes": Path(dataset).stat().st_size if Path(dataset).is_file() else None,
+        }
+
+    return measure
+
+
+def _peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+WORKS: dict[str, Callable[[dict[str, Any]], Measure]] = {"plan": plan, "step": step, "lengths": lengths}
+
+
+def main() -> None:
+    """One work, as the settings have it."""
+    settings = json.loads(sys.argv[1])
+    measure = WORKS[settings["work"]](settings)
+    print(json.dumps("ready"), flush=True)
+    sys.stdin.readline()
+    print(json.dumps(measure()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
