@@ -13,14 +13,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from arcade_server import MISSING, RealServer, installed_server
 from figures import Verdict, show_verdicts
 
 from phalanx.agents.lm_sources import open_source
 from phalanx.agents.lm_training import load_lm_training, train_lm
-from phalanx.logs import FileHandler
 from phalanx.streams.gym_stream import GymConfig, GymEpisodeStream
 from phalanx.streams.offline_stream import write_samples
 
@@ -68,7 +66,7 @@ def curve(samples: Path, folder: Path, packed: bool, updates: int, every: int, b
     )
     source = open_source(config)
     began = time.time()
-    outcome = train_lm(config, source, folder, held_out=source.held_out, handlers=_to_files)
+    outcome = train_lm(config, source, folder, held_out=source.held_out)
     lines = [json.loads(line) for line in (folder / "batch_metrics.jsonl").read_text().splitlines()]
     told = {line["step"]: line["metrics"] for line in lines}
     none = {"padded_tokens": 0, "real_tokens": 0}
@@ -82,10 +80,6 @@ def curve(samples: Path, folder: Path, packed: bool, updates: int, every: int, b
         )
         for measured in outcome.evaluations
     ]
-
-
-def _to_files(run: Path, config: Any) -> dict[str, FileHandler]:
-    return {"file": FileHandler(run)}
 
 
 def first_below(points: list[Point], loss: float) -> Point:

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from oracle import reset_oracle, step_oracle
 
 from phalanx.arc.config import ArcConfig, DatasetConfig
-from phalanx.arc.generators import FAMILIES, Family, generate_task, generate_tasks, list_families
+from phalanx.arc.generators import (
+    FAMILIES,
+    Family,
+    generate_task,
+    generate_tasks,
+    list_families,
+    register_family,
+)
 from phalanx.arc.generators.bounds import least_operations, one_paste_suffices
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, SolutionStep
@@ -314,3 +321,12 @@ print(time.process_time() - start)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 2.0
+
+
+def test_a_family_of_ones_own_needs_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "mine", FAMILIES["recolour"])
+    with pytest.raises(ValueError, match="there is a task family 'mine' already"):
+        register_family(dataclasses.replace(FAMILIES["recolour"], name="mine"))
+    monkeypatch.delitem(FAMILIES, "mine")
+    assert register_family(dataclasses.replace(FAMILIES["recolour"], name="mine")) is FAMILIES["mine"]
+    assert generate_task("mine", seed=1).family == "mine"

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from phalanx.agents.checkpoints import Checkpoints
 from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 from phalanx.agents.training import CheckpointConfig, count_parameters
 from phalanx.core.config import Config, load_config
-from phalanx.logs import ExperimentLogger, Handler, LineFile, LoggingConfig
+from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
 from phalanx.proofs.data import GENERATED, DataHandler
 from phalanx.proofs.kge_config import KGEConfig
@@ -126,7 +126,6 @@ class KGEOutcome:
     """As the last epoch left it."""
 
 
-MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 Show = Callable[[KGEProgress], None]
 
 
@@ -135,7 +134,7 @@ def train_kge(
     folder: Path,
     *,
     resume: bool = False,
-    handlers: MakeHandlers,
+    handlers: runs.MakeHandlers = runs.files_only,
     show: Show = lambda progress: None,
     data: KGEData | None = None,
 ) -> KGEOutcome:

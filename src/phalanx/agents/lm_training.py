@@ -6,7 +6,7 @@ What an update is, is in `lm_update`; where batches come from, in `lm_batches` a
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from phalanx.agents.lm_update import LMLearner, LMTrainer, OptimiserConfig
 from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 from phalanx.agents.training import CheckpointConfig, count_parameters
 from phalanx.core.config import Config, load_config
-from phalanx.logs import ExperimentLogger, Handler, LineFile, LoggingConfig
+from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
 from phalanx.streams.types import StreamSample
 from phalanx.tokens import BatchingConfig, BatchPlanBuilder, PackingConfig
@@ -143,7 +143,6 @@ class LMOutcome:
     model: LanguageModel
 
 
-MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 Show = Callable[[LMProgress], None]
 
 
@@ -154,7 +153,7 @@ def train_lm(
     *,
     held_out: Sequence[StreamSample] = (),
     resume: bool = False,
-    handlers: MakeHandlers,
+    handlers: runs.MakeHandlers = runs.files_only,
     show: Show = lambda progress: None,
 ) -> LMOutcome:
     """Train to the end, or until Ctrl-C, which saves and stops; a second Ctrl-C stops at once.

@@ -74,6 +74,11 @@ class PPO:
     """The network without its arrays."""
     axis: str | None = None
 
+    @classmethod
+    def of(cls, game: Game, config: PPOConfig, network: PyTree) -> "PPO":
+        """For networks like this one."""
+        return cls(game, config, eqx.filter(network, eqx.is_array, inverse=True))
+
     def network(self, arrays: PyTree) -> Any:
         """The network as a function."""
         return eqx.combine(arrays, self.structure)
@@ -85,8 +90,10 @@ class PPO:
         clip = optax.identity() if limit is None else optax.clip_by_global_norm(limit)
         return optax.chain(clip, optax.scale_by_adam(eps=1e-5))
 
-    def start(self, network: PyTree, key: Key, numbers: Int32[Array, " batch"]) -> Learner:
-        """Before the first update; `numbers` are those of this device's environments."""
+    def start(self, network: PyTree, key: Key, numbers: Int32[Array, " batch"] | None = None) -> Learner:
+        """Before the first update; `numbers` are those of this device's environments, all without."""
+        if numbers is None:
+            numbers = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         arrays = eqx.filter(network, eqx.is_array)
         players_key, key = jax.random.split(key)
         players = start_players(self.game, players_key, numbers)

@@ -6,6 +6,7 @@ What the files of the logger look like is in `phalanx.logs`; the checkpoints are
 import datetime
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from phalanx import __version__
 from phalanx.core.config import Config, load_config, save_config, to_yaml
 from phalanx.core.files import atomic_write
 from phalanx.core.machine import machine
+from phalanx.logs import FileHandler, Handler
 
 FORMAT = 1
 CONFIG = "config.yaml"
@@ -22,6 +24,13 @@ EPISODES = "episodes"
 REPORT = "report.html"
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
+"""The handlers of a run's logger, from its folder and its config."""
+
+
+def files_only(folder: Path, config: Any) -> dict[str, Handler]:
+    """Lines in the run's folder, which is what a report needs."""
+    return {"files": FileHandler(folder, config)}
 
 
 def next_free(folder: str | os.PathLike[str]) -> Path:

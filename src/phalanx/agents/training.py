@@ -22,7 +22,7 @@ from phalanx.agents.ppo import PPO, Learner, Report
 from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
-from phalanx.logs import ExperimentLogger, Handler, LineFile, LoggingConfig
+from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
 
 
@@ -105,7 +105,6 @@ class Outcome:
     learner: Learner
 
 
-MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 Show = Callable[[Progress], None]
 
 
@@ -114,7 +113,7 @@ def train(
     folder: Path,
     *,
     resume: bool = False,
-    handlers: MakeHandlers,
+    handlers: runs.MakeHandlers = runs.files_only,
     show: Show = lambda progress: None,
     devices: list | None = None,
 ) -> Outcome:
@@ -254,7 +253,7 @@ class _Journal:
     """What is written of a run: by one logger for each seed, and only by the first process."""
 
     def __init__(
-        self, experiment: Experiment, folder: Path, handlers: MakeHandlers, seeds: int | None
+        self, experiment: Experiment, folder: Path, handlers: runs.MakeHandlers, seeds: int | None
     ) -> None:
         self.experiment, self.folder, self.seeds = experiment, folder, seeds
         self.evaluations: list[dict[str, Any]] = []

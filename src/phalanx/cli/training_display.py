@@ -47,13 +47,10 @@ def handlers_for(trackers: Sequence[str] = ()) -> MakeHandlers:
     """The handlers of a run: files and pictures, and the trackers that were asked for."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
-        from phalanx.agents.runs import EPISODES
-        from phalanx.logs import FileHandler, SVGHandler
+        from phalanx.agents.runs import EPISODES, files_only
+        from phalanx.logs import SVGHandler
 
-        handlers: dict[str, Handler] = {
-            "files": FileHandler(folder, config),
-            "pictures": SVGHandler(folder / EPISODES),
-        }
+        handlers = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
         if "wandb" in trackers:
             from phalanx.logs import WandbHandler
 

@@ -100,6 +100,14 @@ FAMILIES: dict[str, Family] = {family.name: family for family in _TABLE}
 """All task families by name."""
 
 
+def register_family(family: Family) -> Family:
+    """Make a family of one's own known by its name, to `generate_tasks` and to configs of this process."""
+    if family.name in FAMILIES:
+        raise ValueError(f"there is a task family {family.name!r} already; give yours another name")
+    FAMILIES[family.name] = family
+    return family
+
+
 def list_families() -> list[str]:
     """The names of all task families.
 

@@ -1,0 +1,73 @@
+"""PPO on one family of generated puzzles: from nearly nothing to nearly all of the unseen ones.
+
+The family is `fill_enclosed` (what a closed ring encloses takes the ring's colour) on grids of 3x3 and 4x4.
+The run's folder holds what `phalanx train arc` would write; `phalanx report FOLDER` makes a page of it.
+
+python examples/arc/ppo_one_family.py     (about a minute of CPU time)
+"""
+
+import argparse
+from pathlib import Path
+
+import jax
+from rich.console import Console
+
+from phalanx.agents.arc_training import arc_experiment, load_arc_training
+from phalanx.agents.evaluation import watch
+from phalanx.agents.runs import next_free
+from phalanx.agents.training import Progress, train
+from phalanx.arc.render import render_state
+
+
+def show(progress: Progress) -> None:
+    """A bar for the share of puzzles that were solved while learning."""
+    if progress.update % 3 == 1 or progress.update == progress.num_updates:
+        bar = "#" * round(40 * progress.success_rate)
+        print(
+            f"update {progress.update:3}  {bar:40} {progress.success_rate:5.1%}  "
+            f"return {progress.episode_return:5.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--updates", type=int, default=20)
+    parser.add_argument("--num-envs", type=int, default=256)
+    parser.add_argument("--family", default="fill_enclosed")
+    parser.add_argument("overrides", nargs="*", help="any setting of the training, as network.width=16")
+    parser.add_argument("--out", type=Path, default=Path("out/examples/ppo_one_family"))
+    arguments = parser.parse_args()
+
+    config = load_arc_training(
+        "default",
+        (
+            f"arc.dataset.families=[{arguments.family}]",
+            "arc.dataset.num_tasks=500",
+            f"ppo.num_envs={arguments.num_envs}",
+            f"ppo.num_updates={arguments.updates}",
+            "ppo.learning_rate=0.004",
+            "evaluation.every=0",
+            "evaluation.num_tasks=100",
+            "evaluation.attempts=0",
+            "logging.sampling_enabled=false",
+            *arguments.overrides,
+        ),
+    )
+    experiment = arc_experiment(config)
+    outcome = train(
+        experiment,
+        next_free(arguments.out),
+        show=show,
+    )
+    first, last = outcome.evaluations[0], outcome.evaluations[-1]
+    print(f"{outcome.environment_steps:,} steps in {outcome.seconds:.0f} s, written to {outcome.run}")
+    print(f"unseen puzzles solved: {first['success_rate']:.0%} before, {last['success_rate']:.0%} after")
+
+    # What the trained agent makes of a puzzle.
+    network = experiment.ppo.network(outcome.learner.network)
+    (episode,) = watch(experiment.ppo.game, network, jax.random.key(7), 1, 8, greedy=True)
+    Console(highlight=False).print(render_state(episode["final_state"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""An environment of your own on the core protocol: checked by the conformance suite, then learned by PPO.
+
+The game is Lights Out on 3x3: pressing a lamp switches it and its neighbours; all must go dark. Pressing the
+same lamp twice in a row would undo the first press, so it is masked out. Reset and step are pure functions of
+single arrays; batches, auto-reset, rollouts and the checks come with the protocol.
+
+python examples/custom_environment.py     (about a minute of CPU time)
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from phalanx.agents.distributions import MaskedCategorical
+from phalanx.agents.evaluation import watch
+from phalanx.agents.ppo import PPO
+from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.rollouts import Game
+from phalanx.core import Box, Discrete, Environment, Record, check_environment
+
+SIDE = 3
+LAMPS = SIDE * SIDE
+_rows, _columns = np.divmod(np.arange(LAMPS), SIDE)
+# Row i: which lamps pressing lamp i switches.
+SWITCHES = abs(_rows[:, None] - _rows) + abs(_columns[:, None] - _columns) <= 1
+
+
+class State(eqx.Module):
+    """One episode, or with a leading axis a batch of them."""
+
+    lamps: Array
+    pressed: Array
+    """The last press; -1 at the start."""
+    clock: Array
+    terminated: Array
+    truncated: Array
+
+
+class Sight(eqx.Module):
+    """What the agent sees."""
+
+    lamps: Array
+    legal: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class LightsOut(Environment[State, Sight, Array]):
+    """- Observation: the lamps that are lit, and which presses are legal.
+    - Action: the number of a lamp.
+    - Reward: 1 when all are dark, -0.05 for any other step.
+    - Termination: all dark; truncation after `max_steps`.
+    """
+
+    max_steps: int = 12
+
+    @property
+    def observation_space(self) -> Record:
+        bits = Box(0, 1, (LAMPS,), np.bool_)
+        return Record.of(Sight, {"lamps": bits, "legal": bits})
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(LAMPS)
+
+    def reset(self, key: Array) -> tuple[State, Sight]:
+        """Presses at random, from a dark board; lamp 0 stands for a board that would stay dark."""
+        presses = jax.random.bernoulli(key, 0.4, (LAMPS,))
+        presses = presses.at[0].set(presses[0] | ~presses.any())
+        lamps = (presses @ SWITCHES.astype(jnp.int32)) % 2 == 1
+        off = jnp.bool_(False)
+        state = State(lamps, jnp.int32(-1), jnp.int32(0), off, off)
+        return state, self.observe(state)
+
+    def step(self, state: State, action: Array) -> tuple[State, Sight, Array, Array, State]:
+        over = self.is_done(state)
+        legal = (action >= 0) & (action < LAMPS) & (action != state.pressed)
+        lamps = state.lamps ^ (jnp.asarray(SWITCHES)[jnp.clip(action, 0, LAMPS - 1)] & legal)
+        pressed = jnp.where(legal, action, state.pressed).astype(jnp.int32)
+        dark = ~lamps.any()
+        moved = State(lamps, pressed, state.clock + 1, dark, ~dark & (state.clock + 1 >= self.max_steps))
+        # A finished state stays as it is and pays nothing.
+        state = jax.tree.map(lambda old, new: jnp.where(over, old, new), state, moved)
+        reward = jnp.where(over, 0.0, jnp.where(dark, 1.0, -0.05))
+        return state, self.observe(state), reward, self.is_done(state), state
+
+    def observe(self, state: State) -> Sight:
+        return Sight(state.lamps, jnp.arange(LAMPS) != state.pressed)
+
+    def is_done(self, state: State) -> Array:
+        return state.terminated | state.truncated
+
+    def sample_action(self, key: Array, state: State) -> Array:
+        drawn = jax.random.randint(key, (), 0, LAMPS - 1)
+        return (drawn + ((drawn >= state.pressed) & (state.pressed >= 0))).astype(jnp.int32)
+
+    def invalid_action(self, key: Array, state: State) -> Array:
+        """The press that is masked out, or at the start a lamp that does not exist (-1)."""
+        return state.pressed
+
+    def content(self, state: State) -> tuple[Array, Array]:
+        """What an invalid action must leave alone."""
+        return state.lamps, state.pressed
+
+
+class Network(eqx.Module):
+    """From a sight to a logit for each lamp, and the value of the sight."""
+
+    policy: eqx.nn.MLP
+    value: eqx.nn.MLP
+
+    def __init__(self, key: Array) -> None:
+        one, other = jax.random.split(key)
+        self.policy = eqx.nn.MLP(LAMPS, LAMPS, 64, 2, jnp.tanh, key=one)
+        self.value = eqx.nn.MLP(LAMPS, "scalar", 64, 2, jnp.tanh, key=other)
+
+    def __call__(self, sight: Sight) -> tuple[Array, Array]:
+        seen = 2.0 * sight.lamps - 1.0
+        return self.policy(seen), self.value(seen)
+
+
+def choose(logits: Array, sight: Sight) -> MaskedCategorical:
+    return MaskedCategorical(logits, sight.legal)
+
+
+def measure(info: State) -> dict[str, Array]:
+    return {"success_mask": info.terminated}
+
+
+def learn(game: Game, config: PPOConfig) -> Any:
+    """Update after update; the network at the end."""
+    network = Network(jax.random.key(0))
+    ppo = PPO.of(game, config, network)
+    update = jax.jit(ppo.update, donate_argnums=0)
+    learner = ppo.start(network, jax.random.key(1))
+    for number in range(1, config.num_updates + 1):
+        learner, report = update(learner)
+        if number == 1 or number % max(1, config.num_updates // 8) == 0:
+            ended = report.episodes.done
+            solved = jnp.mean(report.episodes.measures["success_mask"], where=ended)
+            steps = jnp.mean(report.episodes.lengths, where=ended)
+            print(f"update {number:3}: {solved:6.1%} solved, {steps:4.1f} steps an episode")
+    return ppo.network(learner.network)
+
+
+def draw(states: list[State]) -> str:
+    """Boards side by side, lit lamps as #."""
+    boards = [
+        ["".join(".#"[int(lamp)] + " " for lamp in row) for row in s.lamps.reshape(SIDE, SIDE)]
+        for s in states
+    ]
+    return "\n".join("   ".join(rows) for rows in zip(*boards, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--updates", type=int, default=80)
+    parser.add_argument("--num-envs", type=int, default=256)
+    arguments = parser.parse_args()
+
+    environment = LightsOut()
+    report = check_environment(environment, num_steps=40)
+    print(f"{report.environment} passes {len(report.passed)} conformance checks")
+
+    game = Game(environment, choose, measure)
+    config = PPOConfig(
+        num_envs=arguments.num_envs, num_updates=arguments.updates, num_steps=24, epochs=4, chunk=None
+    )
+    network = learn(game, config)
+    (episode,) = watch(game, network, jax.random.key(5), 1, environment.max_steps, greedy=True)
+    print(draw([episode["initial_state"], *episode["step_states"]]))
+    print(f"solved in {episode['total_steps']} presses: {episode['success']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Facts and rules of your own: from text to proofs, to a trained prover, to a ranking of what else is true.
+
+The knowledge is what things are made of: parts of parts, and their materials. The text becomes the files that
+`phalanx prove`, `phalanx train proofs` and `phalanx eval` read, so each step here is also a command.
+
+python examples/proofs/own_rules.py     (half a minute of CPU time)
+"""
+
+import argparse
+from pathlib import Path
+
+from phalanx.agents.proof_evaluation import ProofRanking, RankingConfig, evaluate_proofs
+from phalanx.agents.proof_search import SearchConfig
+from phalanx.agents.proof_training import load_proof_training, proof_experiment, read_data
+from phalanx.agents.runs import next_free
+from phalanx.agents.training import train
+from phalanx.proofs.atoms import parse_atom, parse_rule
+from phalanx.proofs.data import DataHandler
+from phalanx.proofs.drawing import draw_proof
+from phalanx.proofs.kg_files import KnowledgeBase, write_knowledge
+from phalanx.proofs.proving import Proof, Prover, prove, read_query
+
+FACTS = """
+part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
+part(wheel,cart)     part(bed,cart)        part(shaft,cart)     part(wheel,wagon)    part(roof,wagon)
+part(rim,wheel)      part(spoke,wheel)     part(hub,wheel)      part(tyre,wheel)
+part(tube,frame)     part(saddle,frame)    part(link,chain)     part(plank,bed)      part(plank,roof)
+part(dome,bell)      part(hammer,bell)     part(cover,saddle)   part(spring,saddle)  part(bearing,hub)
+of(rim,alloy)        of(spoke,steel)       of(tyre,rubber)      of(bearing,steel)    of(tube,alloy)
+of(link,steel)       of(plank,oak)         of(dome,brass)       of(hammer,steel)     of(cover,leather)
+of(spring,steel)     of(shaft,oak)
+"""
+RULES = """
+direct:1.0:part(b,a) -> has(a,b)
+nested:1.0:part(h,a), has(h,b) -> has(a,b)
+itself:1.0:of(a,b) -> holds(a,b)
+inside:1.0:has(a,h), of(h,b) -> holds(a,b)
+"""
+
+
+def knowledge() -> KnowledgeBase:
+    """The text, and all that follows from it, dealt out: a third is known, the rest is asked for."""
+    facts = tuple(map(parse_atom, FACTS.split()))
+    rules = tuple(map(parse_rule, RULES.strip().splitlines()))
+    given = DataHandler.from_knowledge(KnowledgeBase(facts, rules))
+    prover = Prover(facts, rules)
+    follows = [
+        answer.goal
+        for predicate in ("has", "holds")
+        for answer in prover.answers(read_query(given, f"{predicate}(X,Y)"), max_depth=9)
+    ]
+    return KnowledgeBase(
+        (*facts, *follows[::3]), rules, valid=tuple(follows[1::3]), test=tuple(follows[2::3])
+    )
+
+
+def tree(proof: Proof, indent: str = "") -> str:
+    """A proof, a line for each goal: under it the goals that its rule asks for."""
+    lines = [f"{indent}{proof.goal}  {'fact' if proof.rule is None else 'by ' + proof.rule.name}"]
+    return "\n".join([*lines, *(tree(child, indent + "    ") for child in proof.children)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("query", nargs="?", default="holds(bicycle,leather)")
+    parser.add_argument("--updates", type=int, default=30)
+    parser.add_argument("--num-envs", type=int, default=64)
+    parser.add_argument("--out", type=Path, default=Path("out/examples/own_rules"))
+    arguments = parser.parse_args()
+    out = next_free(arguments.out)
+    write_knowledge(out / "things", knowledge())
+    data = DataHandler(path=out / "things")
+    print(data)
+
+    proof = prove(data, arguments.query)
+    draw_proof(proof).save_svg(str(out / "proof.svg"))
+    print(f"\n{tree(proof)}\n{proof.depth} steps, drawn in {out / 'proof.svg'}\n")
+
+    config = load_proof_training(
+        "default",
+        (
+            f"dataset={out / 'things'}",
+            f"ppo.num_envs={arguments.num_envs}",
+            "ppo.num_steps=32",
+            f"ppo.num_updates={arguments.updates}",
+            "evaluation.every=0",
+            "depth_limit=9",
+            "logging.sampling_enabled=false",
+        ),
+    )
+    experiment = proof_experiment(config)
+    outcome = train(experiment, out / "run")
+    first, last = (record["proved_share"] for record in (outcome.evaluations[0], outcome.evaluations[-1]))
+    print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
+
+    # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
+    policy = experiment.ppo.network(outcome.learner.network)
+    data, index = read_data(config)
+    for name, mode in (("search", "rl"), ("exact", "exact")):
+        settings = RankingConfig(search=SearchConfig(width=4, max_depth=9))
+        ranking = ProofRanking.create(data, index, config.proofs, settings)
+        total = evaluate_proofs(mode, ranking, policy=policy).total
+        print(f"{name:7} ranks {total.queries} unseen truths among corruptions: {total.describe()}")
+
+
+if __name__ == "__main__":
+    main()

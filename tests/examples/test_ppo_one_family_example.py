@@ -1,0 +1,22 @@
+"""The example of PPO on one family trains, measures and writes a run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from example_runs import run_example
+
+
+def test_it_trains_and_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    small = ("network.kind=conv", "network.width=8", "network.depth=1")
+    run_example("arc/ppo_one_family.py", "--updates", 2, "--num-envs", 16, "--out", run, *small)
+    told = capsys.readouterr().out
+    assert re.search(r"^update +1 .*%  return -?\d", told, re.MULTILINE)
+    assert re.search(r"unseen puzzles solved: \d+% before, \d+% after", told)
+    assert "working" in told and "target" in told
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["families"] == ["fill_enclosed"] and facts["environment_steps"] == 2 * 16 * 8
+    assert len((run / "batch_metrics.jsonl").read_text().splitlines()) == 1
+    assert len((run / "evaluations.jsonl").read_text().splitlines()) == 2
