@@ -182,6 +182,4 @@ def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
     expected = np.asarray(large.embedding)[[0, 7, 1999]]
     np.testing.assert_allclose(large.embed(tokens), expected, rtol=1e-6)
     small = model()
-    np.testing.assert_allclose(
-        small.embed(tokens[:2]), np.asarray(small.embedding)[[0, 7]], rtol=1e-5
-    )
+    np.testing.assert_allclose(small.embed(tokens[:2]), np.asarray(small.embedding)[[0, 7]], rtol=1e-5)
