@@ -160,7 +160,7 @@ class TokenLoader(DataLoader):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __iter__(self) -> Iterator[TokenBatch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[TokenBatch]:  # type: ignore[override, unused-ignore]
         place = self._done = (self.dataset.epoch, self.dataset.first_batch)
         return self._counted(super().__iter__(), place)
 
