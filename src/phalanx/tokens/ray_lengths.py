@@ -92,7 +92,9 @@ def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[N
         options["include_dashboard"] = False
         options["object_store_memory"] = _OBJECT_STORE_BYTES
     try:
-        with _no_usage_reports():
+        with _no_usage_reports(), warnings.catch_warnings():
+            # JAX warns of every fork; Ray's are followed by another program at once, which its threads survive.
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             ray.init(**options)
     except (RuntimeError, ValueError, OSError) as error:
         target = "start Ray" if address is None else f"reach the Ray cluster at {address}"
