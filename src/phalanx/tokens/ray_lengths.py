@@ -93,7 +93,7 @@ def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[N
         options["object_store_memory"] = _OBJECT_STORE_BYTES
     try:
         with _no_usage_reports(), warnings.catch_warnings():
-            # JAX warns of every fork; Ray's are followed by another program at once, which its threads survive.
+            # JAX warns of every fork; Ray's are followed by another program at once, which does no harm.
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             ray.init(**options)
     except (RuntimeError, ValueError, OSError) as error:
