@@ -1,14 +1,13 @@
 """The token batching examples run from top to bottom and say what they promise."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import arcade_server
 import pytest
+from example_runs import EXAMPLES, run_example
 
-FOLDER = Path(__file__).parents[2] / "examples" / "batching"
+FOLDER = EXAMPLES / "batching"
 
 PROMISES = {
     "01_basic_batching.py": ["length 150 is in bucket 1: (129, 256)", "longer than overflow_max 2048"],
@@ -40,25 +39,20 @@ def server() -> Iterator[arcade_server.RealServer]:
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_an_example_runs_and_keeps_its_promises(name: str, request: pytest.FixtureRequest) -> None:
+def test_an_example_runs_and_keeps_its_promises(
+    name: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = []
     if name.startswith("09"):
         arguments = ["127.0.0.1", str(request.getfixturevalue("server").port)]
-    result = subprocess.run(
-        [sys.executable, "-W", "error", str(FOLDER / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    run_example(f"batching/{name}", *arguments)
+    said = capsys.readouterr().out
     for promise in PROMISES[name]:
-        assert promise in result.stdout
+        assert promise in said
 
 
 def test_the_analysis_draws_charts_where_it_is_told(tmp_path: Path) -> None:
-    script = FOLDER / "06_analyze.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path / "charts")], check=True, capture_output=True)
+    run_example("batching/06_analyze.py", tmp_path / "charts")
     assert sorted(path.name for path in (tmp_path / "charts").iterdir()) == [
         "bucketing_vs_packing.svg",
         "lengths.svg",

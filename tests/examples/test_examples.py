@@ -1,12 +1,11 @@
 """Everything that the documents and the examples folder show runs, as a reader would run it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from example_runs import run_example
 
 from phalanx.arc.operations import OPERATIONS
 
@@ -20,21 +19,14 @@ def python_blocks(document: Path) -> list[str]:
     )
 
 
-def test_the_batch_processing_demo_runs_from_top_to_bottom() -> None:
-    script = ROOT / "examples" / "advanced" / "batch_processing_demo.py"
-    result = subprocess.run(
-        [sys.executable, str(script), "--batch-size", "2", "--steps", "5"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "observations (2, 10, 10)" in result.stdout
-    assert "environment 1 did 'Fill 1'" in result.stdout
-    assert "the second run is the same: True" in result.stdout
-    assert "11 states in batches of 8 gave 11 rewards" in result.stdout
-    assert "Optimal batch size:" in result.stdout
+def test_the_batch_processing_demo_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("advanced/batch_processing_demo.py", "--batch-size", 2, "--steps", 5)
+    said = capsys.readouterr().out
+    assert "observations (2, 10, 10)" in said
+    assert "environment 1 did 'Fill 1'" in said
+    assert "the second run is the same: True" in said
+    assert "11 states in batches of 8 gave 11 rewards" in said
+    assert "Optimal batch size:" in said
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,17 +1,13 @@
 """The training example runs as a script, and its return rises."""
 
 import re
-import runpy
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from example_runs import run_example
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "gymnasium_training.py"
 
 
 @pytest.fixture
@@ -23,9 +19,8 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-def test_the_return_rises(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--quick"])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+def test_the_return_rises(capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("gymnasium_training.py", "--quick")
     told = re.search(r"first update (\S+), of the last (\S+)$", capsys.readouterr().out.strip())
     assert told is not None
     first, last = map(float, told.groups())

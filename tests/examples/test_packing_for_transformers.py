@@ -1,24 +1,18 @@
 """The packing example finds what it says; in this process, because torch and transformers load slowly."""
 
-import runpy
-import sys
-from pathlib import Path
-
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "packing_for_transformers.py"
+from example_runs import run_example
 
 
 def test_packed_losses_are_the_unpacked_ones_and_the_model_learns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     torch = pytest.importorskip("torch")
     for name in ("datasets", "transformers"):
         pytest.importorskip(name)
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--samples", "40", "--steps", "8"])
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for one another in loops on a busy machine
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    run_example("packing_for_transformers.py", "--samples", 40, "--steps", 8)
     torch.set_num_threads(threads)
     said = capsys.readouterr().out
     packed, leaky = (line for line in said.splitlines() if "equal" in line)
