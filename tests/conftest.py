@@ -12,13 +12,14 @@ from jaxtyping import install_import_hook
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of the suite's time is XLA compiling: what one file has compiled is kept for the others and for the
 # next run, and programs that run for a moment are not worth LLVM's slower passes, nor the slower emitters.
+# The tests' processes fill the cores: a program need not be compiled in parts side by side.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 
 if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"]:
