@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_in_words() -> None:
         lane(2, observation="box")
     with pytest.raises(ValueError, match="render_mode must be None or one of: none; got 'human'"):
         lane(2, render_mode="human")
-    with pytest.raises(NotImplementedError, match="Lane has no mask"):
+    with pytest.raises(TypeError, match="Lane has no mask"):
         envs.action_masks()
 
 

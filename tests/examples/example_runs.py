@@ -3,6 +3,7 @@
 What each example promises is in the test that is named after it.
 """
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -18,3 +19,10 @@ def run_example(name: str, *arguments: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
         runpy.run_path(script, run_name="__main__")
+
+
+def first_and_last_return(said: str) -> tuple[float, float]:
+    """Of the line with which a training ends."""
+    told = re.search(r"first update (\S+), of the last (\S+)$", said.strip())
+    assert told is not None, said
+    return float(told[1]), float(told[2])

@@ -1,7 +1,10 @@
-"""What adapters ask of a batch of environments: which actions are legal, and what to start from.
+"""What adapters ask of a batch of environments: how many, which actions are legal, what to start from.
 
 Each adapter steps its batch by itself, as its library wants it.
 """
+
+import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,3 +39,14 @@ def blank_batch(environment: Environment, size: int) -> tuple[PyTree, PyTree]:
     keys = jax.ShapeDtypeStruct((size, 2), jnp.uint32)
     begun = jax.eval_shape(environment.batch_reset, keys)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), begun)
+
+
+def whole_number(value: Any, name: str) -> int:
+    """How many environments there are to be, or an error in words."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number

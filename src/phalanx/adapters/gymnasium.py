@@ -4,7 +4,6 @@ Importing this registers `phalanx/Arc-v0` and `phalanx/Proof-v0`, which `gymnasi
 are in the modules beside: `gymnasium_spaces`, `_resets`, `_steps`, `_infos` and `_rendering`.
 """
 
-import operator
 from typing import Any, Literal, get_args
 
 try:
@@ -23,7 +22,13 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Int8, PyTree
 
 from phalanx.adapters import gymnasium_resets as resets
-from phalanx.adapters.batch_environment import MASK, OBSERVATION, has_own_mask, legal_operations
+from phalanx.adapters.batch_environment import (
+    MASK,
+    OBSERVATION,
+    has_own_mask,
+    legal_operations,
+    whole_number,
+)
 from phalanx.adapters.gymnasium_infos import fields_of, info_of_one, told_of
 from phalanx.adapters.gymnasium_registration import register_environments
 from phalanx.adapters.gymnasium_rendering import Renderers, renderers_of
@@ -78,7 +83,7 @@ class PhalanxVectorEnv(gym.vector.VectorEnv):
         renderers: Renderers | None = None,
     ) -> None:
         """`renderers` draw one state, by render mode; ARC environments have some of their own."""
-        self.environment, self.num_envs = environment, _number_of(num_envs)
+        self.environment, self.num_envs = environment, whole_number(num_envs, "num_envs")
         self._mode = _mode_named(autoreset_mode)
         if observation not in get_args(ObservationForm):
             raise ValueError(f"observation must be 'dict' or 'flat', got {observation!r}")
@@ -187,7 +192,7 @@ class PhalanxVectorEnv(gym.vector.VectorEnv):
         """
         masks = self._masks(self.running.observations)
         if masks is None:
-            raise NotImplementedError(f"{type(self.environment).__name__} has no mask of legal actions")
+            raise TypeError(f"{type(self.environment).__name__} has no mask of legal actions")
         cells = sum((column_sizes(self._acts) or [0])[1:])
         return np.concatenate([masks.astype(bool), np.ones((self.num_envs, cells), bool)], axis=1)
 
@@ -283,16 +288,6 @@ def _named(mask: Bool[np.ndarray, " batch"]) -> str:
         return f"environment {numbers[0]} has"
     shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
     return f"environments {shown} have"
-
-
-def _number_of(num_envs: Any) -> int:
-    try:
-        number = operator.index(num_envs)
-    except TypeError:
-        raise TypeError(f"num_envs must be a whole number, got {num_envs!r}") from None
-    if number < 1:
-        raise ValueError(f"num_envs must be at least 1, got {number}")
-    return number
 
 
 def _mode_named(mode: AutoresetMode | str) -> AutoresetMode:

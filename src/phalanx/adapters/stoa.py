@@ -128,7 +128,7 @@ class PhalanxToStoa(StoaEnvironment):
         while isinstance(state, AdapterState | WrapperState):
             state = state.base_env_state
         if not isinstance(state, ArcState):
-            raise NotImplementedError(
+            raise TypeError(
                 f"a {type(state).__name__} does not draw itself; proofs are drawn by "
                 f"phalanx.proofs.drawing.draw_state, which needs the names of an IndexManager"
             )

@@ -34,6 +34,7 @@ from phalanx.adapters.batch_environment import (
     blank_batch,
     has_own_mask,
     legal_operations,
+    whole_number,
 )
 from phalanx.adapters.proof_batches import QueryPlan, known_depths, plan_of, proof_config, proof_environment
 from phalanx.adapters.torch_arrays import to_torch, torch_dtype
@@ -295,15 +296,11 @@ def num_environments(env: Any) -> int:
 
 
 def _whole_number(batch_size: Any) -> int:
-    if isinstance(batch_size, Sequence) and len(batch_size) == 1:
+    if isinstance(batch_size, Sequence):
+        if len(batch_size) != 1:
+            raise TypeError(f"batch_size must be a whole number or a size of one, got {batch_size!r}")
         batch_size = batch_size[0]
-    try:
-        size = operator.index(batch_size)
-    except TypeError:
-        raise TypeError(f"batch_size must be a whole number or a size of one, got {batch_size!r}") from None
-    if size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {size}")
-    return size
+    return whole_number(batch_size, "batch_size")
 
 
 def _choose(mask: Bool[Array, " batch"], new: PyTree, old: PyTree) -> PyTree:
