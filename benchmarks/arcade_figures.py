@@ -16,10 +16,10 @@ from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
 from figures import Verdict, show_verdicts
 
-from phalanx.streams.gym_stream import GymConfig, GymEpisodeStream
-from phalanx.streams.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
-from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleGame
-from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
+from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
+from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame
 from phalanx.streams.types import StreamSample
 
 BEST_KNOWN = 0.33

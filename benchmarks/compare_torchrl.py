@@ -19,8 +19,8 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.adapters.torchrl import BatchedVecEnv, num_environments
-from phalanx.proofs.data import GENERATED, DataHandler
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import GENERATED, DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 BATCHED, PARALLEL = "BatchedVecEnv", "ParallelEnv"
 

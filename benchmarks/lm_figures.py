@@ -17,9 +17,9 @@ from pathlib import Path
 from arcade_server import MISSING, RealServer, installed_server
 from figures import Verdict, show_verdicts
 
-from phalanx.agents.lm_sources import open_source
-from phalanx.agents.lm_training import load_lm_training, train_lm
-from phalanx.streams.gym_stream import GymConfig, GymEpisodeStream
+from phalanx.agents.lm.sources import open_source
+from phalanx.agents.lm.training import load_lm_training, train_lm
+from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
 from phalanx.streams.offline_stream import write_samples
 
 BINARY = ("binary",)

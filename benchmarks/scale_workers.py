@@ -22,9 +22,9 @@ Measure = Callable[[], dict[str, Any]]
 def plan(settings: dict[str, Any]) -> Measure:
     """The whole plan from seed and lengths, and this rank's share of it."""
     from phalanx.tokens.benchmark import MODEL_WIDTH, batching_config, draw_lengths
-    from phalanx.tokens.config import BatchingMode
-    from phalanx.tokens.lengths import LengthTable
-    from phalanx.tokens.plan_builder import BatchPlanBuilder
+    from phalanx.tokens.lengths.table import LengthTable
+    from phalanx.tokens.plans.builder import BatchPlanBuilder
+    from phalanx.tokens.plans.config import BatchingMode
 
     table = LengthTable.from_arrays(None, draw_lengths("lognormal", settings["samples"]))
     before = _peak_megabytes()
@@ -75,7 +75,7 @@ def lengths(settings: dict[str, Any]) -> Measure:
     import asyncio
 
     from phalanx.tokens import LengthCache, iterate_lengths, iterate_samples, load_tokenizer
-    from phalanx.tokens.ray_lengths import iterate_lengths_on_ray
+    from phalanx.tokens.lengths.ray import iterate_lengths_on_ray
 
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if settings["threads"] else "false"
     tokenizer, dataset, output = (settings[name] for name in ("tokenizer", "dataset", "output"))

@@ -20,7 +20,7 @@ from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
 from phalanx.arc.operations import Operation
 from phalanx.arc.readers import load_tasks
 from phalanx.arc.state import ArcState
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.batching import batch_reset, batch_step
 from phalanx.core.files import atomic_write
 

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from phalanx.agents.distributions import MaskedCategorical
 from phalanx.agents.evaluation import watch
-from phalanx.agents.ppo import PPO
-from phalanx.agents.ppo_config import PPOConfig
-from phalanx.agents.rollouts import Game
+from phalanx.agents.networks.distributions import MaskedCategorical
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.rollouts import Game
+from phalanx.agents.ppo.update import PPO
 from phalanx.core import Box, Discrete, Environment, Record, check_environment
 
 SIDE = 3

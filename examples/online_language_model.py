@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
-from phalanx.agents.generation import generate
-from phalanx.agents.language_model import LanguageModelConfig
-from phalanx.agents.lm_batches import token_batch
-from phalanx.agents.lm_update import LMTrainer, OptimiserConfig
+from phalanx.agents.lm.batches import token_batch
+from phalanx.agents.lm.model import LanguageModelConfig, generate
+from phalanx.agents.lm.update import LMTrainer, OptimiserConfig
 from phalanx.streams import (
     GymConfig,
     GymEpisodeStream,
@@ -32,7 +31,7 @@ from phalanx.streams import (
     WindowConfig,
 )
 from phalanx.tokens import BatchingConfig, ByteTokenizer, PackingConfig
-from phalanx.tokens.collation import collate_microbatch
+from phalanx.tokens.batches.collation import collate_microbatch
 
 TEXT = ByteTokenizer()
 WINDOW = 128

@@ -18,8 +18,8 @@ from torchrl.objectives.value import GAE
 
 from phalanx.adapters.torchrl import BatchedVecEnv
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 WIDTH = 32
 

@@ -12,16 +12,16 @@ import numpy as np
 import token_work
 
 from phalanx.tokens import benchmark
-from phalanx.tokens.assignment import pack_lengths
+from phalanx.tokens.analysis.efficiency import suggest_bucket_edges
 from phalanx.tokens.benchmark_facts import check_packs, plan_facts
-from phalanx.tokens.config import BatchingMode
-from phalanx.tokens.length_cache import LengthCache
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.packed_batch import iter_packed_batches, pack_tokens
-from phalanx.tokens.packing_config import PackingConfig
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.plan_files import load_batch_plan, save_batch_plan
-from phalanx.tokens.suggestion import suggest_bucket_edges
+from phalanx.tokens.lengths.cache import LengthCache
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.packing.layout import pack_lengths
+from phalanx.tokens.packing.packed_batch import iter_packed_batches, pack_tokens
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingMode
+from phalanx.tokens.plans.files import load_batch_plan, save_batch_plan
 
 WORKS = (
     "plan_predictable",

@@ -13,12 +13,12 @@ import equinox as eqx
 import jax
 import protocol
 
-from phalanx.agents.arc_distributions import MakeArcDistribution
-from phalanx.agents.arc_layers import ArcNetworkConfig
-from phalanx.agents.arc_networks import create_arc_network
-from phalanx.agents.ppo import PPO
-from phalanx.agents.ppo_config import PPOConfig
-from phalanx.agents.rollouts import Game
+from phalanx.agents.networks.arc import create_arc_network
+from phalanx.agents.networks.arc_distributions import MakeArcDistribution
+from phalanx.agents.networks.arc_layers import ArcNetworkConfig
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.rollouts import Game
+from phalanx.agents.ppo.update import PPO
 from phalanx.agents.training_parts import TimedParts, TimedTraining, median_parts
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
 from phalanx.core.environment import Environment

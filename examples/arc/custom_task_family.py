@@ -15,13 +15,13 @@ import numpy as np
 from rich.console import Console
 
 from phalanx.agents.arc_training import arc_experiment, load_arc_training
-from phalanx.agents.runs import next_free
 from phalanx.agents.training import Progress, train
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
 from phalanx.arc.render import render_task
 from phalanx.arc.tasks import ArcTask
 from phalanx.core import batch_step
+from phalanx.runs.folder import next_free
 
 NAME = "shadow"
 

@@ -9,9 +9,9 @@ import asyncio
 
 import jax
 
-from phalanx.agents.language_model import LanguageModelConfig
-from phalanx.agents.lm_batches import token_batch
-from phalanx.agents.lm_update import LMTrainer, OptimiserConfig
+from phalanx.agents.lm.batches import token_batch
+from phalanx.agents.lm.model import LanguageModelConfig
+from phalanx.agents.lm.update import LMTrainer, OptimiserConfig
 from phalanx.streams import (
     MockGymStream,
     ReplayBuffer,
@@ -20,7 +20,7 @@ from phalanx.streams import (
     WindowConfig,
 )
 from phalanx.tokens import BatchingConfig, PackingConfig
-from phalanx.tokens.collation import collate_microbatch
+from phalanx.tokens.batches.collation import collate_microbatch
 
 WIDTH = 256
 

@@ -9,16 +9,16 @@ python examples/proofs/own_rules.py     (half a minute of CPU time)
 import argparse
 from pathlib import Path
 
-from phalanx.agents.proof_evaluation import ProofRanking, RankingConfig, evaluate_proofs
-from phalanx.agents.proof_search import SearchConfig
 from phalanx.agents.proof_training import load_proof_training, proof_experiment, read_data
-from phalanx.agents.runs import next_free
+from phalanx.agents.search.beam import SearchConfig
+from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
 from phalanx.agents.training import train
-from phalanx.proofs.atoms import parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
 from phalanx.proofs.drawing import draw_proof
-from phalanx.proofs.kg_files import KnowledgeBase, write_knowledge
-from phalanx.proofs.proving import Proof, Prover, prove, read_query
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase, write_knowledge
+from phalanx.proofs.search.proving import Proof, Prover, prove, read_query
+from phalanx.runs.folder import next_free
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)

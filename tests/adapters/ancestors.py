@@ -7,10 +7,10 @@ action 0 twice proves a true one; the false one is still at `parent(b,d)` then, 
 from typing import Any
 
 from phalanx.adapters.torchrl import BatchedVecEnv
-from phalanx.proofs.atoms import parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 FACTS = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)")))
 TRUE = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))

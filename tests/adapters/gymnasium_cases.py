@@ -7,9 +7,9 @@ from typing import Any
 
 from phalanx.adapters.gymnasium_making import arc_environment, proof_environment
 from phalanx.arc.tasks import ArcTask
-from phalanx.proofs.atoms import parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
 
 PAINTINGS: dict[str, Any] = {
     "tasks": tuple(

@@ -16,11 +16,11 @@ from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Environment, Key
 from phalanx.core.spaces import Box, Discrete
-from phalanx.proofs.atoms import parse_atom, parse_rule
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.kg_files import KnowledgeBase
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.search.environment import ProofEnv
 
 CELLS = 5
 LEFT, RIGHT = 0, 1

@@ -13,10 +13,10 @@ from torchrl.objectives import ClipPPOLoss  # noqa: E402
 from torchrl.objectives.value import GAE  # noqa: E402
 
 from phalanx.adapters.torchrl import BatchedVecEnv  # noqa: E402
-from phalanx.agents.gae import generalised_advantages  # noqa: E402
+from phalanx.agents.ppo.config import generalised_advantages  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
-from phalanx.proofs.data import DataHandler  # noqa: E402
-from phalanx.proofs.vocabulary import IndexManager  # noqa: E402
+from phalanx.proofs.knowledge.data import DataHandler  # noqa: E402
+from phalanx.proofs.knowledge.vocabulary import IndexManager  # noqa: E402
 
 
 @pytest.mark.filterwarnings("ignore:Creating .* which inherits from WeightUpdaterBase:DeprecationWarning")

@@ -11,7 +11,7 @@ from torch import nn
 from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 
 class StateEmbedding(nn.Module):

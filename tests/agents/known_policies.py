@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int8, Int32
 
-from phalanx.agents.distributions import MaskedCategorical
+from phalanx.agents.networks.distributions import MaskedCategorical
 from phalanx.arc import ArcConfig, ArcTask, DatasetConfig, EnvironmentConfig, GridPair, ObservationConfig
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.config import ActionConfig

@@ -1,6 +1,6 @@
 """PPO's loss on the short walk, written plainly: one formula after the other, the whole batch at once.
 
-It shares nothing with `phalanx.agents.ppo` but the settings; what is compared with it is in `test_ppo`.
+It shares nothing with `phalanx.agents.ppo.update` but the settings; `test_ppo` compares with it.
 """
 
 import jax
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from short_walk import CELLS, Sight, WalkNetwork
 
-from phalanx.agents.ppo_config import PPOConfig
-from phalanx.agents.rollouts import Rollout
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.rollouts import Rollout
 
 
 def forward(net: WalkNetwork, sights: Sight) -> tuple[jax.Array, jax.Array]:

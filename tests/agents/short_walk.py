@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from phalanx.agents.distributions import MaskedCategorical
-from phalanx.agents.layers import Dense
-from phalanx.agents.rollouts import Game
+from phalanx.agents.networks.distributions import MaskedCategorical
+from phalanx.agents.networks.layers import Dense
+from phalanx.agents.ppo.rollouts import Game
 from phalanx.core.environment import Environment, Key
 from phalanx.core.spaces import Box, Discrete, Record
 

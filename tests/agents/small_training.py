@@ -5,7 +5,7 @@ from typing import Any
 
 from phalanx.agents.arc_training import ArcTrainingConfig, load_arc_training
 from phalanx.logs import FileHandler, SVGHandler
-from phalanx.logs.line_files import read_lines
+from phalanx.logs.handlers.files import read_lines
 
 SMALL = (
     "arc.dataset.max_grid_height=3",

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.arc_distributions import (
+from phalanx.agents.networks.arc_distributions import (
     ArcDistribution,
     ArcLogits,
     AxisLogits,

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents.arc_distributions import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
-from phalanx.agents.arc_layers import ArcNetworkConfig, GridEmbedding, patches
-from phalanx.agents.arc_networks import ArcNetwork, create_arc_network
+from phalanx.agents.networks.arc import ArcNetwork, create_arc_network
+from phalanx.agents.networks.arc_distributions import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
+from phalanx.agents.networks.arc_layers import ArcNetworkConfig, GridEmbedding, patches
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation

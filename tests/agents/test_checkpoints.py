@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents.checkpoints import Checkpoints, fingerprint
-from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.runs.checkpoints import Checkpoints, fingerprint
 
 SAVE_FOR_EVER = """
 import itertools, sys
 import jax.numpy as jnp
-from phalanx.agents.checkpoints import Checkpoints
+from phalanx.runs.checkpoints import Checkpoints
 with Checkpoints(sys.argv[1], keep=2) as checkpoints:
     first = (checkpoints.latest() or 0) + 1
     for step in itertools.count(first):

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.distributions import MaskedCategorical, draw, entropy_of, masked_log_softmax
+from phalanx.agents.networks.distributions import MaskedCategorical, draw, entropy_of, masked_log_softmax
 
 CHOICES = 5
 ALL = jnp.arange(CHOICES, dtype=jnp.int32)

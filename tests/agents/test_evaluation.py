@@ -10,16 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jaxtyping import Array, Bool, Float, Int32
 from known_policies import CELL, EVERY_COLOR, cell_task, keys_of, only, paint_cell
 
-from phalanx.agents.arc_evaluation import measure_arc
-from phalanx.agents.distributions import MaskedCategorical
+from phalanx.agents.arc_evaluation import mean_pass_at_k, measure_arc, pass_at_k
 from phalanx.agents.evaluation import play, watch
-from phalanx.agents.pass_at_k import mean_pass_at_k, pass_at_k
-from phalanx.agents.rollouts import Game
+from phalanx.agents.networks.distributions import MaskedCategorical
+from phalanx.agents.ppo.rollouts import Game
 from phalanx.arc import ArcEnvironment
 from phalanx.arc.render import draw_state
 from phalanx.core.environment import Environment

@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.gae import generalised_advantages
+from phalanx.agents.ppo.config import generalised_advantages
 
 NO, YES = False, True
 compiled = jax.jit(generalised_advantages, static_argnums=(5, 6))

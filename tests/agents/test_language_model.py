@@ -6,13 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.generation import generate
-from phalanx.agents.language_model import LanguageModel, LanguageModelConfig, segment_mask, turned
-from phalanx.agents.lm_batches import TokenBatch
-from phalanx.agents.lm_update import LMTrainer, OptimiserConfig, losses
+from phalanx.agents.lm.batches import TokenBatch
+from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, segment_mask, turned
+from phalanx.agents.lm.update import LMTrainer, OptimiserConfig, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
 CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents import layers
-from phalanx.agents.layers import Attention, Convolution, Dense, LayerNorm, pooled
+from phalanx.agents.networks import layers
+from phalanx.agents.networks.layers import Attention, Convolution, Dense, LayerNorm, pooled
 
 KEY = jax.random.key(0)
 

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.agents.lm_batches import PlannedBatches, StreamedBatches, TokenBatch
-from phalanx.agents.lm_sources import blocking, open_source
-from phalanx.agents.lm_training import LMOutcome, LMTrainingConfig, load_language_model, train_lm
+from phalanx.agents.lm.batches import PlannedBatches, StreamedBatches, TokenBatch
+from phalanx.agents.lm.sources import blocking, open_source
+from phalanx.agents.lm.training import LMOutcome, LMTrainingConfig, load_language_model, train_lm
 from phalanx.core.config import load_config
 from phalanx.logs import FileHandler
 from phalanx.streams import MockGymStream, StreamSample, write_samples

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_training import SMALL, metrics_of
 
-from phalanx.agents.parallel import connect
+from phalanx.agents.ppo.parallel import connect
 
 
 def free_port() -> int:

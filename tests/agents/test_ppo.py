@@ -13,10 +13,10 @@ from plain_ppo import advantages_of, plain_loss
 from pydantic import ValidationError
 from short_walk import RIGHT, Sight, WalkNetwork, game
 
-from phalanx.agents.ppo import PPO, Learner, Report, Sample
-from phalanx.agents.ppo_config import PPOConfig
-from phalanx.agents.rollouts import Rollout, collect, start_players
-from phalanx.core.config_errors import in_words
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.rollouts import Rollout, collect, start_players
+from phalanx.agents.ppo.update import PPO, Learner, Report, Sample
+from phalanx.core.config import in_words
 
 ENVS, STEPS = 8, 12
 # Steps so large and limits so near that all of the clips matter in the second gradient step. The minibatch of

@@ -5,20 +5,19 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from phalanx.agents.proof_evaluation import (
+from phalanx.agents.search.beam import SearchConfig, UniformPolicy
+from phalanx.agents.search.ranking import (
     ProofRanking,
     RankingConfig,
     chains,
     evaluate_proofs,
     policy_scorer,
 )
-from phalanx.agents.proof_search import SearchConfig, UniformPolicy
-from phalanx.proofs.chaining import proof_depths
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.ranking import score_candidates
-from phalanx.proofs.ranking_hybrid import HybridConfig, embedding_scorer
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.chaining import proof_depths
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.ranking.rank import HybridConfig, embedding_scorer, score_candidates
 
 SEARCH = SearchConfig(width=16, max_depth=3)
 

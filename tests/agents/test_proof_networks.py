@@ -9,14 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents import proof_scoring
-from phalanx.agents.proof_embeddings import AtomRows, Composition, StateEmbedding
-from phalanx.agents.proof_networks import ProofNetwork, ProofNetworkConfig, create_proof_network
-from phalanx.proofs.atoms import Atom, parse_rule
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.state import ProofObservation
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.agents.networks import proofs as proof_scoring
+from phalanx.agents.networks.proofs import (
+    AtomRows,
+    Composition,
+    ProofNetwork,
+    ProofNetworkConfig,
+    StateEmbedding,
+    create_proof_network,
+)
+from phalanx.proofs.knowledge.atoms import Atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.state import ProofObservation
 
 ATOMS = ("transe", "complex", "rotate", "mlp")
 PARENT, SIBLING, TRUE, FALSE, END = 1, 2, 3, 4, 5

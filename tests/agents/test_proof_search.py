@@ -10,11 +10,11 @@ import pytest
 from jaxtyping import Array, Float32, Int32
 from plain_search import PlainProver, TinyPolicy, beam, best_log_prob
 
-from phalanx.agents.proof_memory import adaptive_batch_size, available_memory, with_smaller_batches
-from phalanx.agents.proof_search import Found, SearchConfig, bytes_per_query, search_proofs
-from phalanx.proofs.chaining import proof_depths
+from phalanx.agents.search.beam import Found, SearchConfig, bytes_per_query, search_proofs
+from phalanx.agents.search.memory import adaptive_batch_size, available_memory, with_smaller_batches
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.program import Program
+from phalanx.proofs.knowledge.chaining import proof_depths
+from phalanx.proofs.search.program import Program
 
 WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
 """Random knowledge bases that share no names, in one program: they take one compilation together."""

@@ -21,11 +21,11 @@ from phalanx.agents.proof_training import (
 )
 from phalanx.agents.proof_verdicts import held_out_queries, judge
 from phalanx.core.config import list_presets
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.kg_files import write_knowledge
-from phalanx.proofs.state import ProofObservation
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import write_knowledge
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.state import ProofObservation
 
 SMALL = (
     "generated.num_families=2",

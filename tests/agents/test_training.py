@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from small_training import metrics_of, small_config, small_handlers
 
-from phalanx.agents import runs
 from phalanx.agents.arc_training import arc_experiment, load_arc_policy
 from phalanx.agents.training import Outcome, Progress, train
 from phalanx.logs import Handler
 from phalanx.logs.report import read_run
+from phalanx.runs import folder as runs
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
     def no_room(*_, **__) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phalanx.agents.checkpoints.Checkpoints.save", no_room)
+    monkeypatch.setattr("phalanx.runs.checkpoints.Checkpoints.save", no_room)
     outcome = train(
         arc_experiment(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
     )

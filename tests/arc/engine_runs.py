@@ -18,7 +18,7 @@ from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.tasks import ArcTask
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.batching import batch_reset, batch_step
 
 ENGINES = ("native", "xla")

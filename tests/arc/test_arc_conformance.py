@@ -13,7 +13,7 @@ from phalanx.arc import (
     ObservationConfig,
     as_grid,
 )
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.conformance import (
     check_environment,
     check_finished_states_stay_finished,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.arc import archives, download
+from phalanx.arc import download, download as archives
 from phalanx.arc.download import download_tasks
 from phalanx.arc.readers import load_tasks
 

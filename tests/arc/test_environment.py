@@ -22,14 +22,12 @@ from phalanx.arc import (
     arc_reset,
     arc_step,
     as_grid,
-    batch_reset,
-    batch_step,
     generate_tasks,
     legal_operations,
     validate_action_jax,
 )
 from phalanx.arc.planes import pack_grid, unpack_cells
-from phalanx.core import native
+from phalanx.core import batch_reset, batch_step, engine as native
 
 ENGINES = ["native", "xla"]
 SUBMIT = 34

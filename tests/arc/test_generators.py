@@ -10,8 +10,7 @@ import sys
 import numpy as np
 import pytest
 from grid_search import COPY, CUT, PASTE, boxes, in_one, in_two, pasted_grids, replay
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from oracle import reset_oracle, step_oracle
 
 from phalanx.arc.config import ArcConfig, DatasetConfig
@@ -23,7 +22,7 @@ from phalanx.arc.generators import (
     list_families,
     register_family,
 )
-from phalanx.arc.generators.bounds import least_operations, one_paste_suffices
+from phalanx.arc.generators.placement import least_operations, one_paste_suffices
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, SolutionStep
 

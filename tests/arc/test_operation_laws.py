@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_runs import ENGINES, Starts, batch_action, read, skip_without
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_cases import random_grid
 from scipy import ndimage
 

@@ -10,8 +10,7 @@ import drawsvg
 import numpy as np
 import pytest
 from drawings import DONE, DOT, NASTY, SMALL, SVG, TASK, of_class, parsed, played, started, words
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from phalanx.arc.operations import OPERATIONS

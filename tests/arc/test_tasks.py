@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from phalanx.arc.tasks import ArcTask, GridPair, SolutionStep, as_grid

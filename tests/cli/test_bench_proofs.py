@@ -5,7 +5,7 @@ import json
 import pytest
 
 from phalanx.agents import proof_benchmark
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.proofs import benchmark
 
 FACTS = {"engine": "native", "worst": 590_000, "compile_seconds": 3.25, "peak_rss_mb": 386}

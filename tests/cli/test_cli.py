@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 import phalanx
 from phalanx import cli
-from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.lazy import Mount, lazy_group
+from phalanx.cli.errors import Mount, UserError, lazy_group, user_errors
 
 HEAVY = ("jax", "jaxlib", "equinox", "numpy", "omegaconf", "optax", "drawsvg")
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import read_depths
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import read_depths
 
 
 @pytest.fixture(autouse=True)

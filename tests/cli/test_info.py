@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import phalanx
 from phalanx.cli import app
 from phalanx.cli.info import collect, describe
-from phalanx.core import native
+from phalanx.core import engine as native
 
 FACTS = {
     "version": "1.2.3",

@@ -22,9 +22,18 @@ from phalanx.cli.play.demonstrations import DemonstrationFile
 from phalanx.cli.play.grids import Board, GridView, PaletteBar
 from phalanx.cli.play.panes import OperationPanel, PairView
 from phalanx.cli.play.picture import picture
-from phalanx.cli.play.screens import HelpScreen, LeaveScreen, OperationsScreen
 from phalanx.cli.play.session import Puzzle, play_config
-from phalanx.cli.play.tools import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
+from phalanx.cli.play.tools import (
+    FILL,
+    FLOOD,
+    MOVE,
+    PASTE,
+    TOOLS,
+    HelpScreen,
+    LeaveScreen,
+    OperationsScreen,
+    key_text,
+)
 from phalanx.streams import OfflineDatasetStream
 
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))

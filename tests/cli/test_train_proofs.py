@@ -8,9 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from phalanx.proofs.atoms import parse_atom
-from phalanx.proofs.generated import RULES, generate_family
-from phalanx.proofs.kg_files import write_knowledge
+from phalanx.proofs.knowledge.atoms import parse_atom
+from phalanx.proofs.knowledge.files import write_knowledge
+from phalanx.proofs.knowledge.generated import RULES, generate_family
 
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 

@@ -6,12 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from corridor import LEFT, RIGHT, Corridor, walker
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.rows import map_where
-from phalanx.core.stacking import stack_states
+from phalanx.core.batching import map_where, stack_states
 
 KEYS = jax.random.split(jax.random.PRNGKey(1), 2)
 SAME, NEXT = AutoReset(Corridor(), "same_step"), AutoReset(Corridor(), "next_step")

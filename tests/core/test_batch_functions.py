@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
-from phalanx.core.batching import _reset, _step, batch_reset, batch_step, environment_of
+from phalanx.core.batching import _reset, _step, batch_reset, batch_step, environment_of, stack_states
 from phalanx.core.environment import as_environment
 from phalanx.core.spaces import Box, Discrete, Record
-from phalanx.core.stacking import stack_states
 
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 

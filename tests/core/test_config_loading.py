@@ -2,8 +2,7 @@
 
 import jax
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import Field
 
 from phalanx.arc.config import ArcConfig

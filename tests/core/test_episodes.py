@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
-from phalanx.core.batching import batch_reset, batch_step
+from phalanx.core.batching import batch_reset, batch_step, stack_states
 from phalanx.core.episodes import run_episode_batch
-from phalanx.core.stacking import stack_states
 
 STEPS = 5
 

@@ -9,7 +9,7 @@ import pytest
 from corridor import RIGHT, Corridor, CorridorConfig, walker
 
 from phalanx.core import profiling
-from phalanx.core.batching import _reset, _step, batch_reset, batch_step
+from phalanx.core.batching import _reset, _step, batch_reset, batch_step, stack_states
 from phalanx.core.profiling import (
     BatchPerformanceMonitor,
     analyze_memory_usage,
@@ -17,7 +17,6 @@ from phalanx.core.profiling import (
     inspect_batch_states,
     warm_up_batch_functions,
 )
-from phalanx.core.stacking import stack_states
 
 
 def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatch):

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from corridor import LEFT, RIGHT, Corridor, walker
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.core.batching import _step, batch_step
-from phalanx.core.stacking import (
+from phalanx.core.batching import (
+    _step,
+    batch_step,
     combine_batch_results,
     pad_actions,
     pad_states,

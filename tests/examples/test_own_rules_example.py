@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from example_runs import run_example
 
-from phalanx.proofs.data import DataHandler
+from phalanx.proofs.knowledge.data import DataHandler
 
 
 def test_text_becomes_proofs_and_a_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.proofs.atoms import parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.state import ProofState
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.state import ProofState
 
 ATOMS, STATES, MEMORY = 3, 4, 5
 

@@ -17,7 +17,7 @@ from phalanx.arc import ArcConfig, DatasetConfig, PointAction, TaskBuffer, gener
 from phalanx.arc.render import draw_state
 from phalanx.core import batch_reset, batch_step
 from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
-from phalanx.logs.line_files import LineFile
+from phalanx.logs.handlers.files import LineFile
 
 FAMILIES = ("fill_enclosed", "recolour", "mirror_rows")
 MACHINE = {"load_average": 0.5, "nproc": 2, "cpu": "Example CPU", "python": "3.11.2", "phalanx": "0.1.0"}

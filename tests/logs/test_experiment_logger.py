@@ -6,14 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax._src.array import ArrayImpl
 from recording_handler import BrokenHandler, RecordingHandler
 
 from phalanx.logs import ExperimentConfig, ExperimentLogger, LoggingConfig
-from phalanx.logs.batch_summary import _packed_summary
-from phalanx.logs.host_copy import pack_bytes, unpack_bytes
+from phalanx.logs.batch_data import _packed_summary, pack_bytes, unpack_bytes
 
 BATCHED = LoggingConfig(batched_logging_enabled=True)
 

@@ -236,7 +236,7 @@ def test_a_line_is_written_even_if_the_file_before_it_cannot_be_compressed(
 
     file = LineFile(tmp_path / "a.jsonl", rotate_bytes=4, compress=True)
     file.write_line("aaa")
-    monkeypatch.setattr("phalanx.logs.line_files._compress", full)
+    monkeypatch.setattr("phalanx.logs.handlers.files._compress", full)
     with pytest.raises(OSError, match=r"no room to compress a\.0001\.jsonl"):
         file.write_line("bbb")
     monkeypatch.undo()

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sample_run import make_run, metrics_at, write_facts, write_lines
 
 from phalanx.logs import FileHandler, LoggingConfig
 from phalanx.logs.report import read_run, write_report
 from phalanx.logs.report.curves import MAX_POINTS
-from phalanx.logs.report.tables import extreme_rows
+from phalanx.logs.report.records import extreme_rows
 
 MODULES = ("curves", "records", "run_directory", "summary", "tables")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx.logs import ExperimentLogger, LoggingConfig, TensorBoardHandler, WandbHandler
-from phalanx.logs.tracker_handlers import _imported
+from phalanx.logs.handlers.trackers import _imported
 
 EPISODES = [
     {"episode_num": 10, "total_reward": 2.0, "success": True, "task_id": "a", "final_state": None},

@@ -10,9 +10,9 @@ import numpy as np
 from proof_cases import padded
 
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.program import Program
-from phalanx.proofs.state import ProofState
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.state import ProofState
 
 PARENT, ANCESTOR, SIBLING = 1, 2, 3
 ANN, BOB, CAT, DAN, EVE = 1, 2, 3, 4, 5

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import resolution_oracle as oracle
 
-from phalanx.core import native
-from phalanx.proofs import native_resolution, xla_resolution
+from phalanx.core import engine as native
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.nodes import Asked, Node, Rules, empty_nodes
-from phalanx.proofs.program import Program
+from phalanx.proofs.search import resolution, xla_resolution
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.state import Asked, Node, Rules, empty_nodes
 
 ENGINES = ("native", "xla") if native.available() else ("xla",)
 
@@ -131,7 +131,7 @@ class _Shape:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _native(rules: Rules, asked: Asked, node: Node) -> Node:
-    return native_resolution.expand(rules, False, asked, node)
+    return resolution._native_expand(rules, False, asked, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,6 +1,6 @@
 """Knowledge bases in the shared folder, read the shortest way, for tests that run only where they are.
 
-The package's own reader, with its errors and its other formats, is `phalanx.proofs.data`.
+The package's own reader, with its errors and its other formats, is `phalanx.proofs.knowledge.data`.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.proofs.program import Program
+from phalanx.proofs.search.program import Program
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "data" / "kg"
 NAMES = ("countries_s3", "family", "umls", "nations", "wn18rr")

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from phalanx.proofs.atoms import Atom
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import Atom
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 LIKES, PARENT = 1, 2
 ANN, BOB, CAT, DAN = 1, 2, 3, 4

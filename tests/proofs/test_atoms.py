@@ -1,10 +1,9 @@
 """Atoms and rules as text."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from phalanx.proofs.atoms import Atom, Rule, parse_atom, parse_rule
+from phalanx.proofs.knowledge.atoms import Atom, Rule, parse_atom, parse_rule
 
 names = st.text(st.characters(exclude_characters="(),:", exclude_categories=["Z", "C"]), min_size=1).filter(
     lambda name: "->" not in name

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.proofs import leave_one_out, sorted_pairs
-from phalanx.proofs.atoms import parse_atom, parse_rule
-from phalanx.proofs.chaining import entailed, proof_depths, proof_rounds
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge import cost_tables as sorted_pairs, leave_one_out
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.chaining import entailed, proof_depths, proof_rounds
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
 needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")

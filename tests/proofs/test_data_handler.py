@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.proofs.atoms import Atom, parse_atom
-from phalanx.proofs.data import DataHandler, available_knowledge
-from phalanx.proofs.kg_files import KnowledgeBase, read_knowledge, write_knowledge
+from phalanx.proofs.knowledge.atoms import Atom, parse_atom
+from phalanx.proofs.knowledge.data import DataHandler, available_knowledge
+from phalanx.proofs.knowledge.files import KnowledgeBase, read_knowledge, write_knowledge
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
 needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from phalanx.proofs.atoms import Atom
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.generated import RULES, generate_family
-from phalanx.proofs.kg_files import read_knowledge, write_knowledge
+from phalanx.proofs.knowledge.atoms import Atom
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import read_knowledge, write_knowledge
+from phalanx.proofs.knowledge.generated import RULES, generate_family
 
 
 @pytest.fixture(scope="module")

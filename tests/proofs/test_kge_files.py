@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
 
-from phalanx.proofs.kge_config import KGEConfig
-from phalanx.proofs.kge_files import load_kge, read_kge_config, read_kge_facts, save_kge
-from phalanx.proofs.kge_scorer import KGE
-from phalanx.proofs.kge_validation import calibrated, expected_reciprocal_rank, validate
+from phalanx.proofs.kge.config import KGEConfig
+from phalanx.proofs.kge.files import load_kge, read_kge_config, read_kge_facts, save_kge
+from phalanx.proofs.kge.scoring import KGE, calibrated, expected_reciprocal_rank, validate
 
 CONFIG = KGEConfig(model="distmult", dim=4)
 TRIPLES = np.array([(LIKES, ANN, CAT), (PARENT, BOB, DAN)], np.int32)

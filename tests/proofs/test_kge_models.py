@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from phalanx.proofs.kge_config import KGEConfig
-from phalanx.proofs.kge_scorer import KGE, is_scored, kge_scores
+from phalanx.proofs.kge.config import KGEConfig
+from phalanx.proofs.kge.scoring import KGE, is_scored, kge_scores
 
 ENTITIES, RELATIONS = 5, 3
 TRIPLES = np.array(list(product(range(1, 4), range(1, 6), range(1, 6))), np.int32)

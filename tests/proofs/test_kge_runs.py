@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.agents import runs
 from phalanx.agents.kge_training import (
     KGEData,
     KGEOutcome,
@@ -21,7 +20,8 @@ from phalanx.agents.kge_training import (
 from phalanx.core.config import list_presets
 from phalanx.logs import FileHandler, read_records
 from phalanx.logs.report import read_run
-from phalanx.proofs.kge_files import load_kge, read_kge_facts
+from phalanx.proofs.kge.files import load_kge, read_kge_facts
+from phalanx.runs import folder as runs
 
 SMALL = (
     "kge.dim=8",

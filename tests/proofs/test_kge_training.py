@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 from small_kge import ANN, BOB, CAT, DAN, PARENT, TRAIN
 
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kge_config import KGEConfig
-from phalanx.proofs.kge_examples import Examples, Minibatch
-from phalanx.proofs.kge_losses import binary_loss, minibatch_loss, sampled_binary_loss, softmax_loss
-from phalanx.proofs.kge_training import KGELearner, KGETrainer
-from phalanx.proofs.kge_validation import validate
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.kge.config import KGEConfig
+from phalanx.proofs.kge.scoring import validate
+from phalanx.proofs.kge.training import (
+    Examples,
+    KGELearner,
+    KGETrainer,
+    Minibatch,
+    binary_loss,
+    minibatch_loss,
+    sampled_binary_loss,
+    softmax_loss,
+)
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 POSITIVE = jnp.array([1.0, -0.5])
 CANDIDATES = jnp.array([[1.0, 0.3, 2.0], [0.1, -0.5, 4.0]])

@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.proofs.atoms import parse_atom, parse_rule
 from phalanx.proofs.benchmark import (
     PeakMemory,
     ProofBenchmark,
@@ -13,8 +12,9 @@ from phalanx.proofs.benchmark import (
     engines_at_hand,
     record_of,
 )
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
+from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
 
 
 @pytest.fixture(scope="module")

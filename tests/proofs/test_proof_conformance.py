@@ -3,7 +3,7 @@
 import families as f
 import pytest
 
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.conformance import (
     check_environment,
     check_finished_states_stay_finished,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from families import ANCESTOR, ANN, DAN, environment, start, take
 
-from phalanx.proofs.atoms import Atom, parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
 from phalanx.proofs.drawing import draw_proof, draw_state, proof_frames, query_name
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.proving import Proof, episode_goals, prove
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import Atom, parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.proving import Proof, episode_goals, prove
 
 SVG = "{http://www.w3.org/2000/svg}"
 

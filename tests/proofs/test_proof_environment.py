@@ -12,16 +12,14 @@ import numpy as np
 import proof_cases as pc
 import pytest
 import resolution_oracle as oracle
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.comparison import differences
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.negatives import KnownArrays, KnownTriples, corrupt
-from phalanx.proofs.program import Program
-from phalanx.proofs.queries import QuerySet, draw_query
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.queries import KnownArrays, KnownTriples, QuerySet, corrupt, draw_query
 
 GRANDCHILD = ((f.PARENT, f.ANN, f.X), (f.ANCESTOR, f.X, f.CAT))
 

@@ -15,9 +15,9 @@ import pytest
 import resolution_oracle as oracle
 
 from phalanx.proofs.config import ProofConfig, QueryConfig
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.nodes import Node, Rules
-from phalanx.proofs.program import Program
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.state import Node, Rules
 
 engines = pytest.mark.parametrize("engine", pc.ENGINES)
 

@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import resolution_oracle as oracle
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.proofs.atoms import Atom, Rule, parse_atom, parse_rule
-from phalanx.proofs.chaining import entailed, proof_depths
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.proving import Proof, Prover, Query, episode_goals, prove, read_query
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import Atom, Rule, parse_atom, parse_rule
+from phalanx.proofs.knowledge.chaining import entailed, proof_depths
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.proving import Proof, Prover, Query, episode_goals, prove, read_query
 
 FACTS = "sister(ann,bob). parent(bob,cat). wife(eve,dan). brother(dan,bob). aunt(ann,kim)."
 RULES = [

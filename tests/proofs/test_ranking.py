@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 import shared_sets
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.proofs.atoms import parse_atom
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.ranking import Scores, evaluate_ranking, exact_scorer
-from phalanx.proofs.ranking_candidates import (
+from phalanx.proofs.knowledge.atoms import parse_atom
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.ranking.candidates import (
     Candidates,
+    Ranks,
     constant_domains,
+    list_metrics,
     make_candidates,
+    ranks_of,
     usual_sides,
 )
-from phalanx.proofs.ranking_metrics import Ranks, list_metrics, ranks_of
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.ranking.rank import Scores, evaluate_ranking, exact_scorer
 
 LIKES, KNOWS = 1, 2
 QUERIES = np.array([(LIKES, 1, 2), (KNOWS, 3, 4)], np.int32)

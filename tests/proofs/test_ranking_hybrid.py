@@ -9,14 +9,20 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from phalanx.proofs.atoms import parse_atom
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.ranking import Scores, evaluate_ranking
-from phalanx.proofs.ranking_candidates import Candidates, make_candidates
-from phalanx.proofs.ranking_combination import FEATURES, Combination, features_of, fit_combination
-from phalanx.proofs.ranking_hybrid import HybridConfig, combine, embedding_scorer, hybrid_scorer
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import parse_atom
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.ranking.candidates import Candidates, make_candidates
+from phalanx.proofs.ranking.combination import FEATURES, Combination, features_of, fit_combination
+from phalanx.proofs.ranking.rank import (
+    HybridConfig,
+    Scores,
+    combine,
+    embedding_scorer,
+    evaluate_ranking,
+    hybrid_scorer,
+)
 
 TRIPLES = np.array([(1, 1, 2), (1, 2, 1), (1, 2, 2)], np.int32)
 SEARCHED = Scores(

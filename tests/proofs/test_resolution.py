@@ -7,10 +7,10 @@ import numpy as np
 import proof_cases as pc
 import pytest
 
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.comparison import differences
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.nodes import Rules
+from phalanx.proofs.search.state import Rules
 
 CASES_A_PROGRAM = 850
 PROGRAMS = 12

@@ -10,9 +10,8 @@ import shared_sets
 
 from phalanx.core.comparison import to_host
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.nodes import Rules
-from phalanx.proofs.state import ProofState
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.state import ProofState, Rules
 
 BATCH, STEPS, PLAYS = 48, 5, 2
 

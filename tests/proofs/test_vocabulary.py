@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from phalanx.proofs.atoms import Atom, parse_atom, parse_rule
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.kg_files import KnowledgeBase
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import Atom, parse_atom, parse_rule
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import KnowledgeBase
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 
 def handler(*facts, rules=(), **parts):

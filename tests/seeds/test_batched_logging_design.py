@@ -27,9 +27,15 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from phalanx.core.config import PRESET_FOLDER
-from phalanx.logs import ExperimentLogger, FileHandler, Handler, RichHandler, WandbHandler
-from phalanx.logs import LoggingConfig as OurLoggingConfig
-from phalanx.logs import validate_batched_logging_config as our_validation
+from phalanx.logs import (
+    ExperimentLogger,
+    FileHandler,
+    Handler,
+    LoggingConfig as OurLoggingConfig,
+    RichHandler,
+    WandbHandler,
+    validate_batched_logging_config as our_validation,
+)
 
 BATCHED = OurLoggingConfig(**OmegaConf.to_container(OmegaConf.create(BATCHED_YAML)))
 

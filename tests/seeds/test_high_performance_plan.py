@@ -200,7 +200,8 @@ def test_the_simple_benchmark(
     import time
     import jax
     import jax.numpy as jnp
-    from phalanx.arc import arc_step, batch_step
+    from phalanx.arc import arc_step
+    from phalanx.core import batch_step
 
     def benchmark_single_env(num_steps=10000):
         """Benchmark single environment performance."""

@@ -14,8 +14,8 @@ from torchrl.objectives import ClipPPOLoss  # noqa: E402
 from torchrl.objectives.value import GAE  # noqa: E402
 
 from phalanx.adapters.torchrl import BatchedVecEnv  # noqa: E402
-from phalanx.proofs.data import DataHandler  # noqa: E402
-from phalanx.proofs.vocabulary import IndexManager  # noqa: E402
+from phalanx.proofs.knowledge.data import DataHandler  # noqa: E402
+from phalanx.proofs.knowledge.vocabulary import IndexManager  # noqa: E402
 
 BATCH, STEPS, ATOMS, STATES = 4, 16, 6, 64
 

@@ -20,8 +20,8 @@ from torchrl.envs import ParallelEnv, SerialEnv
 from torchrl.objectives.value import GAE
 
 from phalanx.adapters.torchrl import BatchedVecEnv, num_environments
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 
 @dataclasses.dataclass

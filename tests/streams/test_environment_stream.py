@@ -19,8 +19,8 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Discrete, Space
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.program import Program
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
 from phalanx.streams import (
     ArcTokenizer,
     EnvironmentStream,

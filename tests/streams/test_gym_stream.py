@@ -9,14 +9,14 @@ from pydantic import ValidationError
 from real_server import running_server
 from scripted_server import ScriptedServer, Session, scripted_server
 
-from phalanx.streams.episodes import StepRewards, episode_samples, move_prompt, play_episode
-from phalanx.streams.gym_stream import GymConfig, GymEpisodeStream, MockGymStream
-from phalanx.streams.pool import EpisodeSpec, PoolConfig, episode_seed
-from phalanx.streams.protocols import AsyncSampleStream
-from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleHint, PuzzleObservation
-from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.episodes import StepRewards, episode_samples, move_prompt, play_episode
+from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream, MockGymStream
+from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, episode_seed
+from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleHint, PuzzleObservation
+from phalanx.streams.base import AsyncSampleStream
 from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.tokens.tokenizers import ByteTokenizer
+from phalanx.tokens.lengths.tokenizers import ByteTokenizer
 
 ORDERED = PoolConfig(connections=2, ordered=True)
 

@@ -2,9 +2,14 @@
 
 import pytest
 
-from phalanx.streams.hints import command_for_hint
-from phalanx.streams.puzzles import PuzzleDifficulty, PuzzleGame, game_id, nearest_game
-from phalanx.streams.telnet_errors import UnknownGameError
+from phalanx.streams.arcade.errors import UnknownGameError
+from phalanx.streams.arcade.puzzles import (
+    PuzzleDifficulty,
+    PuzzleGame,
+    command_for_hint,
+    game_id,
+    nearest_game,
+)
 
 CASES = {
     PuzzleGame.SUDOKU: ("Try placing 7 at row 1, column 2", "place 1 2 7"),

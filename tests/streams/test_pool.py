@@ -10,11 +10,11 @@ from cutting_proxy import CuttingProxy
 from real_server import running_server
 from scripted_server import ScriptedServer, Session, scripted_server
 
-from phalanx.streams.episodes import PuzzleEpisode, play_episode
-from phalanx.streams.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
-from phalanx.streams.puzzles import PuzzleDifficulty
-from phalanx.streams.telnet_client import TelnetClientConfig, TelnetGymClient
-from phalanx.streams.telnet_errors import ArcadeUnavailableError, UnknownGameError
+from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.episodes import PuzzleEpisode, play_episode
+from phalanx.streams.arcade.errors import ArcadeUnavailableError, UnknownGameError
+from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
+from phalanx.streams.arcade.puzzles import PuzzleDifficulty
 
 EASY = PuzzleDifficulty.EASY
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sample_cases import PRIORITIES, samples
 
 from phalanx.streams import BufferEvictionPolicy, ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
-from phalanx.streams.replay_stats import DIFFICULTY_BINS
+from phalanx.streams.replay.stats import DIFFICULTY_BINS
 
 
 @dataclasses.dataclass

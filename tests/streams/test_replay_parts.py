@@ -6,13 +6,11 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.streams.eviction import place_by_priority, place_in_turn, place_randomly
-from phalanx.streams.exact_sum import ExactSum
-from phalanx.streams.row_store import RowPlaces, RowStore
-from phalanx.streams.sum_tree import SumTree
+from phalanx.streams.replay.row_store import RowPlaces, RowStore
+from phalanx.streams.replay.sampling import SumTree, place_by_priority, place_in_turn, place_randomly
+from phalanx.streams.replay.stats import ExactSum
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 

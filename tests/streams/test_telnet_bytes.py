@@ -3,10 +3,9 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.streams.telnet_bytes import (
+from phalanx.streams.arcade.connection import (
     IAC,
     KEEPALIVE,
     SB,

@@ -10,15 +10,14 @@ from collections.abc import AsyncIterator
 import pytest
 from scripted_server import FULL, ScriptedServer, Session, scripted_server
 
-from phalanx.streams.backoff import backoff_delays
-from phalanx.streams.telnet_client import (
+from phalanx.streams.arcade.client import (
     HINT_LIMIT,
     PuzzleDifficulty,
     PuzzleGame,
     TelnetClientConfig,
     TelnetGymClient,
 )
-from phalanx.streams.telnet_errors import (
+from phalanx.streams.arcade.errors import (
     ArcadeConnectionError,
     ArcadeUnavailableError,
     CommandError,
@@ -27,6 +26,7 @@ from phalanx.streams.telnet_errors import (
     ReplyTimeoutError,
     StartError,
     UnknownGameError,
+    backoff_delays,
 )
 
 

@@ -8,13 +8,13 @@ import pytest
 from arcade_server import HANDLERS, RealServer
 from real_server import running_server
 
-from phalanx.streams.telnet_client import (
+from phalanx.streams.arcade.client import (
     PuzzleDifficulty,
     PuzzleGame,
     TelnetClientConfig,
     TelnetGymClient,
 )
-from phalanx.streams.telnet_errors import ArcadeUnavailableError, UnknownGameError
+from phalanx.streams.arcade.errors import ArcadeUnavailableError, UnknownGameError
 
 
 def settings(port: int, max_retries: int = 8) -> TelnetClientConfig:

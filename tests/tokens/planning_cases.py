@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from phalanx.tokens.config import BatchingConfig, BatchingMode, PadPolicy
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.packing_config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.plan_builder import BatchPlanBuilder
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig, PackingMode
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.tokens.plans.plan import BatchPlan
 
 
 def lognormal_lengths(count: int) -> LengthTable:

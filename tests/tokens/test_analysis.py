@@ -5,16 +5,18 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.buckets import BucketSpec
-from phalanx.tokens.efficiency import analyze_bucket_efficiency, visualize_buckets
-from phalanx.tokens.histogram import compute_length_histogram
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.report import create_efficiency_report
-from phalanx.tokens.suggestion import OptimizationGoal, suggest_bucket_edges
-from phalanx.tokens.terminal_bars import Bar, bar_lines, percent
+from phalanx.tokens.analysis.efficiency import (
+    OptimizationGoal,
+    analyze_bucket_efficiency,
+    suggest_bucket_edges,
+    visualize_buckets,
+)
+from phalanx.tokens.analysis.histogram import Bar, bar_lines, compute_length_histogram, percent
+from phalanx.tokens.analysis.report import create_efficiency_report
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.plans.buckets import BucketSpec
 
 SMALL = {"a": 1, "b": 2, "c": 2, "d": 9}
 

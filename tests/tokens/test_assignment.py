@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens import assignment
-from phalanx.tokens.assignment import MAX_CAPACITY, pack_lengths
-from phalanx.tokens.packing_config import PackingMode
+from phalanx.tokens.packing.config import PackingMode
+from phalanx.tokens.packing.layout import MAX_CAPACITY, pack_lengths
+from phalanx.tokens.packing.packing import layout as assignment
 
 MODES = list(PackingMode)
 

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.attention import create_segment_attention_mask, cu_seqlens_of
-from phalanx.tokens.packing import PackedBatch, PackingConfig, PackingMode, pack_tokens
+from phalanx.tokens.packing.packed_batch import create_segment_attention_mask, cu_seqlens_of
+from phalanx.tokens.packing.packing import PackedBatch, PackingConfig, PackingMode, pack_tokens
 
 VOCABULARY, WIDTH, LONGEST = 11, 8, 24
 

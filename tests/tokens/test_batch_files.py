@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.tokens.batch_files import BatchReader, BatchWriter
-from phalanx.tokens.collation import collate_microbatch, default_collate, pad_sequences
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.microbatch import MicrobatchSpec
-from phalanx.tokens.packing_config import OverlongPolicy, PackingConfig
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.sources import TokenizedSample
+from phalanx.tokens.batches.collation import collate_microbatch, default_collate, pad_sequences
+from phalanx.tokens.batches.files import BatchReader, BatchWriter
+from phalanx.tokens.lengths.sources import TokenizedSample
+from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
+from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.plan import BatchPlan
 
 LENGTHS = {f"s{i}": 3 + i for i in range(12)}
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from phalanx.tokens.buckets import BucketSpec, BucketStats
+from phalanx.tokens.plans.buckets import BucketSpec, BucketStats
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 

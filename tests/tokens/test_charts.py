@@ -7,18 +7,18 @@ import drawsvg
 import numpy as np
 import pytest
 
-from phalanx.tokens.buckets import BucketSpec
-from phalanx.tokens.charts import (
+from phalanx.tokens.analysis.charts import (
     WIDTH,
     draw_bucket_efficiency,
     draw_bucketing_vs_packing,
     draw_length_histogram,
     save_chart,
 )
-from phalanx.tokens.efficiency import analyze_bucket_efficiency
-from phalanx.tokens.histogram import compute_length_histogram
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.report import create_efficiency_report
+from phalanx.tokens.analysis.efficiency import analyze_bucket_efficiency
+from phalanx.tokens.analysis.histogram import compute_length_histogram
+from phalanx.tokens.analysis.report import create_efficiency_report
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.plans.buckets import BucketSpec
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 

@@ -4,12 +4,15 @@ import asyncio
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
 
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.fingerprint import (
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.fingerprint import (
     BatchFingerprint,
     compute_batch_fingerprint,
     load_fingerprint,
@@ -17,11 +20,7 @@ from phalanx.tokens.fingerprint import (
     save_fingerprint_async,
     verify_batch_fingerprint,
 )
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.microbatch import MicrobatchSpec
-from phalanx.tokens.packing_config import PackingConfig
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.sampler import BatchSpec
+from phalanx.tokens.plans.sampler import BatchSpec
 
 CONFIG = BatchingConfig.predictable(token_budget=64, bucket_edges=(8,), overflow_max=16)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.length_cache import LengthCache, LengthEntry
-from phalanx.tokens.length_lines import Block, TornLineError, format_entries, parse_blocks
+from phalanx.tokens.lengths.cache import LengthCache, LengthEntry
+from phalanx.tokens.lengths.records import Block, TornLineError, format_entries, parse_blocks
 
 SUFFIXES = ["jsonl", "npz", "arrow"]
 
@@ -390,7 +389,7 @@ def test_the_bulk_reader_and_json_agree_on_lines_with_one_byte_changed(data: st.
 
 
 def test_many_blocks_are_read_as_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phalanx.tokens.length_lines._BLOCK_BYTES", 100)
+    monkeypatch.setattr("phalanx.tokens.lengths.records._BLOCK_BYTES", 100)
     file = tmp_path / "l.jsonl"
     entries = {f"sample-{i}": i + 1 for i in range(57)}
     write(file, entries)

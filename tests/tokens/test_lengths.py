@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from phalanx.tokens.lengths import LengthTable, RangeIds, as_length_table
+from phalanx.tokens.lengths.table import LengthTable, RangeIds, as_length_table
 
 
 def test_a_mapping_becomes_rows_in_its_own_order():

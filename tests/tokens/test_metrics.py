@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from phalanx.tokens.buckets import BucketSpec
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.metrics import BatchMetrics, BatchShapeHistogram
-from phalanx.tokens.packing_config import PackingConfig
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.sampler import TokenBudgetBatchSampler
+from phalanx.tokens.analysis.metrics import BatchMetrics, BatchShapeHistogram
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.plans.buckets import BucketSpec
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.sampler import TokenBudgetBatchSampler
 
 SPEC = BucketSpec(edges=(4, 8), overflow_max=16)
 

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from phalanx.tokens import assignment
-from phalanx.tokens.packing import (
+from phalanx.tokens.packing.packing import (
     OverlongPolicy,
     PackedBatch,
     PackedSequence,
@@ -20,6 +18,7 @@ from phalanx.tokens.packing import (
     compute_packing_metrics,
     iter_packed_batches,
     lay_out_packs,
+    layout as assignment,
     pack_sequences,
     pack_tokens,
 )

@@ -6,15 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.packing_config import PackingConfig, PackingMode
-from phalanx.tokens.plan_builder import BatchPlanBuilder, verify_batch_plan
-from phalanx.tokens.plan_comparison import compare_plans
-from phalanx.tokens.sampler import TokenBudgetBatchSampler
+from phalanx.tokens.packing.config import PackingConfig, PackingMode
+from phalanx.tokens.plans.builder import BatchPlanBuilder, compare_plans, verify_batch_plan
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.sampler import TokenBudgetBatchSampler
 
 NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), overflow_max=8)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from phalanx.tokens import (
     ByteTokenizer,
@@ -20,10 +19,16 @@ from phalanx.tokens import (
     iterate_lengths,
     iterate_samples,
     load_tokenizer,
-    ray_lengths,
 )
-from phalanx.tokens.corpus_parts import corpus_files, cut_into_parts, lines_before, read_part
-from phalanx.tokens.ray_lengths import RayWorkerError, iterate_lengths_on_ray
+from phalanx.tokens.lengths import ray as ray_lengths
+from phalanx.tokens.lengths.ray import (
+    RayWorkerError,
+    corpus_files,
+    cut_into_parts,
+    iterate_lengths_on_ray,
+    lines_before,
+    read_part,
+)
 
 ray = pytest.importorskip("ray")
 pq = pytest.importorskip("pyarrow.parquet")

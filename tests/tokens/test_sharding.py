@@ -4,14 +4,13 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.packing_config import PackingConfig
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.sharding import ShardPolicy, batch_costs
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.sharding import ShardPolicy, batch_costs
 
 POLICIES = st.sampled_from(ShardPolicy)
 

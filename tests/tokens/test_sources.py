@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.tokens.sources import SourceSample, iterate_lengths, iterate_samples, tokenize_samples
-from phalanx.tokens.tokenizers import ByteTokenizer
+from phalanx.tokens.lengths.sources import SourceSample, iterate_lengths, iterate_samples, tokenize_samples
+from phalanx.tokens.lengths.tokenizers import ByteTokenizer
 
 ROWS = [{"id": "a", "text": "Hi"}, {"id": "b", "text": "you"}]
 

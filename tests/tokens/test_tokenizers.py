@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from phalanx.tokens.tokenizers import ByteTokenizer, FileTokenizer, load_tokenizer
+from phalanx.tokens.lengths.tokenizers import ByteTokenizer, FileTokenizer, load_tokenizer
 
 
 def word_tokenizer(folder: Path, **changes: object) -> Path:

@@ -14,12 +14,11 @@ from phalanx.adapters.gymnasium import PhalanxEnv, PhalanxVectorEnv
 from phalanx.adapters.gymnasium_rendering import Renderers, renderers_of
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment, Tasks
-from phalanx.core.config import AnyConfig, load_config
-from phalanx.core.config_errors import in_words
+from phalanx.core.config import AnyConfig, in_words, load_config
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.environment import ProofEnv
 
 
 def arc_env(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int8, UInt8
 
 from phalanx.core.environment import Environment
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.vocabulary import IndexManager
 
 Renderers = Mapping[str, Callable[[Any], Any]]
 """What makes a picture of a state, by render mode."""
@@ -24,7 +24,7 @@ CELL = 12
 def renderers_of(environment: Environment, index_manager: IndexManager | None = None) -> Renderers:
     """`ansi` and `rgb_array` for ARC, `ansi` for proofs whose names are known, none for others."""
     from phalanx.arc.environment import ArcEnvironment
-    from phalanx.proofs.environment import ProofEnv
+    from phalanx.proofs.search.environment import ProofEnv
 
     if isinstance(environment, ArcEnvironment):
         # In evaluation the target is a secret, in a picture too.

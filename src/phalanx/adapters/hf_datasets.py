@@ -21,10 +21,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from phalanx.adapters.model_inputs import check_samples, model_inputs, planned_batch
-from phalanx.tokens.collation import Sample
-from phalanx.tokens.lengths import LengthTable, RangeIds
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.tokenizers import Tokenizer
+from phalanx.tokens.batches.collation import Sample
+from phalanx.tokens.lengths.table import LengthTable, RangeIds
+from phalanx.tokens.lengths.tokenizers import Tokenizer
+from phalanx.tokens.plans.plan import BatchPlan
 
 TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
 """A tokenizer of Phalanx, or one of `transformers`, which is called with texts."""

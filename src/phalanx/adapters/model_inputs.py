@@ -10,14 +10,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64, Integer
 
-from phalanx.tokens.collation import (
+from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,
     Sample,
     collate_microbatch,
     default_collate,
 )
-from phalanx.tokens.plan import BatchPlan
+from phalanx.tokens.plans.plan import BatchPlan
 
 IGNORED = -100
 """The label of a token that no loss is taken of, as in PyTorch and Hugging Face."""

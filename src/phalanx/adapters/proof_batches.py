@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from phalanx.proofs.atoms import Atom, parse_atom
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.kg_files import SPLITS
-from phalanx.proofs.program import Program
-from phalanx.proofs.queries import Drawn
-from phalanx.proofs.ranking_candidates import constant_domains
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.atoms import Atom, parse_atom
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.files import SPLITS
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.ranking.candidates import constant_domains
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.queries import Drawn
 
 
 def proof_config(

@@ -8,9 +8,7 @@ import functools
 from typing import Any
 
 try:
-    from stoa import Environment as StoaEnvironment
-    from stoa import Space as StoaSpace
-    from stoa import StepType, TimeStep
+    from stoa import Environment as StoaEnvironment, Space as StoaSpace, StepType, TimeStep
     from stoa.env_adapters.base import AdapterState, AdapterStateWithKey
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "stoa":

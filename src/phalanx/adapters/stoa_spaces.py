@@ -10,8 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
-from stoa import ArraySpace, BoundedArraySpace, DictSpace, DiscreteSpace, MultiDiscreteSpace
-from stoa import Space as StoaSpace
+from stoa import (
+    ArraySpace,
+    BoundedArraySpace,
+    DictSpace,
+    DiscreteSpace,
+    MultiDiscreteSpace,
+    Space as StoaSpace,
+)
 
 from phalanx.core.spaces import Box, Discrete, Record, Space
 

@@ -22,16 +22,16 @@ import numpy as np
 from jaxtyping import Integer
 
 from phalanx.adapters.model_inputs import IGNORED, check_samples, model_inputs, planned_batch
-from phalanx.tokens.attention import create_segment_attention_mask
-from phalanx.tokens.collation import (
+from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,
     Sample,
     default_collate,
     pad_sequences,
 )
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.sharding import ShardPolicy
+from phalanx.tokens.packing.packed_batch import create_segment_attention_mask
+from phalanx.tokens.plans.plan import BatchPlan
+from phalanx.tokens.plans.sharding import ShardPolicy
 
 Attention = Literal["mask", "segments", "positions"]
 """How a model learns which tokens belong together.

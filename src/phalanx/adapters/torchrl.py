@@ -41,10 +41,10 @@ from phalanx.adapters.torch_arrays import to_torch, torch_dtype
 from phalanx.adapters.torchrl_specs import named_entries, named_spec, spec_of, value_of
 from phalanx.core.environment import Environment, Keys
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.queries import Drawn
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.queries import Drawn
 
 ACTION = "action"
 """The key of an action that is no record."""

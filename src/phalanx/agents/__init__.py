@@ -3,6 +3,6 @@
 The environments that they act in are in `phalanx.arc` and its neighbours.
 """
 
-from phalanx.agents.random import RandomAgent, VectorizedRandomAgent
+import lazy_loader
 
-__all__ = ["RandomAgent", "VectorizedRandomAgent"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,13 +1,14 @@
-"""How well a policy solves ARC tasks: every pair of every task, by task and by family, with pass@k.
+"""pass@k: the chance that at least one of k attempts at a puzzle succeeds.
 
-Playing the episodes is in `evaluation`; when to evaluate during a training is in `training`.
+Making the attempts is in `arc_evaluation`.
 """
 
 import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import comb
 from typing import Any, Literal, TypedDict
 
 import equinox as eqx
@@ -16,11 +17,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
-from phalanx.agents.distributions import MakeDistribution
 from phalanx.agents.evaluation import play_traced
-from phalanx.agents.pass_at_k import mean_pass_at_k
-from phalanx.agents.rollouts import Game, Network
+from phalanx.agents.networks.distributions import MakeDistribution
+from phalanx.agents.ppo.rollouts import Game, Network
 from phalanx.arc.environment import ArcEnvironment
+
+
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """The share of the choices of k attempts, out of those made, that hold a success.
+
+    An unbiased estimate for k fresh attempts (Chen et al. 2021, "Evaluating large language models trained on
+    code"), where 1 - (1 - successes / attempts) ** k is too low.
+
+    >>> pass_at_k(attempts=4, successes=1, k=2)
+    0.5
+    """
+    if not 1 <= k <= attempts:
+        raise ValueError(f"pass@k needs at least k attempts: k is {k}, attempts are {attempts}")
+    if not 0 <= successes <= attempts:
+        raise ValueError(f"successes must lie between 0 and {attempts}, the attempts, got {successes}")
+    # Whole numbers until the last division: nothing overflows, and 0 and 1 come out exactly.
+    every = comb(attempts, k)
+    return (every - comb(attempts - successes, k)) / every
+
+
+def mean_pass_at_k(attempts: int, successes: Iterable[int], k: int) -> float:
+    """Over puzzles that were attempted equally often.
+
+    >>> mean_pass_at_k(attempts=4, successes=[0, 1, 4], k=2)
+    0.5
+    """
+    estimates = [pass_at_k(attempts, count, k) for count in successes]
+    if not estimates:
+        raise ValueError("pass@k of no puzzles at all is not defined")
+    return sum(estimates) / len(estimates)
+
 
 EvaluationMode = Literal["greedy", "sampled"]
 

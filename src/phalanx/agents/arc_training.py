@@ -11,21 +11,21 @@ import equinox as eqx
 import jax
 from pydantic import Field
 
-from phalanx.agents.arc_distributions import MakeArcDistribution
 from phalanx.agents.arc_evaluation import Evaluation, evaluate_arc, measure_arc
-from phalanx.agents.arc_layers import ArcNetworkConfig
-from phalanx.agents.arc_networks import create_arc_network
 from phalanx.agents.evaluation import watch
-from phalanx.agents.ppo import PPO
-from phalanx.agents.ppo_config import PPOConfig
-from phalanx.agents.rollouts import Game
-from phalanx.agents.runs import read_config
+from phalanx.agents.networks.arc import create_arc_network
+from phalanx.agents.networks.arc_distributions import MakeArcDistribution
+from phalanx.agents.networks.arc_layers import ArcNetworkConfig
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.rollouts import Game
+from phalanx.agents.ppo.update import PPO
 from phalanx.agents.training import CheckpointConfig, Experiment, load_network
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment, legal_ids
 from phalanx.core.config import Config, load_config
 from phalanx.core.environment import Key
 from phalanx.logs import LoggingConfig
+from phalanx.runs.folder import read_config
 
 PRESETS = "train/arc"
 """Where the presets of this training live."""

@@ -18,8 +18,8 @@ import jax
 from rich.console import Console
 
 from phalanx.agents.arc_training import ArcTrainingConfig, arc_experiment, load_arc_training
-from phalanx.agents.ppo import Learner, Report
-from phalanx.agents.ppo_config import PPOConfig
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.update import Learner, Report
 from phalanx.agents.training import Experiment, batch_data, count_parameters
 from phalanx.agents.training_parts import Parts, TimedParts, TimedTraining, median_parts, seconds_of
 from phalanx.arc.benchmark import conditions

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from phalanx.agents.rollouts import Game, Network
+from phalanx.agents.ppo.rollouts import Game, Network
 from phalanx.arc.state import ArcState
+from phalanx.core.batching import map_where
 from phalanx.core.environment import Key, Keys
-from phalanx.core.rows import map_where
 
 _CHUNK = 64
 """Running episodes that the network looks at together, once others of a large batch have ended."""

@@ -1,6 +1,6 @@
 """Training a knowledge-graph embedding as a run: its config, folder, logs, checkpoints, and the best epoch.
 
-The models and what an epoch does are in `phalanx.proofs.kge_training`; the command is in `phalanx.cli`.
+The models and what an epoch does are in `phalanx.proofs.kge.training`; the command is in `phalanx.cli`.
 """
 
 import contextlib
@@ -17,20 +17,19 @@ import numpy as np
 from jaxtyping import PyTree
 from pydantic import Field
 
-from phalanx.agents import runs
-from phalanx.agents.checkpoints import Checkpoints
-from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 from phalanx.agents.training import CheckpointConfig, count_parameters
 from phalanx.core.config import Config, load_config
 from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
-from phalanx.proofs.data import GENERATED, DataHandler
-from phalanx.proofs.kge_config import KGEConfig
-from phalanx.proofs.kge_files import save_kge
-from phalanx.proofs.kge_scorer import KGE
-from phalanx.proofs.kge_training import KGELearner, KGETrainer
-from phalanx.proofs.kge_validation import Validation, calibrated, validate
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.kge.config import KGEConfig
+from phalanx.proofs.kge.files import save_kge
+from phalanx.proofs.kge.scoring import KGE, Validation, calibrated, validate
+from phalanx.proofs.kge.training import KGELearner, KGETrainer
+from phalanx.proofs.knowledge.data import GENERATED, DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.runs import folder as runs
+from phalanx.runs.checkpoints import Checkpoints
+from phalanx.runs.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 
 PRESETS = "train/kge"
 """Where the presets of this training live."""

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32, PyTree
 
-from phalanx.agents.distributions import MakeDistribution
-from phalanx.agents.rollouts import Network, keys_for
+from phalanx.agents.networks.distributions import MakeDistribution
+from phalanx.agents.ppo.rollouts import Network, keys_for
 from phalanx.arc.state import ArcState
 from phalanx.core.batching import environment_of
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key

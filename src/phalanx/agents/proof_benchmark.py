@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from phalanx.agents.proof_evaluation import ProofRanking, RankingConfig
 from phalanx.agents.proof_training import (
     ProofTrainingConfig,
     load_proof_training,
@@ -17,6 +16,7 @@ from phalanx.agents.proof_training import (
     read_data,
     untrained_policy,
 )
+from phalanx.agents.search.ranking import ProofRanking, RankingConfig
 from phalanx.agents.training import count_parameters
 from phalanx.agents.training_parts import TimedTraining, seconds_of
 from phalanx.proofs.benchmark import record_of

@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
-from phalanx.agents.distributions import MaskedCategorical
 from phalanx.agents.evaluation import play_traced
-from phalanx.agents.rollouts import Game, Network
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.negatives import corrupt
-from phalanx.proofs.queries import Drawn
-from phalanx.proofs.state import ProofObservation
+from phalanx.agents.networks.distributions import MaskedCategorical
+from phalanx.agents.ppo.rollouts import Game, Network
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.queries import Drawn, corrupt
+from phalanx.proofs.search.state import ProofObservation
 
 _BATCH_SIZE = 256
 """Episodes played together at most."""

@@ -15,15 +15,15 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 from pydantic import Field
 
-from phalanx.agents import runs
-from phalanx.agents.checkpoints import Checkpoints
-from phalanx.agents.parallel import Formation, is_first_process, local, wait_for_all
-from phalanx.agents.ppo import PPO, Learner, Report
-from phalanx.agents.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
+from phalanx.agents.ppo.parallel import Formation, is_first_process, local, wait_for_all
+from phalanx.agents.ppo.update import PPO, Learner, Report
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
 from phalanx.logs.records import as_json
+from phalanx.runs import folder as runs
+from phalanx.runs.checkpoints import Checkpoints
+from phalanx.runs.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
 
 
 class CheckpointConfig(Config):

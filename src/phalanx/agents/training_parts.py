@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from phalanx.agents.ppo import PPO, Learner, Report
-from phalanx.agents.rollouts import Players, collect
+from phalanx.agents.ppo.rollouts import Players, collect
+from phalanx.agents.ppo.update import PPO, Learner, Report
 from phalanx.core.autoreset import AutoResetState
 from phalanx.core.environment import Key
 

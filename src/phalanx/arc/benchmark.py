@@ -29,7 +29,7 @@ from phalanx.arc.config import (
 from phalanx.arc.draws import draw_fields
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.batching import batch_reset, batch_step
 from phalanx.core.machine import machine

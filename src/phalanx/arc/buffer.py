@@ -14,7 +14,7 @@ import numpy as np
 
 from phalanx.arc.planes import NUM_PLANES, pack_grid
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.identity import ByFingerprint
+from phalanx.core.files import ByFingerprint
 
 MAX_PAIRS = 31
 

@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
-from phalanx.arc import transition
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.engines import transition
+from phalanx.arc.engines.interface import Packed, fields_of
 from phalanx.arc.observation import Observation, observation_of, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.arc.rules import Packed, fields_of
 from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS, STATUS, STEP_COUNT, ArcState
 from phalanx.arc.tasks import ArcTask
-from phalanx.core import native
+from phalanx.core import engine as native
+from phalanx.core.batching import map_where
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.rows import map_where
 from phalanx.core.spaces import Box, Discrete, Record, Space
 
 Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]

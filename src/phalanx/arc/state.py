@@ -167,7 +167,7 @@ class ArcState(eqx.Module):
         return self.working_grid
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.render.notebook import state_html
+        from phalanx.arc.render.svg import state_html
 
         return state_html(self)
 

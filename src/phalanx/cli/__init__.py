@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from phalanx import __version__
-from phalanx.cli.errors import UserError
-from phalanx.cli.lazy import Mount, lazy_group
+from phalanx.cli.errors import Mount, UserError, lazy_group
 
 COMMANDS = {
     "demo": Mount("phalanx.cli.demo", "Train the default agent on built-in tasks and write the report."),

@@ -70,7 +70,7 @@ def arc(
     shape = _shape(grid)
 
     from phalanx.arc.benchmark import Workload, sweep
-    from phalanx.core import native
+    from phalanx.core import engine as native
 
     with user_errors():
         workload = Workload(

@@ -35,7 +35,7 @@ def proofs(
     ] = False,
 ) -> None:  # fmt: skip
     """Step proof environments with random legal actions; with --data also train and rank."""
-    from phalanx.core import native
+    from phalanx.core import engine as native
     from phalanx.proofs.benchmark import ProofBenchmark, engines_at_hand
 
     if engine == "native" and not native.available():

@@ -26,8 +26,8 @@ def demo(
 ) -> None:
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
     from phalanx.agents.arc_training import arc_experiment, load_arc_training
-    from phalanx.agents.runs import next_free
     from phalanx.cli.training_display import run_training
+    from phalanx.runs.folder import next_free
 
     with user_errors():
         experiment = arc_experiment(load_arc_training(None, (f"seed={seed}", *(overrides or []))))

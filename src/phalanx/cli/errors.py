@@ -4,7 +4,13 @@ A mistake is one line on stderr and exit code 2; a fault keeps its traceback.
 """
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 
 class UserError(Exception):
@@ -35,3 +41,37 @@ def _one_line(error: ValueError | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())
+
+
+@dataclasses.dataclass(frozen=True)
+class Mount:
+    """A command or a group of them that another module keeps in its `app`."""
+
+    module: str
+    """The module to import on use; its `app` is a Typer with one command or several."""
+    help: str
+    """One line for the list of commands, read without importing the module."""
+
+
+class _Deferred(TyperCommand):
+    """Stands in the list for a command; becomes the real one when the command line names it."""
+
+    def __init__(self, name: str, mount: Mount) -> None:
+        super().__init__(name=name, help=mount.help)
+        self.module = mount.module
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        command = typer.main.get_command(importlib.import_module(self.module).app)
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def lazy_group(mounts: Mapping[str, Mount]) -> type[TyperGroup]:
+    """A group class, for `typer.Typer(cls=...)`, that lists `mounts` and imports the one that is used."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            for name, mount in mounts.items():
+                self.add_command(_Deferred(name, mount))
+
+    return LazyGroup

@@ -1,6 +1,6 @@
 """`phalanx info`: what is installed here and which engine will step the environments.
 
-How the native engine is found and switched off is in `phalanx.core.native`.
+How the native engine is found and switched off is in `phalanx.core.engine`.
 """
 
 import json
@@ -18,7 +18,7 @@ def collect() -> dict[str, Any]:
     """Everything that `phalanx info --json` prints."""
     import jax
 
-    from phalanx.core import native
+    from phalanx.core import engine as native
 
     return {
         "version": __version__,

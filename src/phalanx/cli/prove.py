@@ -1,6 +1,6 @@
 """`phalanx prove`: the shortest proof of a query as a tree and as a picture, or why there is none.
 
-The search is in `phalanx.proofs.proving`, the pictures are in `phalanx.proofs.drawing`.
+The search is in `phalanx.proofs.search.proving`, the pictures are in `phalanx.proofs.drawing`.
 """
 
 import itertools
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from phalanx.proofs.atoms import Atom
-    from phalanx.proofs.data import DataHandler
-    from phalanx.proofs.proving import Proof, Prover, Query
+    from phalanx.proofs.knowledge.atoms import Atom
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.search.proving import Proof, Prover, Query
 
 app = typer.Typer(add_completion=False)
 
@@ -59,8 +59,8 @@ def prove(
     A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
     cost nothing. A query never serves as its own fact.
     """
-    from phalanx.proofs.data import DataHandler
-    from phalanx.proofs.proving import Prover, read_query
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.search.proving import Prover, read_query
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")
@@ -98,7 +98,7 @@ def prove(
 
 
 def _facts(data: "DataHandler", without: Sequence[str]) -> list["Atom"]:
-    from phalanx.proofs.atoms import parse_atom
+    from phalanx.proofs.knowledge.atoms import parse_atom
 
     left_out = {parse_atom(text) for text in without}
     known = frozenset(data.facts)

@@ -1,6 +1,6 @@
 """`phalanx train lm`: a small language model, from a batch plan, a puzzle server or an environment.
 
-The training itself is in `phalanx.agents.lm_training`.
+The training itself is in `phalanx.agents.lm.training`.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from phalanx.cli.errors import UserError, user_errors
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from phalanx.agents.lm_training import LMOutcome
+    from phalanx.agents.lm.training import LMOutcome
 
 
 def lm(
@@ -44,9 +44,9 @@ def lm(
 
     from rich.console import Console
 
-    from phalanx.agents.lm_batches import StreamedBatches
-    from phalanx.agents.lm_sources import open_source
-    from phalanx.agents.lm_training import LMProgress, LMTrainingConfig, load_lm_training, train_lm
+    from phalanx.agents.lm.batches import StreamedBatches
+    from phalanx.agents.lm.sources import open_source
+    from phalanx.agents.lm.training import LMProgress, LMTrainingConfig, load_lm_training, train_lm
     from phalanx.cli.training_display import handlers_for, progress_bar, say_warnings
 
     with user_errors():
@@ -104,8 +104,8 @@ def _source(
 
 
 def _close(console: "Console", outcome: "LMOutcome") -> None:
-    from phalanx.agents.checkpoints import FOLDER
     from phalanx.logs.report import write_report
+    from phalanx.runs.checkpoints import FOLDER
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False)

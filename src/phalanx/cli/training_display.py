@@ -26,7 +26,7 @@ def run_training(
     """Run it, show it, write its report; the last lines say where everything is."""
     from rich.console import Console
 
-    from phalanx.agents.parallel import is_first_process
+    from phalanx.agents.ppo.parallel import is_first_process
     from phalanx.agents.training import train
 
     console = Console(quiet=not is_first_process())
@@ -47,8 +47,8 @@ def handlers_for(trackers: Sequence[str] = ()) -> MakeHandlers:
     """The handlers of a run: files and pictures, and the trackers that were asked for."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
-        from phalanx.agents.runs import EPISODES, files_only
         from phalanx.logs import SVGHandler
+        from phalanx.runs.folder import EPISODES, files_only
 
         handlers = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
         if "wandb" in trackers:
@@ -98,8 +98,8 @@ def _numbers(progress: "Progress") -> str:
 
 
 def _close(console: "Console", outcome: "Outcome") -> None:
-    from phalanx.agents.checkpoints import FOLDER
     from phalanx.logs.report import write_report
+    from phalanx.runs.checkpoints import FOLDER
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False)

@@ -57,8 +57,8 @@ class Chosen:
         self, cls: type[AnyConfig], load: Callable[[str | None, tuple[str, ...]], AnyConfig]
     ) -> AnyConfig:
         """The run's own config where it goes on, else a new one; call it within `user_errors`."""
-        from phalanx.agents import runs
         from phalanx.core.config import load_config
+        from phalanx.runs import folder as runs
 
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
         if not self.resume:
@@ -74,7 +74,7 @@ class Chosen:
 
     def folder(self) -> Path:
         """The run's folder; a free one where none is named."""
-        from phalanx.agents import runs
+        from phalanx.runs import folder as runs
 
         return self.out or runs.next_free(f"runs/{self.kind}")
 
@@ -124,7 +124,7 @@ def connect(coordinator: str | None, process_id: int | None, num_processes: int 
         return
     if coordinator is None or process_id is None or num_processes is None:
         raise UserError("several processes need --coordinator, --process-id and --num-processes together")
-    from phalanx.agents import parallel
+    from phalanx.agents.ppo import parallel
 
     with user_errors():
         parallel.connect(coordinator, num_processes, process_id)

@@ -4,11 +4,17 @@ Integers, booleans and keys must be equal; floats may differ by rounding, becaus
 environment are compiled into different code.
 """
 
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Bool, PyTree
+
+from phalanx.core.autoreset import AutoReset
+from phalanx.core.environment import Environment, Key, Keys
 
 RELATIVE_TOLERANCE = 1e-5
 ABSOLUTE_TOLERANCE = 1e-6
@@ -58,3 +64,145 @@ def to_host(tree: PyTree) -> PyTree:
 def at(tree: PyTree, *index: Any) -> PyTree:
     """One entry of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+class Outcome(eqx.Module):
+    """What a step returned."""
+
+    states: PyTree
+    observations: PyTree
+    rewards: PyTree
+    dones: PyTree
+    infos: PyTree
+
+
+class Step(eqx.Module):
+    """One step of a play; in a recording every leaf is `[steps, ...]` or `[steps, batch, ...]`."""
+
+    before: PyTree
+    actions: PyTree
+    after: Outcome
+
+
+class AutoStep(eqx.Module):
+    """One auto-reset step beside the plain step from the same states."""
+
+    plain: Outcome
+    plain_view: PyTree
+    """`observe` of the plain step's states."""
+    plain_over: Bool[Array, "*steps batch"]
+    """`is_done` of the plain step's states."""
+    auto: Outcome
+    auto_view: PyTree
+    auto_over: Bool[Array, "*steps batch"]
+
+
+@partial(jax.jit, static_argnums=0)
+def reset_one(environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
+    """`reset`, compiled."""
+    return environment.reset(key)
+
+
+@partial(jax.jit, static_argnums=0)
+def step_one(environment: Environment, state: PyTree, action: PyTree) -> Outcome:
+    """`step`, compiled."""
+    return Outcome(*environment.step(state, action))
+
+
+@partial(jax.jit, static_argnums=1)
+def play_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
+    """Reset keys `[batch]` and step keys `[steps, batch]`; apart, so that plays need not compile it."""
+    split = jax.vmap(lambda key: jax.random.split(key, num_steps + 1), out_axes=1)(keys)
+    return split[0], split[1:]
+
+
+@partial(jax.jit, static_argnums=0)
+def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, Step]:
+    """The first observation and the steps of one environment under legal random actions."""
+    state, first = environment.reset(key)
+
+    def one(state: PyTree, key: Key) -> tuple[PyTree, Step]:
+        action = environment.sample_action(key, state)
+        after = Outcome(*environment.step(state, action))
+        return after.states, Step(state, action, after)
+
+    return first, jax.lax.scan(one, state, step_keys)[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def play_batch(
+    environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
+) -> tuple[PyTree, Step]:
+    """The same for a batch, with an invalid action wherever `invalid` asks for one."""
+    states, first = environment.batch_reset(keys)
+
+    def choose(wanted: Bool[Array, " batch"], new: Array, old: Array) -> Array:
+        return jnp.where(wanted.reshape(wanted.shape + (1,) * (new.ndim - 1)), new, old)
+
+    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, Step]:
+        keys, wanted = inputs
+        actions = jax.vmap(environment.sample_action)(keys, states)
+        if wanted is not None:
+            bad = jax.vmap(environment.invalid_action)(keys, states)
+            actions = jax.tree.map(partial(choose, wanted), bad, actions)
+        after = Outcome(*environment.batch_step(states, actions))
+        return after.states, Step(states, actions, after)
+
+    return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep:
+    """An auto-reset batch under legal random actions, with the plain step at its side."""
+    environment = layer.environment
+    state, _ = layer.reset(keys)
+
+    def one(state: Any, keys: Keys) -> tuple[Any, AutoStep]:
+        actions = jax.vmap(environment.sample_action)(keys, state.states)
+        plain = Outcome(*environment.batch_step(state.states, actions))
+        state, *rest = layer.step(state, actions)
+        step = AutoStep(
+            plain,
+            jax.vmap(environment.observe)(plain.states),
+            environment.is_done(plain.states),
+            Outcome(state.states, *rest),
+            jax.vmap(environment.observe)(state.states),
+            environment.is_done(state.states),
+        )
+        return state, step
+
+    return jax.lax.scan(one, state, step_keys)[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def view(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
+    """`observe` and `is_done` of recorded states."""
+    return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
+
+
+@partial(jax.jit, static_argnums=0)
+def content(environment: Environment, states: PyTree) -> PyTree:
+    """`content` of recorded states."""
+    return jax.vmap(jax.vmap(environment.content))(states)
+
+
+@partial(jax.jit, static_argnums=0)
+def by_vmap(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
+    """`reset` and `step` of single environments, vmapped."""
+    return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
+
+
+@partial(jax.jit, static_argnums=0)
+def by_batch(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
+    """The environment's own `batch_reset` and `batch_step`."""
+    return environment.batch_reset(keys), Outcome(*environment.batch_step(states, actions))
+
+
+@partial(jax.jit, static_argnums=0)
+def reset_where(
+    environment: Environment, mask: Bool[Array, " batch"], keys: Keys, states: PyTree
+) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree]]:
+    """What `batch_reset_where` must give, and what the environment's own gives."""
+    observations = jax.vmap(environment.observe)(states)
+    expected = Environment.batch_reset_where(environment, mask, keys, states, observations)
+    return expected, environment.batch_reset_where(mask, keys, states, observations)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.core import plays
+from phalanx.core import comparison as plays
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.comparison import at, differences, to_host
 from phalanx.core.environment import Environment, Keys, TransitionInfo

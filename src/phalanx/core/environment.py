@@ -8,8 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
-from jaxtyping import Key as KeyArray
+from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
 from phalanx.core.spaces import Space
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.logs.batch_data import read_batch, strange_keys, update_step_of
 from phalanx.logs.config import LoggedConfig, LoggingConfig, logged_config, validate_batched_logging_config
-from phalanx.logs.handler import Data, Handler
+from phalanx.logs.records import Data, Handler
 
 _LOG = logging.getLogger("phalanx.logs")
 

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int32, UInt32
 
-from phalanx.core import native
+from phalanx.core import engine as native
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.machine import machine
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.data import GENERATED, DataHandler
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.program import Program
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.data import GENERATED, DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.program import Program
 
 EngineName = Literal["native", "xla"]
 Value = TypeVar("Value")

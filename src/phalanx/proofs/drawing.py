@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.proofs import picture_parts as pp
-from phalanx.proofs.proof_tree import Proof
-from phalanx.proofs.state import TRUNCATED, ProofState
-from phalanx.proofs.vocabulary import IndexManager
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.goal_tables import Proof
+from phalanx.proofs.search.state import TRUNCATED, ProofState
 
 _SIZE = 13
 _BOX = 32

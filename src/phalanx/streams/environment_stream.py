@@ -16,8 +16,8 @@ from jaxtyping import Array, Bool, Int64, PyTree
 
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
+from phalanx.streams.base import IteratedStream
 from phalanx.streams.episode_tokens import EpisodeTokenizer, TokenRows
-from phalanx.streams.stream_base import IteratedStream
 from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
 
 
@@ -177,7 +177,7 @@ def _running_steps(tree: PyTree, runs: Bool[np.ndarray, "episodes steps"]) -> Py
 def _known_environment(environment: Environment) -> tuple[str, EpisodeTokenizer, int] | None:
     """Name, tokenizer and longest episode of the environments that Phalanx has."""
     from phalanx.arc.environment import ArcEnvironment
-    from phalanx.proofs.environment import ProofEnv
+    from phalanx.proofs.search.environment import ProofEnv
     from phalanx.streams.arc_tokens import ArcTokenizer
     from phalanx.streams.proof_tokens import ProofTokenizer
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.files import atomic_write
-from phalanx.streams.replay_files import read_rows, write_rows
-from phalanx.streams.sample_packing import RECORD
-from phalanx.streams.sample_rows import PackedColumns, SampleRows
-from phalanx.streams.stream_base import IteratedStream
+from phalanx.streams.base import IteratedStream
+from phalanx.streams.replay.files import read_rows, write_rows
+from phalanx.streams.replay.row_store import RECORD
+from phalanx.streams.replay.rows import PackedColumns, SampleRows
 from phalanx.streams.types import SampleSource, StreamSample, StreamState
-from phalanx.tokens.sources import SourceSample, iterate_samples
-from phalanx.tokens.tokenizers import Tokenizer
+from phalanx.tokens.lengths.sources import SourceSample, iterate_samples
+from phalanx.tokens.lengths.tokenizers import Tokenizer
 
 
 class OfflineDatasetStream(IteratedStream):

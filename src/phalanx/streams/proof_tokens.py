@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float64, Int32
 
-from phalanx.proofs.environment import ProofEnv
-from phalanx.proofs.state import ProofState
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.state import ProofState
 from phalanx.streams.episode_tokens import Part, TokenRows, full, join, mark
 
 PAD, END, GOALS, OPTION, ACTION = range(5)

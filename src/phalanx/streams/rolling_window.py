@@ -14,16 +14,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from phalanx.core.files import atomic_write
-from phalanx.streams.replay_buffer import ReplayBuffer
-from phalanx.streams.replay_snapshot import BufferSnapshot
+from phalanx.streams.replay.buffer import ReplayBuffer
+from phalanx.streams.replay.snapshot import BufferSnapshot
 from phalanx.streams.types import StreamSample
-from phalanx.tokens.config import BatchingConfig
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.microbatch import MicrobatchSpec
-from phalanx.tokens.ordering import epoch_seed
-from phalanx.tokens.packing_config import PackingConfig
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.plan_builder import BatchPlanBuilder
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.ordering import epoch_seed
+from phalanx.tokens.plans.plan import BatchPlan
 
 _POLL_SECONDS = 0.02
 

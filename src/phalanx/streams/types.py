@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int32, UInt8
 
 from phalanx.streams.metrics import StreamMetrics
-from phalanx.streams.sample_packing import (
+from phalanx.streams.replay.row_store import (
     HAS_EPISODE,
     HAS_SEGMENTS,
     TIMESTAMP_BYTES,

@@ -19,17 +19,17 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.tokens.assignment import native, pack_lengths
+from phalanx.tokens.analysis.efficiency import suggest_bucket_edges
 from phalanx.tokens.benchmark_facts import bin_facts, check_packs, conditions, peak_memory_mb, plan_facts
-from phalanx.tokens.config import BatchingConfig, BatchingMode
-from phalanx.tokens.length_cache import LengthCache
-from phalanx.tokens.lengths import Lengths, LengthTable
-from phalanx.tokens.packed_batch import iter_packed_batches, pack_tokens
-from phalanx.tokens.packing_config import PackingConfig, PackingMode
-from phalanx.tokens.plan import BatchPlan
-from phalanx.tokens.plan_builder import BatchPlanBuilder
-from phalanx.tokens.plan_files import load_batch_plan, save_batch_plan
-from phalanx.tokens.suggestion import suggest_bucket_edges
+from phalanx.tokens.lengths.cache import LengthCache
+from phalanx.tokens.lengths.table import Lengths, LengthTable
+from phalanx.tokens.packing.config import PackingConfig, PackingMode
+from phalanx.tokens.packing.layout import native, pack_lengths
+from phalanx.tokens.packing.packed_batch import iter_packed_batches, pack_tokens
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingConfig, BatchingMode
+from phalanx.tokens.plans.files import load_batch_plan, save_batch_plan
+from phalanx.tokens.plans.plan import BatchPlan
 
 Distribution = Literal["lognormal", "hard"]
 Result = TypeVar("Result")

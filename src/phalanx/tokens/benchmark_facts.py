@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.tokens.packed_batch import PackedBatch
-from phalanx.tokens.plan import BatchPlan
+from phalanx.tokens.packing.packed_batch import PackedBatch
+from phalanx.tokens.plans.plan import BatchPlan
 
 
 def plan_facts(plan: BatchPlan) -> dict[str, Any]:

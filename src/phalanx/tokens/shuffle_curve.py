@@ -12,10 +12,10 @@ import numpy as np
 
 from phalanx.tokens.benchmark import batching_config, draw_lengths
 from phalanx.tokens.benchmark_facts import conditions, plan_facts
-from phalanx.tokens.config import BatchingMode
-from phalanx.tokens.lengths import LengthTable
-from phalanx.tokens.plan import EpochPlan
-from phalanx.tokens.plan_builder import BatchPlanBuilder
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.plans.builder import BatchPlanBuilder
+from phalanx.tokens.plans.config import BatchingMode
+from phalanx.tokens.plans.plan import EpochPlan
 
 POOLS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Batches' worth of samples in a pool."""

@@ -3,25 +3,6 @@
 Tasks that people made come from files, through `phalanx.arc.readers`.
 """
 
-from phalanx.arc.generators.draft import Draft, blank, point
-from phalanx.arc.generators.family import Family, PairMaker
-from phalanx.arc.generators.generate import Split, generate_task, generate_tasks
-from phalanx.arc.generators.placement import palette, pick
-from phalanx.arc.generators.registry import FAMILIES, find_family, list_families, register_family
+import lazy_loader
 
-__all__ = [
-    "FAMILIES",
-    "Draft",
-    "Family",
-    "PairMaker",
-    "Split",
-    "blank",
-    "find_family",
-    "generate_task",
-    "generate_tasks",
-    "list_families",
-    "palette",
-    "pick",
-    "point",
-    "register_family",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

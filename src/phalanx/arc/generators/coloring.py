@@ -3,12 +3,14 @@
 Filling empty regions is in `regions`.
 """
 
+import itertools
+
 import numpy as np
 
-from phalanx.arc.generators.draft import Draft, blank, flood, point, transposed
-from phalanx.arc.generators.family import PairMaker
-from phalanx.arc.generators.placement import Site, blob, chance, palette, pick
+from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, flood, point, transposed
+from phalanx.arc.generators.placement import GREY, Site, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
+from phalanx.arc.tasks import Grid
 
 
 def recolour(rng: np.random.Generator, height: int, width: int) -> PairMaker:
@@ -93,3 +95,117 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMak
         return Draft(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
 
     return pair
+
+
+def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """What a ring encloses takes the ring's colour; open rings stay empty. One flood fill a ring.
+
+    Shortest: every ring has its own colour, which becomes more frequent, so colour growth asks for one
+    operation a ring. Three rings are drawn only where they are so wide that the bound says three (the
+    interior outweighs the ring; otherwise one paste could carry several colours).
+    """
+    small = min(height, width)
+    most = 1 if small < 7 else 2 if small < 16 else 3
+    # From how small to how large rings are, by their number.
+    sides = {1: (3, small), 2: (3, small // 2), 3: (7, max(7, 2 * small // 5))}
+
+    def pair() -> Draft | None:
+        count = pick(rng, 1, most)
+        colors = palette(rng, count + 1)
+        before = blank(height, width)
+        site = Site(height, width, gap=1)
+        interiors = []
+        for color in colors[:count]:
+            low, high = sides[count]
+            box = site.place(rng, pick(rng, low, high), pick(rng, low, high))
+            if box is None:
+                return None
+            _ring(rng, before, box, color)
+            interiors.append(Box(box.r1 + 1, box.c1 + 1, box.r2 - 1, box.c2 - 1))
+        after = before.copy()
+        solution = []
+        for inner, color in zip(interiors, colors, strict=False):
+            after[inner.cells] = color
+            solution.append(flood(color, inner.r1, inner.c1))
+        if small >= 8 and chance(rng, 0.5):
+            _open_ring(rng, (before, after), site, colors[-1])
+        if count > 2 and least_operations(before, after) < count:
+            return None
+        return Draft(before, after, tuple(solution))
+
+    return pair
+
+
+def _ring(rng: np.random.Generator, grid: Grid, box: Box, color: int) -> None:
+    """A ring one cell wide; a missing corner does not open it, because regions join along sides only."""
+    grid[box.cells] = color
+    grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
+    for r in (box.r1, box.r2):
+        for c in (box.c1, box.c2):
+            if chance(rng, 0.3):
+                grid[r, c] = 0
+
+
+def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: Site, color: int) -> None:
+    """A ring with a gap in its upper side, away from the upper edge, where there is room for it."""
+    box = site.place(rng, 3, pick(rng, 3, 4))
+    if box is None or box.r1 == 0:
+        return
+    for grid in grids:
+        grid[box.cells] = color
+        grid[box.r1 : box.r2, box.c1 + 1] = 0
+        grid[box.r1 + 1, box.c1 + 1 : box.c2] = 0
+
+
+def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """Grey walls make rooms; a room with a coloured seed takes its colour. One flood fill a seed.
+
+    Shortest: the seeds' colours differ and each grows from one cell to a room, so colour growth asks for one
+    operation a seed; pairs for which the bound is lower (many seeds in tiny rooms) are not drawn.
+    """
+    most = min(5, 1 + min(height, width) // 3)
+
+    def pair() -> Draft | None:
+        across = chance(rng, 0.5)
+        draft = draw(width, height) if across else draw(height, width)
+        return transposed(draft) if across and draft is not None else draft
+
+    def draw(rows: int, cols: int) -> Draft | None:
+        before = blank(rows, cols)
+        for _ in range(pick(rng, 1, 2 if cols >= 8 else 1)):
+            before[:, pick(rng, 1, cols - 2)] = GREY
+        if rows >= 5 and cols >= 5 and chance(rng, 0.7):
+            before[pick(rng, 2, rows - 3), :] = GREY
+        rooms = _rooms(before)
+        if len(rooms) < 2:
+            return None
+        count = pick(rng, 1, min(most, len(rooms)))
+        colors = palette(rng, count, exclude=(GREY,))
+        after = before.copy()
+        solution = []
+        for index, color in zip(rng.permutation(len(rooms)).tolist(), colors, strict=False):
+            room = rooms[index]
+            # A seed in a corner leaves the rest of its room in one piece.
+            r, c = (room.r1, room.r2)[pick(rng, 0, 1)], (room.c1, room.c2)[pick(rng, 0, 1)]
+            before[r, c] = color
+            after[room.cells] = color
+            solution.append(flood(color, room.r1 + room.r2 - r, room.c1 + room.c2 - c))
+        if count > 2 and least_operations(before, after) < count:
+            return None
+        return Draft(before, after, tuple(solution))
+
+    return pair
+
+
+def _rooms(walls: Grid) -> list[Box]:
+    """The boxes between straight walls, those of a single cell left out."""
+    rows = _spans((walls == GREY).all(axis=1).tolist())
+    cols = _spans((walls == GREY).all(axis=0).tolist())
+    boxes = [Box(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
+    return [box for box in boxes if box.height * box.width > 1]
+
+
+def _spans(blocked: list[bool]) -> list[tuple[int, int]]:
+    """First and last index of every run of free positions."""
+    edges = [-1, *(i for i, wall in enumerate(blocked) if wall), len(blocked)]
+    return [(a + 1, b - 1) for a, b in itertools.pairwise(edges) if b - a > 1]

@@ -5,11 +5,10 @@ Objects that turn where they stand are in `turning`.
 
 import numpy as np
 
-from phalanx.arc.generators.draft import Box, Draft, blank, point, select
-from phalanx.arc.generators.family import PairMaker
-from phalanx.arc.generators.placement import GREY, chance, palette, pick
+from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, point, select, transposed
+from phalanx.arc.generators.placement import GREY, Site, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
-from phalanx.arc.tasks import Solution
+from phalanx.arc.tasks import Grid, Solution
 
 HEAD = 2
 """The colour of the side with which an object moves ahead."""
@@ -87,6 +86,164 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             distances.add(height - tall - top)
         if len(tops) < count or len(distances) < count:
             return None
+        return Draft(before, after, tuple(solution))
+
+    return pair
+
+
+def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """Every object is mirrored in its box, left-right or top-bottom as the task's rule says; one flip each.
+
+    Shortest: one object changes, so one operation. Of two objects each has two colours of its own at the ends
+    of its first row, which change places. No fill writes several colours, a paste has nothing to paste, and
+    of the operations that carry cells only a flip exchanges the ends of a row; one flip has one axis, and
+    the two objects' axes differ.
+    """
+    across = chance(rng, 0.5)
+
+    def pair() -> Draft | None:
+        draft = draw(width, height) if across else draw(height, width)
+        return transposed(draft) if across and draft is not None else draft
+
+    def draw(rows: int, cols: int) -> Draft | None:
+        boxes = _objects(rng, rows, cols, square=False)
+        if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
+            return None
+        before = _pictures(rng, rows, cols, boxes)
+        after = before.copy()
+        for box in boxes:
+            after[box.cells] = before[box.cells][:, ::-1]
+        return Draft(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
+
+    return pair
+
+
+def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """Every object turns by 90 degrees, its top left corner stays, to the side that the task's rule says.
+
+    One rotation each. Shortest: one object changes, so one operation. Of two objects each has two colours of
+    its own at the ends of its first row, which both move, and the row becomes a column. No fill writes
+    several colours, a paste has nothing to paste, and of the operations that carry cells only this rotation
+    turns a row so; one rotation takes the corner (r, c) of a box h rows high to its place only if it has
+    the same r - c and r + c + h, and the two objects differ in them.
+    """
+    across = chance(rng, 0.5)
+
+    def pair() -> Draft | None:
+        draft = draw(width, height) if across else draw(height, width)
+        return transposed(draft) if across and draft is not None else draft
+
+    def draw(rows: int, cols: int) -> Draft | None:
+        # Each object gets a square of room, so that it can turn; it may be narrower itself.
+        boxes = []
+        for room in _objects(rng, rows, cols, square=True):
+            tall, wide = room.height, room.width
+            if chance(rng, 0.5):
+                tall = pick(rng, 2, tall)
+            else:
+                wide = pick(rng, 2, wide)
+            boxes.append(Box(room.r1, room.c1, room.r1 + tall - 1, room.c1 + wide - 1))
+        if len(boxes) == 2 and len({(b.r1 - b.c1, b.r1 + b.c1 + b.height) for b in boxes}) == 1:
+            return None
+        before = _pictures(rng, rows, cols, boxes)
+        after = blank(rows, cols)
+        for box in boxes:
+            turned = Box(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
+            after[turned.cells] = before[box.cells][::-1].T
+        return Draft(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
+
+    return pair
+
+
+def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Box]:
+    """One box, or two where there is room; at least two rows and columns, with a free cell between them."""
+    small = min(rows, cols)
+    count = pick(rng, 1, 2 if small >= 5 else 1)
+    site = Site(rows, cols, gap=1)
+    boxes = []
+    for _ in range(count):
+        tall = pick(rng, 2, max(2, small // count))
+        wide = tall if square else pick(rng, 2, max(2, small // count))
+        box = site.place(rng, tall, wide)
+        if box is not None:
+            boxes.append(box)
+    return boxes
+
+
+def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Box]) -> Grid:
+    """Fill the boxes with colours; those at the ends of each box's first row occur nowhere else."""
+    colors = palette(rng, 9)
+    grid = blank(rows, cols)
+    for box in boxes:
+        left, right = colors.pop(), colors.pop()
+        grid[box.cells] = picture(rng, box.height, box.width, colors[:3])
+        grid[box.r1, box.c1], grid[box.r1, box.c2] = left, right
+    return grid
+
+
+def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """The output is the object alone: copy it, paste it into the grid's corner, cut the grid down.
+
+    One cell away from the corner a move replaces copy and paste. Shortest: the size changes, which takes a
+    resize and only one, and the object is not in the corner, so two operations at least. Were two enough for
+    a longer way, one other operation would carry the object to the corner, before the resize or after it.
+    Three of its corners have colours that occur nowhere else: no fill makes more than one of them, a paste
+    has nothing to paste, a move goes one cell, and no flip or rotation shifts three corners of a box alike.
+    """
+
+    def pair() -> Draft | None:
+        tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
+        r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)
+        if (r, c) == (0, 0):
+            return None
+        box = Box(r, c, r + tall - 1, c + wide - 1)
+        first, second, third, *rest = palette(rng, 7)
+        after = picture(rng, tall, wide, [0, *rest])
+        after[0, 0], after[0, -1], after[-1, 0] = first, second, third
+        before = blank(height, width)
+        before[box.cells] = after
+        resize = select(Operation.RESIZE, Box(0, 0, tall - 1, wide - 1))
+        if r + c == 1:
+            return Draft(
+                before, after, (select(Operation.MOVE_UP if r else Operation.MOVE_LEFT, box), resize)
+            )
+        return Draft(before, after, (select(Operation.COPY, box), point(Operation.PASTE, 0, 0), resize))
+
+    return pair
+
+
+def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """A copy of the object appears at every grey cell, which becomes its top left: copy, then paste.
+
+    Shortest: with k copies each of the object's colours, of which there are more than k, becomes k + 1 times
+    as frequent. k operations, f of them fills, multiply the others by at most k - f (colour growth, k <= 3).
+    """
+    small = min(height, width)
+    most = 1 if small < 5 else 2 if small < 7 else 3
+
+    def pair() -> Draft | None:
+        copies = pick(rng, 1, most)
+        tall, wide = pick(rng, 1, max(1, height // 3)), pick(rng, 1, max(1, width // 3))
+        if tall * wide <= copies:
+            tall, wide = (1, copies + 1) if chance(rng, 0.5) else (copies + 1, 1)
+        colors = palette(rng, copies + 1, exclude=(GREY,))
+        pattern = picture(rng, tall, wide, colors)
+        # Every colour must occur at least once: different random cells take one each.
+        pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
+        site = Site(height, width, gap=0 if small < 5 else 1)
+        boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
+        before, after = blank(height, width), blank(height, width)
+        solution = []
+        for number, box in enumerate(boxes):
+            if box is None:
+                return None
+            after[box.cells] = pattern
+            if number == 0:
+                before[box.cells] = pattern
+                solution.append(select(Operation.COPY, box))
+            else:
+                before[box.r1, box.c1] = GREY
+                solution.append(point(Operation.PASTE, box.r1, box.c1))
         return Draft(before, after, tuple(solution))
 
     return pair

@@ -6,8 +6,9 @@ What is drawn there is the families' business (`coloring`, `regions`, `lines`, .
 from collections.abc import Collection
 
 import numpy as np
+from jaxtyping import Int8
 
-from phalanx.arc.generators.draft import Box
+from phalanx.arc.generators.family import Box
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.tasks import Grid
 
@@ -81,3 +82,45 @@ def blob(rng: np.random.Generator, grid: Grid, site: Site, color: int, side: int
         if (r, c) == (box.r1, box.c1):
             return box.r2, box.c2
     return box.r1, box.c1
+
+
+GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
+"""The largest factor by which k copies and pastes can multiply a colour's count."""
+
+
+def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
+    """A number of operations below which no solution exists, by colour growth and change of size.
+
+    >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
+    >>> least_operations(before, after)
+    2
+    """
+    if before.shape == after.shape and bool((before == after).all()):
+        return 0
+    had = np.bincount(before.ravel(), minlength=NUM_COLORS).tolist()
+    has = np.bincount(after.ravel(), minlength=NUM_COLORS).tolist()
+    paints = next(n for n in range(NUM_COLORS) if _can_grow(had, has, n))
+    return max(1, paints + (before.shape != after.shape))
+
+
+def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
+    """Whether the bound leaves room for so many fills, copies and pastes."""
+    for fills in range(operations + 1):
+        factor = GROWTH[operations - fills]
+        if sum(has[c] > factor * had[c] for c in range(1, NUM_COLORS)) <= fills:
+            return True
+    return False
+
+
+def one_paste_suffices(before: Int8[np.ndarray, "rows cols"], after: Int8[np.ndarray, "rows cols"]) -> bool:
+    """Whether copying one box and pasting it elsewhere makes the output.
+
+    The pasted box covers every changed cell, and cut down to their bounding box it still works; so it is
+    enough to compare that bounding box of the output with every box of its size in the input.
+    """
+    rows, cols = np.nonzero(before != after)
+    if not len(rows):
+        return True
+    wanted = after[rows.min() : rows.max() + 1, cols.min() : cols.max() + 1]
+    offered = np.lib.stride_tricks.sliding_window_view(before, wanted.shape)
+    return bool((offered == wanted).all(axis=(2, 3)).any())

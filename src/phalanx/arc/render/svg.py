@@ -4,14 +4,17 @@ Episodes are in `film`; the same things in the terminal are in `terminal`.
 """
 
 from pathlib import Path
+from typing import Any
 
 import drawsvg as draw
 
-from phalanx.arc.render.cells import blank_block, cell_size, grid_block
 from phalanx.arc.render.layout import (
     Block,
     beside,
+    blank_block,
+    cell_size,
     flowed,
+    grid_block,
     pill,
     sheet,
     spread,
@@ -27,8 +30,12 @@ from phalanx.arc.render.palette import (
     MUTED,
     TEXT,
     TRACK,
+    Number,
     PaletteName,
+    count,
     palette_named,
+    percent,
+    signed,
 )
 from phalanx.arc.render.snapshots import (
     Cells,
@@ -39,8 +46,8 @@ from phalanx.arc.render.snapshots import (
     as_cells,
     as_mask,
     snapshot,
+    snapshots,
 )
-from phalanx.arc.render.wording import Number, count, percent, signed
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.files import atomic_write
@@ -214,3 +221,43 @@ def _fact(name: str, value: Block) -> Block:
 def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
     shapes = [grid.shape for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
     return min(cell_size(shape, box, labels) for shape in shapes)
+
+
+MOST_STATES = 3
+"""How many states of a batch are drawn."""
+
+
+def html_of(thing: ArcTask | GridPair | ArcState | StateSnapshot) -> str:
+    """The inline picture of a task, a pair, a state or a batch of states."""
+    if isinstance(thing, ArcTask):
+        return task_html(thing)
+    if isinstance(thing, GridPair):
+        return pair_html(thing)
+    if isinstance(thing, ArcState | StateSnapshot):
+        return state_html(thing)
+    raise TypeError(f"expected an ArcTask, a GridPair or an ArcState, got {type(thing).__name__}")
+
+
+def task_html(task: ArcTask) -> str:
+    """Every pair of a task."""
+    return _inline(draw_task(task))
+
+
+def pair_html(pair: GridPair) -> str:
+    """Input and output."""
+    return _inline(draw_pair(pair))
+
+
+def state_html(state: ArcState | StateSnapshot) -> str:
+    """A state; of a batch, the first few, and how many more there are."""
+    if isinstance(state, StateSnapshot) or not state.batch_shape:
+        return _inline(draw_state(state))
+    views = snapshots(state, MOST_STATES)
+    drawn = "\n".join(_inline(draw_state(view)) for view in views)
+    rest = state.similarity.size - len(views)
+    return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
+
+
+def _inline(drawing: Any) -> str:
+    # Without the XML header, which is not allowed inside HTML.
+    return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'

@@ -18,7 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.arc.render.episode import Frame
-from phalanx.arc.render.palette import ARC, Palette, PaletteName, palette_named
+from phalanx.arc.render.palette import (
+    ARC,
+    Palette,
+    PaletteName,
+    left_out,
+    palette_named,
+    percent,
+    shown,
+    signed,
+)
 from phalanx.arc.render.snapshots import (
     Cells,
     GridLike,
@@ -29,7 +38,6 @@ from phalanx.arc.render.snapshots import (
     as_mask,
     snapshot,
 )
-from phalanx.arc.render.wording import left_out, percent, shown, signed
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 

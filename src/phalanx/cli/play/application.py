@@ -16,15 +16,12 @@ from textual.widgets import Footer, OptionList, Static
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import OPERATIONS, Operation, operation_name
-from phalanx.arc.render.palette import PaletteName, palette_named
-from phalanx.arc.render.wording import count, percent
+from phalanx.arc.render.palette import PaletteName, count, palette_named, percent
 from phalanx.arc.state import ArcState
 from phalanx.cli.play.demonstrations import DemonstrationFile
 from phalanx.cli.play.grids import Board, PaletteBar
-from phalanx.cli.play.panes import Demonstrations, OperationPanel, WorkPane
-from phalanx.cli.play.screens import HelpScreen, LeaveScreen, Leaving, OperationsScreen
+from phalanx.cli.play.panes import CSS, Demonstrations, OperationPanel, WorkPane
 from phalanx.cli.play.session import PlayError, PlaySession, Puzzle
-from phalanx.cli.play.style import CSS
 from phalanx.cli.play.tools import (
     DIRECTIONS,
     FILL,
@@ -35,6 +32,10 @@ from phalanx.cli.play.tools import (
     TAKES_SELECTION_ALONG,
     TOOLS,
     Cursor,
+    HelpScreen,
+    LeaveScreen,
+    Leaving,
+    OperationsScreen,
     Tool,
     tool_for,
 )

@@ -3,7 +3,6 @@
 What a run directory holds is written by the handlers and the trainer; nothing here changes it.
 """
 
-from phalanx.logs.report.page import build_page, report_path, save_page, write_report
-from phalanx.logs.report.run_directory import RunData, read_run
+import lazy_loader
 
-__all__ = ["RunData", "build_page", "read_run", "report_path", "save_page", "write_report"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

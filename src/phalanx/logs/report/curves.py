@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.logs.report.tables import Table, extreme_rows
+from phalanx.logs.report.records import Table, extreme_rows
 
 MAX_POINTS = 2000
 """Points a curve has at most in the page."""

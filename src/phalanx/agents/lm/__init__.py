@@ -1,0 +1,1 @@
+"""The language model: its network, its batches, its training."""

@@ -1,0 +1,215 @@
+"""Where a language model's tokens come from, by its config: a plan, a puzzle server, an environment, a file.
+
+How they become batches is in `lm_batches`.
+"""
+
+import asyncio
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from phalanx.agents.lm.batches import BatchSource, PlannedBatches, StreamedBatches
+from phalanx.agents.lm.training import LMDataConfig, LMTrainingConfig
+from phalanx.streams.base import AsyncSampleStream
+from phalanx.streams.rolling_window import WindowConfig
+from phalanx.streams.types import StreamSample
+
+_QUEUE = 256
+"""Samples that a server may be ahead of the training."""
+
+
+def open_source(config: LMTrainingConfig) -> BatchSource:
+    """The batches that a config describes; files are read and checked here."""
+    data = config.data
+    if data.source == "plan":
+        return _plan(data)
+    samples, vocabulary, name = _samples(config)
+    if vocabulary > config.model.vocab_size:
+        raise ValueError(
+            f"the samples have tokens up to {vocabulary - 1}, the model knows {config.model.vocab_size}; "
+            f"set model.vocab_size={vocabulary}"
+        )
+    source = StreamedBatches(
+        samples,
+        name,
+        window=WindowConfig(window_size=data.window_size, overlap=data.overlap),
+        batching=data.batching(config.seed),
+        packing=data.packing(),
+        buffer_size=data.buffer_size,
+        held_out=data.held_out,
+    )
+    source.begin()
+    return source
+
+
+def _plan(data: LMDataConfig) -> PlannedBatches:
+    from phalanx.tokens import iterate_samples, load_batch_plan, load_tokenizer, tokenize_samples
+
+    folder = Path(data.path)
+    if not data.dataset:
+        if not (folder / "manifest.json").is_file():
+            raise ValueError(
+                f"{folder} holds no batch files, so its plan's samples must come from somewhere: "
+                f"give --dataset, or write them with `phalanx data batch generate`"
+            )
+        return PlannedBatches.of_files(folder)
+    plan = load_batch_plan(folder)
+    tokenizer = load_tokenizer(data.tokenizer)
+    if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
+        raise ValueError(
+            f"{folder} was made with tokenizer {plan.meta.tokenizer_hash}, but {data.tokenizer!r} is "
+            f"{tokenizer.tokenizer_hash}; give the one that the lengths were counted with"
+        )
+    samples = tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
+    return PlannedBatches.of_plan(plan, {sample.sample_id: sample for sample in samples})
+
+
+Samples = Callable[[int], Iterator[StreamSample]]
+
+
+def _samples(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    """The stream's samples from a number on, how many tokens there are, and a name for what it streams."""
+    data = config.data
+    match data.source:
+        case "arcade":
+            return _arcade(config)
+        case "env":
+            return _environment(config)
+    from phalanx.streams.offline_stream import OfflineDatasetStream
+    from phalanx.tokens import load_tokenizer
+
+    stream = OfflineDatasetStream(
+        data.path, max_length=data.max_length, tokenizer=load_tokenizer(data.tokenizer)
+    )
+    found = tuple(stream)
+    if not found:
+        raise ValueError(f"{data.path} has no sample of at most {data.max_length} tokens")
+    vocabulary = 1 + max(max(sample.input_ids) for sample in found)
+
+    def from_file(first: int) -> Iterator[StreamSample]:
+        # The held-out samples come first and are never read again.
+        rest = found[data.held_out :] if data.repeat else ()
+        return itertools.islice(itertools.chain(found, itertools.cycle(rest)), first, None)
+
+    if data.repeat and len(found) <= data.held_out:
+        raise ValueError(f"{data.path} has {len(found)} samples, and {data.held_out} are to be held out")
+    digest = f"{len(found)}-{hash_of(found)}"
+    return from_file, vocabulary, f"samples {digest}"
+
+
+def hash_of(samples: tuple[StreamSample, ...]) -> str:
+    """A digest of samples' tokens, in order."""
+    import hashlib
+
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(np.asarray(sample.input_ids, np.int32).tobytes())
+        digest.update(np.asarray(sample.loss_mask, np.uint8).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    from phalanx.streams.environment_stream import EnvironmentStream
+
+    data = config.data
+    environment = make_environment(data.environment)
+
+    def play(first: int) -> Iterator[StreamSample]:
+        stream = EnvironmentStream(environment, seed=config.seed)
+        fitting = (sample for sample in stream if sample.length <= data.max_length)
+        return itertools.islice(fitting, first, None)
+
+    tokenizer = EnvironmentStream(environment).tokenizer
+    return play, tokenizer.vocab_size, f"env {data.environment} {config.seed}"
+
+
+def make_environment(name: str) -> Any:
+    """An environment with its built-in tasks."""
+    if name == "arc":
+        from phalanx.agents.arc_training import load_arc_training
+        from phalanx.arc.environment import ArcEnvironment
+
+        return ArcEnvironment.create(load_arc_training().arc)
+    from phalanx.agents.proof_training import ProofSetting, load_proof_training
+
+    return ProofSetting.create(load_proof_training()).stages[0]
+
+
+def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
+    from phalanx.streams.arcade.pool import PoolConfig
+    from phalanx.streams.arcade.puzzles import PuzzleDifficulty
+    from phalanx.tokens import load_tokenizer
+
+    data = config.data
+    host, _, port = data.address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{data.address!r} is no HOST:PORT, as localhost:8023")
+    settings = GymConfig(
+        host=host,
+        port=int(port),
+        games=data.games,
+        difficulties=(PuzzleDifficulty(data.difficulty),),
+        seed=config.seed,
+        max_length=data.max_length,
+        pool=PoolConfig(connections=data.connections, ordered=True),
+    )
+    tokenizer = load_tokenizer(data.tokenizer)
+
+    def play(first: int) -> Iterator[StreamSample]:
+        stream = GymEpisodeStream(settings, tokenizer)
+        return itertools.islice(blocking(stream), first, None)
+
+    return play, tokenizer.vocab_size, f"arcade {','.join(data.games)} {data.difficulty} {config.seed}"
+
+
+def blocking(samples: AsyncSampleStream) -> Iterator[StreamSample]:
+    """An asynchronous stream as a plain iterator: it runs in a thread of its own, a little ahead."""
+    ahead: queue.Queue[Any] = queue.Queue(_QUEUE)
+    stopped = threading.Event()
+
+    async def pump() -> None:
+        async with samples:
+            async for sample in samples:
+                while not stopped.is_set():
+                    try:
+                        ahead.put(sample, timeout=0.0)
+                        break
+                    except queue.Full:
+                        await asyncio.sleep(0.005)
+                if stopped.is_set():
+                    return
+
+    def run() -> None:
+        outcome: BaseException | None = None
+        try:
+            asyncio.run(pump())
+        except Exception as error:
+            outcome = error
+        finally:
+            # The reader may be gone, or go, while the queue is full.
+            while not stopped.is_set():
+                try:
+                    ahead.put(outcome, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+
+    thread = threading.Thread(target=run, name="phalanx-stream", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = ahead.get()
+            if isinstance(item, StreamSample):
+                yield item
+            elif item is None:
+                return
+            else:
+                raise item
+    finally:
+        stopped.set()

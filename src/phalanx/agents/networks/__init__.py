@@ -1,0 +1,1 @@
+"""Networks and the distributions over actions that they parameterize."""

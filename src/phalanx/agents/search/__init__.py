@@ -1,0 +1,1 @@
+"""Search guided by a policy, and ranking by it."""

@@ -1,0 +1,1 @@
+"""Engines: the native kernels and their XLA twins, behind one transition."""

@@ -1,0 +1,373 @@
+"""The XLA engine: every operation as bit arithmetic over a flat batch, for any device that XLA serves.
+
+Its twin for the CPU is `native_engine`; the boards' arithmetic is in `xla_boards`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int32, UInt32
+
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.engines import boards as xb
+from phalanx.arc.engines.interface import Fields, Outcome, Packed, TaskArrays, allowed_bits
+from phalanx.arc.operations import NUM_OPERATIONS, Operation as Op
+from phalanx.arc.planes import NUM_PLANES, area_words, fit_rows, pack_mask, unpack_cells
+from phalanx.arc.state import (
+    CLIPBOARD,
+    HEIGHT,
+    LAST_OPERATION,
+    NUM_BOARDS,
+    PAIR,
+    SELECTION,
+    SOLVED_PAIRS,
+    STATUS,
+    STEP_COUNT,
+    TASK,
+    TERMINATED,
+    TRUNCATED,
+    WIDTH,
+)
+
+Numbers = Int32[Array, " batch"]
+Truths = Bool[Array, " batch"]
+
+
+def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
+    """One transition of a flat batch."""
+    operation = fields.operation
+    registers = packed.registers.T
+    boards = packed.boards.transpose(1, 2, 0)
+    rows = boards.shape[1]
+    raw, valid = _raw_selection(config, fields, rows)
+    running = registers[STATUS] == 0
+    acts = running & valid
+
+    area = xb.area(registers[HEIGHT], registers[WIDTH], rows)
+    selection = raw & area
+    pair, switched = _next_pair(config, tasks, operation, registers)
+    height, width, from_input = _next_size(tasks, operation, raw, registers, pair, switched)
+    new_area = xb.area(height, width, rows)
+
+    working, clipboard, place = _geometry(config, operation, boards, selection, area)
+    working = _fills(operation, working, selection, area, acts)
+    started = fit_rows(tasks[0][_place(tasks, registers, pair), 0], rows).transpose(1, 2, 0)
+    working = jnp.where(from_input, started, working & new_area)
+
+    moved = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
+    selected = jnp.where(moved, place, raw & new_area)
+    fresh = jnp.concatenate([working, clipboard, selected[None]])
+    boards = jnp.where(acts, fresh, boards)
+
+    score = _similarity(tasks, working, height, width, _place(tasks, registers, pair))
+    similarity = jnp.where(acts, score, packed.similarity)
+    improvement = similarity - packed.similarity
+    submitted = acts & (operation == Op.SUBMIT)
+    finished = (score == 1.0) & acts
+    solved = finished & (submitted if config.environment.require_submit else True)
+    step_count = registers[STEP_COUNT] + running
+    terminated = submitted | solved
+    overdue = running & ~terminated & (step_count >= config.environment.max_episode_steps)
+    status = jnp.where(terminated, TERMINATED, jnp.where(overdue, TRUNCATED, registers[STATUS]))
+    remembered = registers[SOLVED_PAIRS] | jnp.where(finished, jnp.int32(1) << pair, 0)
+    new_registers = jnp.stack(
+        [
+            registers[TASK],
+            jnp.where(acts, pair, registers[PAIR]),
+            jnp.where(acts, height, registers[HEIGHT]),
+            jnp.where(acts, width, registers[WIDTH]),
+            step_count,
+            status,
+            remembered,
+            jnp.where(acts, operation, registers[LAST_OPERATION]),
+        ],
+        axis=-1,
+    )
+
+    reward = _reward(config, acts, running, improvement, solved, submitted, step_count)
+    new = Packed(boards.transpose(2, 0, 1), new_registers, similarity)
+    outcome = Outcome(
+        observation=_observe(config, new),
+        reward=reward,
+        improvement=improvement,
+        operation_type=jnp.where(acts, operation, -1),
+        step_count=step_count,
+        done=status != 0,
+        terminated=status == TERMINATED,
+        truncated=status == TRUNCATED,
+        solved=(status == TERMINATED) & (similarity == 1.0),
+    )
+    return new, outcome
+
+
+def reset(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    where: Truths,
+    bits: UInt32[Array, "batch 2"],
+    packed: Packed,
+    observation: Array,
+) -> tuple[Packed, Array]:
+    """New episodes where asked, drawn by random bits."""
+    pairs, sizes, table = tasks
+    rows = packed.boards.shape[-1]
+    task = (bits[:, 0] % np.uint32(table.shape[0])).astype(jnp.int32)
+    demos, tests = table[task, 1], table[task, 2]
+    from_tests = jnp.full_like(demos, config.environment.mode == "evaluation", bool) | (demos == 0)
+    choices = jnp.where(from_tests, tests, demos).astype(jnp.uint32)
+    pair = (bits[:, 1] % choices).astype(jnp.int32) + jnp.where(from_tests, demos, 0)
+    place = table[task, 0] + pair
+    working = fit_rows(pairs[place, 0], rows)
+    height, width = sizes[place, 0], sizes[place, 1]
+    similarity = _similarity(tasks, working.transpose(1, 2, 0), height, width, place)
+    nothing = jnp.zeros_like(task)
+    solved = jnp.where(similarity == 1.0, jnp.int32(1) << pair, 0)
+    registers = jnp.stack([task, pair, height, width, nothing, nothing, solved, nothing - 1], axis=-1)
+    boards = jnp.pad(working, [(0, 0), (0, NUM_BOARDS - NUM_PLANES), (0, 0)])
+    fresh = Packed(boards, registers, similarity)
+
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(where.reshape(where.shape + (1,) * (new.ndim - 1)), new, old)
+
+    new = Packed(*(choose(a, b) for a, b in zip(fresh, packed, strict=True)))
+    return new, choose(_observe(config, fresh), observation)
+
+
+def _observe(config: ArcConfig, packed: Packed) -> Array:
+    if not config.observation.working_grid:
+        return jnp.zeros((packed.similarity.shape[0], 0, 0), jnp.int8)
+    rows, columns = config.grid_shape
+    inside = area_words(packed.registers[:, HEIGHT], packed.registers[:, WIDTH], rows)
+    return unpack_cells(packed.boards[:, :NUM_PLANES], inside, columns)
+
+
+def _raw_selection(
+    config: ArcConfig, fields: Fields, rows: int
+) -> tuple[UInt32[Array, "rows batch"], Truths]:
+    """The cells that an action names, on the canvas, and whether the action is valid."""
+    operation = fields.operation
+    bits = allowed_bits(config)
+    table = np.array([bits >> k & 1 for k in range(NUM_OPERATIONS)], bool)
+    valid = (operation >= 0) & (operation < NUM_OPERATIONS)
+    valid &= jnp.asarray(table)[jnp.clip(operation, 0, NUM_OPERATIONS - 1)]
+    if fields.mask.size:
+        return pack_mask(fields.mask).T, valid
+    columns = config.dataset.max_grid_width
+    top, bottom = jnp.minimum(fields.r1, fields.r2), jnp.maximum(fields.r1, fields.r2)
+    left, right = jnp.minimum(fields.c1, fields.c2), jnp.maximum(fields.c1, fields.c2)
+    valid &= (top >= 0) & (bottom < rows) & (left >= 0) & (right < columns)
+    words = xb.low_words(right + 1) & ~xb.low_words(left)
+    return jnp.where(xb.rows_below(bottom + 1, rows) & ~xb.rows_below(top, rows), words, xb.ZERO), valid
+
+
+def _place(tasks: TaskArrays, registers: Int32[Array, "8 batch"], pair: Numbers) -> Numbers:
+    """A pair's place in the buffer."""
+    return tasks[2][registers[TASK], 0] + pair
+
+
+def _next_pair(
+    config: ArcConfig, tasks: TaskArrays, operation: Numbers, registers: Int32[Array, "8 batch"]
+) -> tuple[Numbers, Truths]:
+    """The pair after the operation, and whether it was switched to."""
+    row = tasks[2][registers[TASK]]
+    pair = registers[PAIR]
+    demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
+    first = jnp.where(demo, 0, row[:, 1])
+    count = jnp.where(demo, row[:, 1], row[:, 2])
+    here = (pair >= first) & (pair < first + count)
+    size = jnp.maximum(count, 1)
+    following = jnp.where(here, first + (pair - first + 1) % size, first)
+    preceding = jnp.where(here, first + (pair - first - 1) % size, first + count - 1)
+    candidates = (xb.low_words(first + count) & ~xb.low_words(first)).astype(jnp.uint32)
+    unsolved = candidates & ~registers[SOLVED_PAIRS].astype(jnp.uint32)
+    earliest = jax.lax.population_count((unsolved & (~unsolved + 1)) - 1).astype(jnp.int32)
+
+    forward = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.NEXT_TEST_PAIR)
+    backward = _is_any(operation, Op.PREVIOUS_DEMO_PAIR, Op.PREVIOUS_TEST_PAIR)
+    seeking = _is_any(operation, Op.FIRST_UNSOLVED_DEMO_PAIR, Op.FIRST_UNSOLVED_TEST_PAIR)
+    switches = ((forward | backward) & (count > 0)) | (seeking & (unsolved != 0))
+    if config.environment.mode == "evaluation":
+        switches &= ~demo
+    target = jnp.where(forward, following, jnp.where(backward, preceding, earliest))
+    return jnp.where(switches, target, pair), switches
+
+
+def _next_size(
+    tasks: TaskArrays,
+    operation: Numbers,
+    raw: UInt32[Array, "rows batch"],
+    registers: Int32[Array, "8 batch"],
+    pair: Numbers,
+    switched: Truths,
+) -> tuple[Numbers, Numbers, Truths]:
+    """Height and width after the operation, and whether the grid starts again from the input."""
+    from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
+    size = tasks[1][_place(tasks, registers, pair)]
+    box = xb.box_of(raw)
+    resized = (operation == Op.RESIZE) & ~box.empty
+    height = jnp.where(resized, box.bottom + 1, registers[HEIGHT])
+    width = jnp.where(resized, box.right + 1, registers[WIDTH])
+    return jnp.where(from_input, size[:, 0], height), jnp.where(from_input, size[:, 1], width), from_input
+
+
+def _geometry(
+    config: ArcConfig,
+    operation: Numbers,
+    boards: UInt32[Array, "10 rows batch"],
+    selection: UInt32[Array, "rows batch"],
+    area: UInt32[Array, "rows batch"],
+) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], UInt32[Array, "rows batch"]]:
+    """Moves, turns, flips and the clipboard, all by one path: turn the object, roll it, write it.
+
+    Gives the working planes, the clipboard and where the object was written.
+    """
+    rows = boards.shape[1]
+    side = (
+        1 << max(config.grid_shape).bit_length()
+    )  # always a free row and column, so that a move cannot wrap
+    working, clipboard = boards[:NUM_PLANES], boards[CLIPBOARD:SELECTION]
+    nothing_selected = jnp.all(selection == 0, axis=0)
+    target = jnp.where(nothing_selected, area, selection)
+    box = xb.box_of(target)
+
+    rotates = _is_any(operation, Op.ROTATE_CLOCKWISE, Op.ROTATE_COUNTERCLOCKWISE)
+    pastes = (operation == Op.PASTE) & ~nothing_selected
+    moves = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
+    remembers = _is_any(operation, Op.COPY, Op.CUT)
+
+    lifted = jnp.concatenate([working & target, target[None]])
+    source = jnp.where(operation == Op.PASTE, clipboard, lifted)
+    source = jnp.pad(source, [(0, 0), (0, side - rows), (0, 0)])
+    mirrors = _is_any(operation, Op.ROTATE_CLOCKWISE, Op.FLIP_HORIZONTAL)
+    upends = _is_any(operation, Op.ROTATE_COUNTERCLOCKWISE, Op.FLIP_VERTICAL)
+    source = _where_any(rotates, xb.transpose, source)
+    source = _where_any(mirrors, lambda words: xb.reverse_columns(words, side), source)
+    source = _where_any(upends, lambda words: words[:, ::-1], source)
+    down, right = _distances(operation, box, side)
+    rolled = _where_any(moves | pastes | remembers, lambda words: xb.roll(words, down, right), source)[
+        :, :rows
+    ]
+    # What a turn or a paste pushes over the far edge comes back on the near side of its corner: cut it off.
+    cut = rotates | pastes
+    beyond = jnp.where(xb.rows_below(box.top, rows), xb.ZERO, ~xb.low_words(box.left))
+    rolled = jnp.where(cut, rolled & beyond, rolled)
+
+    place = jnp.where(moves | pastes, rolled[NUM_PLANES] & area, xb.ZERO)
+    wiped = moves | _is_any(operation, Op.CUT, Op.CLEAR)
+    working = jnp.where(wiped, working & ~target, working)
+    working = (working & ~place) | (rolled[:NUM_PLANES] & place)
+    return working, jnp.where(remembers, rolled, clipboard), place
+
+
+def _where_any(
+    mask: Truths,
+    change: Callable[[UInt32[Array, "planes side batch"]], UInt32[Array, "planes side batch"]],
+    words: UInt32[Array, "planes side batch"],
+) -> UInt32[Array, "planes side batch"]:
+    """Change the boards that the mask names, if it names any.
+
+    The branch spares small batches the work, and keeps XLA from fusing one stage into the next, where it
+    would compute the same words many times over.
+    """
+    return jax.lax.cond(jnp.any(mask), lambda w: jnp.where(mask, change(w), w), lambda w: w, words)
+
+
+def _distances(operation: Numbers, box: xb.Box, side: int) -> tuple[Numbers, Numbers]:
+    """How far down and right the turned object must roll to lie where it belongs."""
+    last = side - 1
+    zero = jnp.zeros_like(operation)
+    one = zero + 1
+    table = {
+        Op.MOVE_UP: (-one, zero),
+        Op.MOVE_DOWN: (one, zero),
+        Op.MOVE_LEFT: (zero, -one),
+        Op.MOVE_RIGHT: (zero, one),
+        Op.ROTATE_CLOCKWISE: (box.top - box.left, box.left + box.bottom - last),
+        Op.ROTATE_COUNTERCLOCKWISE: (box.top + box.right - last, box.left - box.top),
+        Op.FLIP_HORIZONTAL: (zero, box.left + box.right - last),
+        Op.FLIP_VERTICAL: (box.top + box.bottom - last, zero),
+        Op.COPY: (-box.top, -box.left),
+        Op.CUT: (-box.top, -box.left),
+        Op.PASTE: (box.top, box.left),
+    }
+    down, right = zero, zero
+    for which, (rows, columns) in table.items():
+        down = jnp.where(operation == which, rows, down)
+        right = jnp.where(operation == which, columns, right)
+    return down, right
+
+
+def _fills(
+    operation: Numbers,
+    working: UInt32[Array, "4 rows batch"],
+    selection: UInt32[Array, "rows batch"],
+    area: UInt32[Array, "rows batch"],
+    acts: Truths,
+) -> UInt32[Array, "4 rows batch"]:
+    """Fill the selection, or the region around its one cell."""
+    floods = (operation >= Op.FLOOD_FILL_0) & (operation <= Op.FLOOD_FILL_9)
+    floods &= acts & (xb.count_cells(selection) == 1)
+    seed = jnp.where(floods, selection, xb.ZERO)
+    open_cells = jnp.where(floods, area, xb.ZERO)
+    for plane in range(NUM_PLANES):
+        has = jnp.any(working[plane] & seed != 0, axis=0)
+        open_cells = open_cells & jnp.where(has, working[plane], ~working[plane])
+    region = xb.flood(open_cells, seed)
+    filled = jnp.where(operation <= Op.FILL_9, selection, region)
+    color = operation % 10
+    planes = [
+        (working[plane] & ~filled) | jnp.where((color >> plane) & 1 != 0, filled, xb.ZERO)
+        for plane in range(NUM_PLANES)
+    ]
+    return jnp.stack(planes)
+
+
+def _similarity(
+    tasks: TaskArrays,
+    working: UInt32[Array, "4 rows batch"],
+    height: Numbers,
+    width: Numbers,
+    place: Numbers,
+) -> Float32[Array, " batch"]:
+    """Equal cells over the cells of the union of the two areas."""
+    rows = working.shape[1]
+    target = fit_rows(tasks[0][place, 1], rows).transpose(1, 2, 0)
+    size = tasks[1][place]
+    common_rows, common_columns = jnp.minimum(height, size[:, 2]), jnp.minimum(width, size[:, 3])
+    unequal = jax.lax.reduce(working ^ target, xb.ZERO, jax.lax.bitwise_or, (0,))
+    equal = xb.count_cells(~unequal & xb.area(common_rows, common_columns, rows))
+    cells = height * width + size[:, 2] * size[:, 3] - common_rows * common_columns
+    return equal.astype(jnp.float32) / cells.astype(jnp.float32)
+
+
+def _reward(
+    config: ArcConfig,
+    acts: Truths,
+    running: Truths,
+    improvement: Float32[Array, " batch"],
+    solved: Truths,
+    submitted: Truths,
+    step_count: Numbers,
+) -> Float32[Array, " batch"]:
+    """What the step pays; a finished state is paid nothing."""
+    pay = config.reward
+    reward = jnp.zeros_like(improvement)
+    if not pay.reward_on_submit_only:
+        if config.environment.mode == "training":
+            reward = pay.similarity_weight * improvement
+        reward = reward + pay.step_penalty
+    quick = step_count <= pay.efficiency_bonus_threshold
+    bonus = pay.success_bonus + jnp.where(quick, pay.efficiency_bonus, 0.0)
+    reward = reward + jnp.where(solved, bonus, 0.0)
+    reward = reward + jnp.where(submitted & ~solved, pay.unsolved_submission_penalty, 0.0)
+    return jnp.where(acts, reward, jnp.where(running, pay.invalid_action_penalty, 0.0)).astype(jnp.float32)
+
+
+def _is_any(operation: Numbers, *operations: Op) -> Truths:
+    """Whether the operation is one of these."""
+    found = operation == operations[0]
+    for other in operations[1:]:
+        found |= operation == other
+    return found

@@ -1,0 +1,32 @@
+"""`phalanx data`: one group of commands for each domain's data.
+
+The commands of the ARC data sets are in `data_arc`, those of knowledge bases in `data_kg`, and those of token
+batches in the other modules named here.
+"""
+
+import typer
+
+from phalanx.cli.errors import Mount, lazy_group
+
+app = typer.Typer(
+    name="data",
+    cls=lazy_group(
+        {
+            "arc": Mount("phalanx.cli.data.arc", "ARC data sets: list, show, download."),
+            "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
+            "batchplan": Mount("phalanx.cli.data.batchplan", "Batch plans: build, info, verify, shard."),
+            "batching": Mount("phalanx.cli.data.batching", "Lengths analysed: analyze, histogram, suggest."),
+            "batch": Mount("phalanx.cli.data.batch", "Batch files: generate."),
+            "kg": Mount("phalanx.cli.data.kg", "Knowledge bases: list, show, depths, generate."),
+            "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows of one length."),
+        }
+    ),
+    help="The data that environments use, and token batches: lengths, plans, packs, files.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _data() -> None:
+    pass

@@ -1,0 +1,185 @@
+"""`phalanx data pack`: put samples into packs, from their lengths alone or with their tokens.
+
+Which sample goes where is decided in `phalanx.tokens.packing.layout`; `packed_batch` there copies tokens.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phalanx.cli.data.inputs import input_errors, read_lengths
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import facts, print_json, progress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from phalanx.tokens import PackingConfig, PackLayout
+
+app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add_completion=False)
+
+
+@app.command()
+def pack(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help=".npz; or, with --lengths, .jsonl with one pack a line.")
+    ],
+    lengths: Annotated[
+        Path | None,
+        typer.Option("--lengths", "-l", help="A length cache: decide who shares a pack."),
+    ] = None,
+    dataset: Annotated[
+        Path | None, typer.Option("--dataset", "-d", help="A dataset: also write the packed tokens.")
+    ] = None,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", "-t", help="With --dataset: what makes the tokens.")
+    ] = "bytes",
+    max_length: Annotated[int, typer.Option("--max-length", min=1, help="Tokens in a pack.")] = 2048,
+    mode: Annotated[
+        Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"],
+        typer.Option("--mode", "-m", help="How samples choose their packs."),
+    ] = "best_fit_decreasing",
+    overlong: Annotated[
+        Literal["error", "skip", "truncate", "split"],
+        typer.Option(help="What to do with samples longer than a pack."),
+    ] = "error",
+    separator: Annotated[
+        int | None, typer.Option(help="Put this token between samples.", show_default="none")
+    ] = None,
+    pad_id: Annotated[
+        int | None, typer.Option(help="The token that fills packs up.", show_default="the tokenizer's, or 0")
+    ] = None,
+    text_field: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
+    split: Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Pack samples: never more in a pack than fits, and each whole unless --overlong says otherwise."""
+    from phalanx.tokens import PackingConfig, compute_packing_metrics, lay_out_packs, pack_tokens
+
+    if (lengths is None) == (dataset is None):
+        raise UserError("give either --lengths (which samples share a pack) or --dataset (with their tokens)")
+    if output.suffix not in ((".npz", ".jsonl") if dataset is None else (".npz",)):
+        kinds = ".npz or .jsonl" if dataset is None else ".npz"
+        raise UserError(f"--output must end in {kinds}, got {output}")
+    with user_errors():
+        config = PackingConfig(
+            mode=mode,
+            max_length=max_length,
+            overlong=overlong,
+            add_separator=separator is not None,
+            separator_token_id=separator,
+        )
+    if lengths is not None:
+        table = read_lengths(lengths).table()
+        with user_errors():
+            layout = lay_out_packs(table.lengths, config, sample_ids=table.ids)
+        _write_layout(output, layout, table.ids)
+        figures = _figures(layout, config)
+    else:
+        assert dataset is not None
+        ids, tokens, offsets, loss, padding = _read_tokens(
+            dataset, tokenizer, text_field, split, pad_id, quiet=as_json
+        )
+        import numpy as np
+
+        with user_errors():
+            layout = lay_out_packs(np.diff(offsets), config, sample_ids=ids)
+        batch = pack_tokens(tokens, offsets, config, loss_mask=loss, pad_token_id=padding, layout=layout)
+        arrays = {
+            name: getattr(batch, name) for name in ("input_ids", "loss_mask", "segment_ids", "position_ids")
+        }
+        _write_npz(output, {**arrays, **_layout_arrays(layout, ids)})
+        figures = {**_figures(layout, config), **compute_packing_metrics(batch).summary()}
+    skipped = [str((table.ids if lengths is not None else ids)[row]) for row in layout.skipped.tolist()]
+    if as_json:
+        print_json(
+            {"output": str(output), "mode": mode, "max_length": max_length, **figures, "skipped": skipped}
+        )
+        return
+    names = ("num_packs", "num_segments", "total_tokens", "packing_ratio", "efficiency")
+    typer.echo(facts([("output", output), *((name, figures[name]) for name in names)]))
+    if skipped:
+        typer.echo(f"skipped: {len(skipped):,} samples longer than {max_length}: {_listed(skipped)}")
+
+
+def _figures(layout: "PackLayout", config: "PackingConfig") -> dict[str, Any]:
+    packs, tokens = len(layout), int(layout.lengths.sum(dtype="int64"))
+    return {
+        "num_packs": packs,
+        "num_segments": len(layout.samples),
+        "total_tokens": tokens,
+        "packing_ratio": len(layout.samples) / packs if packs else 0.0,
+        "efficiency": tokens / (packs * config.max_length) if packs else 0.0,
+    }
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most:,} more (--json lists all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _layout_arrays(layout: "PackLayout", ids: Sequence[str]) -> dict[str, Any]:
+    import numpy as np
+
+    return {
+        "segment_samples": np.array([str(ids[row]) for row in layout.samples.tolist()], np.str_),
+        "segment_starts": layout.starts,
+        "segment_lengths": layout.lengths,
+        "pack_offsets": layout.offsets,
+    }
+
+
+def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> None:
+    if output.suffix == ".npz":
+        _write_npz(output, _layout_arrays(layout, ids))
+        return
+    from phalanx.core.files import atomic_write
+
+    bounds = layout.offsets.tolist()
+    with user_errors(), atomic_write(output, "w") as file:
+        for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+            line = {
+                "pack": number,
+                "samples": [str(ids[row]) for row in layout.samples[begin:end].tolist()],
+                "starts": layout.starts[begin:end].tolist(),
+                "lengths": layout.lengths[begin:end].tolist(),
+            }
+            file.write(json.dumps(line) + "\n")
+
+
+def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
+    import numpy as np
+
+    from phalanx.core.files import atomic_write
+
+    with user_errors(), atomic_write(output) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _read_tokens(
+    dataset: Path, tokenizer: str, text_field: str, split: str | None, pad_id: int | None, *, quiet: bool
+) -> "tuple[list[str], np.ndarray, np.ndarray, np.ndarray, int]":
+    """Ids, all tokens end to end, where each sample begins, the loss mask, and the padding token."""
+    import numpy as np
+
+    from phalanx.tokens import iterate_samples, load_tokenizer, tokenize_samples
+
+    ids: list[str] = []
+    tokens: list[np.ndarray] = []
+    masks: list[np.ndarray] = []
+    with input_errors(), progress("tokenizing", "samples", quiet=quiet) as advance:
+        used = load_tokenizer(tokenizer)
+        for sample in tokenize_samples(iterate_samples(dataset, text_field=text_field, split=split), used):
+            ids.append(sample.sample_id)
+            tokens.append(np.array(sample.input_ids, np.int32))
+            masks.append(np.array(sample.loss_mask, np.int8))
+            advance(1)
+        if not ids:
+            raise ValueError(f"{dataset} holds no samples")
+    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    padding = pad_id if pad_id is not None else used.pad_token_id or 0
+    return ids, np.concatenate(tokens), offsets, np.concatenate(masks), padding

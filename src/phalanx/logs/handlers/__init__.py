@@ -1,0 +1,1 @@
+"""Handlers: where a logger writes to."""

@@ -1,0 +1,1 @@
+"""Knowledge-graph embeddings: models, training, scoring and files."""

@@ -1,0 +1,1 @@
+"""Knowledge bases: atoms, rules, files, numbers for names, and what follows from them."""

@@ -1,0 +1,205 @@
+"""Forward chaining: what facts and rules entail, in how many rounds, and how deep the shortest proofs are.
+
+All of it is exact. The joins are in `sorted_pairs`, the costs of goals in `cost_tables`, and the queries that
+may not use themselves in `leave_one_out`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int32
+
+from phalanx.proofs.knowledge.cost_tables import (
+    Bindings,
+    CostTables,
+    SortedPairs,
+    check_rules,
+    cost_tables,
+    merged,
+    places_in,
+)
+from phalanx.proofs.knowledge.leave_one_out import cheapest_rules, costs_without_themselves
+from phalanx.proofs.knowledge.vocabulary import EncodedRule
+
+DEFAULT_MAX_DEPTH = 6
+
+
+def proof_depths(
+    queries: Int32[np.ndarray, "queries 3"],
+    facts: Int32[np.ndarray, "facts 3"],
+    rules: Sequence[EncodedRule],
+    max_depth: int = DEFAULT_MAX_DEPTH,
+) -> Int32[np.ndarray, " queries"]:
+    """The length of each query's shortest proof, -1 where none has at most `max_depth` steps.
+
+    A step is a transition of the proof environment: the first goal is replaced by the body of a rule, or
+    unified with a fact; ground goals that are facts vanish at once and cost nothing. So `husband(a,b)` by
+    `wife(b,a) -> husband(a,b)` has depth 1, and a rule with a body of two facts that share a new variable has
+    depth 2. A query that is a fact may not use itself: its depth is that of a proof without it. Limits of
+    the environment on the atoms and the successors of a state are not regarded.
+    """
+    if max_depth < 1:
+        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
+    check_rules(rules)
+    size = _size(queries, facts)
+    tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1)
+    codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
+    depths = np.full(len(queries), -1, np.int32)
+    own_fact = np.zeros(len(queries), bool)
+    for predicate in np.unique(queries[:, 0]).tolist():
+        mine = np.flatnonzero(queries[:, 0] == predicate)
+        depths[mine], own_fact[mine] = _table_depths(tables, predicate, codes[mine])
+        # The tables end one step short: in the last step only the queries themselves are of interest.
+        deepest = mine[(depths[mine] < 0) & ~own_fact[mine]]
+        depths[deepest] = cheapest_rules(tables, (predicate, "bb"), codes[deepest], max_depth)
+    depths[own_fact] = costs_without_themselves(tables, queries[own_fact, 0], codes[own_fact], max_depth)
+    return depths
+
+
+def _table_depths(tables: CostTables, predicate: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Depths of the queries that a table has, -1 for the others and for facts; and which are facts."""
+    table = tables.tables[predicate, "bb"]
+    at = table.pairs.places(codes)
+    if not len(table.pairs):
+        return at, np.zeros(len(codes), bool)
+    facts = (at >= 0) & table.facts[at]
+    return np.where((at >= 0) & ~facts, table.costs[at], -1), facts
+
+
+def entailed(
+    facts: Int32[np.ndarray, "facts 3"], rules: Sequence[EncodedRule], max_rounds: int | None = None
+) -> tuple[Int32[np.ndarray, "atoms 3"], Int32[np.ndarray, " atoms"]]:
+    """Every atom that follows within so many rounds (in all, without a limit), sorted, and its first round.
+
+    In a round every rule is applied once to all atoms so far; facts have round 0.
+    """
+    check_rules(rules)
+    rounds = _Rounds(facts, rules, _size(facts, facts))
+    rounds.run(max_rounds)
+    return rounds.atoms()
+
+
+def proof_rounds(
+    queries: Int32[np.ndarray, "queries 3"],
+    facts: Int32[np.ndarray, "facts 3"],
+    rules: Sequence[EncodedRule],
+    max_rounds: int | None = None,
+) -> Int32[np.ndarray, " queries"]:
+    """The round in which each query first follows, -1 for never (within the limit) and 0 for facts.
+
+    With a limit the last round looks at the queries alone, so that it does not build all that would follow.
+    """
+    check_rules(rules)
+    size = _size(queries, facts)
+    rounds = _Rounds(facts, rules, size)
+    rounds.run(None if max_rounds is None else max_rounds - 1)
+    codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
+    found = np.full(len(queries), -1, np.int32)
+    for predicate in np.unique(queries[:, 0]).tolist():
+        mine = np.flatnonzero(queries[:, 0] == predicate)
+        found[mine] = rounds.first_round(predicate, codes[mine])
+        if max_rounds:
+            rest = mine[found[mine] < 0]
+            found[rest[rounds.follows(predicate, codes[rest])]] = max_rounds
+    return found
+
+
+class _Rounds:
+    """Atoms by predicate and round: those of the round before last and earlier, of the last, and of all."""
+
+    def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], size: int) -> None:
+        self.rules, self.size = rules, size
+        predicates = {atom[0] for head, body in rules for atom in (head, *body)}
+        predicates.update(np.unique(facts[:, 0]).tolist())
+        self.last = {}
+        for predicate in sorted(predicates):
+            rows = facts[facts[:, 0] == predicate].astype(np.int64)
+            self.last[predicate] = SortedPairs(merged([rows[:, 1] * size + rows[:, 2]]), size)
+        self.all = dict(self.last)
+        self.before = {predicate: SortedPairs(np.zeros(0, np.int64), size) for predicate in predicates}
+        self.by_round = {predicate: [pairs.codes] for predicate, pairs in self.last.items()}
+
+    def run(self, max_rounds: int | None) -> None:
+        done = 0
+        while (max_rounds is None or done < max_rounds) and any(len(pairs) for pairs in self.last.values()):
+            self._next_round()
+            done += 1
+
+    def _next_round(self) -> None:
+        """A new atom needs one of the last round in its body: each place is tried with what is new."""
+        found: dict[int, list[np.ndarray]] = {}
+        for head, body in self.rules:
+            for new in range(len(body)):
+                if not len(self.last[body[new][0]]):
+                    continue
+                sources = [
+                    (self.before if place < new else self.last if place == new else self.all)[atom[0]]
+                    for place, atom in enumerate(body)
+                ]
+                codes = self._heads((head[1], head[2]), [atom[1:] for atom in body], sources, {}, 1)
+                found.setdefault(head[0], []).append(codes)
+        self.before = self.all
+        self.all, self.last = dict(self.all), {}
+        for predicate in self.before:
+            codes = merged(found.get(predicate, []))
+            codes = codes[places_in(self.before[predicate].codes, codes) < 0]
+            self.last[predicate] = SortedPairs(codes, self.size)
+            self.by_round[predicate].append(codes)
+            if len(codes):
+                self.all[predicate] = SortedPairs(merged([self.before[predicate].codes, codes]), self.size)
+
+    def _heads(
+        self,
+        head: tuple[int, int],
+        body: Sequence[tuple[int, int]],
+        sources: Sequence[SortedPairs],
+        bindings: Bindings,
+        count: int,
+    ) -> np.ndarray:
+        """The heads that follow from rows of bindings and the rest of a body, sorted, each once."""
+        if not body:
+            return merged([bindings[head[0]] * self.size + bindings[head[1]]])
+        pairs, variables = sources[0], body[0]
+        return merged(
+            [
+                self._heads(head, body[1:], sources[1:], pairs.bind(bindings, variables, rows, at), len(rows))
+                for rows, at in pairs.match(bindings, count, variables)
+                if len(rows)
+            ]
+        )
+
+    def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
+        """Whether each ground atom follows by one rule from all atoms so far."""
+        found = np.zeros(len(codes), bool)
+        for head, body in self.rules:
+            if head[0] == predicate and len(codes):
+                first, second = np.divmod(codes, self.size)
+                asked = np.flatnonzero(first == second) if head[1] == head[2] else np.arange(len(codes))
+                bindings = {head[1]: first[asked], head[2]: second[asked]}
+                heads = self._heads(
+                    (head[1], head[2]), [atom[1:] for atom in body], [self.all[atom[0]] for atom in body],
+                    bindings, len(asked),
+                )  # fmt: skip
+                found |= places_in(heads, codes) >= 0
+        return found
+
+    def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
+        """The round of each atom, -1 for those that no round had."""
+        found = np.full(len(codes), -1)
+        for number, known in enumerate(self.by_round.get(predicate, [])):
+            found[places_in(known, codes) >= 0] = number
+        return found
+
+    def atoms(self) -> tuple[np.ndarray, np.ndarray]:
+        """All atoms as sorted rows, and the round of each."""
+        rows, numbers = [np.zeros((0, 3), np.int32)], [np.zeros(0, np.int32)]
+        for predicate, pairs in self.all.items():
+            columns = (np.full(len(pairs), predicate), pairs.first, pairs.second)
+            rows.append(np.stack(columns, axis=1).astype(np.int32))
+            numbers.append(self.first_round(predicate, pairs.codes).astype(np.int32))
+        return np.concatenate(rows), np.concatenate(numbers)
+
+
+def _size(*atoms: np.ndarray) -> int:
+    """One more than the greatest constant, so that two of them make one number."""
+    return 1 + max((int(rows[:, 1:].max()) for rows in atoms if len(rows)), default=0)

@@ -1,0 +1,179 @@
+"""The numbers of predicates, constants and variables, and the way between them and their names.
+
+What is numbered comes from `data`; facts and rules become a searchable program in `program`.
+"""
+
+import difflib
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Array, Int, Int32
+
+from phalanx.proofs.knowledge.atoms import Atom, Rule
+
+if TYPE_CHECKING:
+    from phalanx.proofs.knowledge.data import DataHandler
+
+EncodedAtom = tuple[int, int, int]
+EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
+"""Head and body; variables are -1, -2, ... by first occurrence, constants are positive."""
+
+TRUE, FALSE, END = "True", "False", "End"
+KGE_SUFFIX = "_kge"
+
+
+class IndexManager:
+    """Numbers everything that a state of a proof can hold.
+
+    Predicates: 0 is padding, then the P real ones in order, `True`, `False`, `End`, then a `_kge` twin of
+    every real one (the predicate that a knowledge-graph embedding scores). Terms: 0 is padding, then the C
+    constants in order (numerals as numbers), then the variables of a running proof, two for each atom of a
+    state. Embedding tables have `num_predicate_embeddings` and `num_constant_embeddings` rows: every index
+    that exists is a row, twins and variables included.
+    """
+
+    padding_idx = 0
+
+    def __init__(self, data_handler: "DataHandler", padding_atoms: int = 6) -> None:
+        if padding_atoms < 1:
+            raise ValueError(f"padding_atoms must be at least 1, got {padding_atoms}")
+        self.padding_atoms = padding_atoms
+        self.predicates: tuple[str, ...] = data_handler.predicates
+        self.constants: tuple[str, ...] = data_handler.entities
+        names = [*self.predicates, TRUE, FALSE, END, *(name + KGE_SUFFIX for name in self.predicates)]
+        self.predicate_str2idx: dict[str, int] = {name: index for index, name in enumerate(names, 1)}
+        if len(self.predicate_str2idx) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"the predicate {twice!r} has a name that is taken: {TRUE}, {FALSE}, {END} and names that "
+                f"end in {KGE_SUFFIX} beside the name without it are given out here"
+            )
+        self.constant_str2idx: dict[str, int] = {name: at for at, name in enumerate(self.constants, 1)}
+
+    @property
+    def num_predicates(self) -> int:
+        """P: how many real predicates there are. Not the size of a table: see `num_predicate_embeddings`."""
+        return len(self.predicates)
+
+    @property
+    def num_constants(self) -> int:
+        """C: how many constants there are. Not the size of a table: see `num_constant_embeddings`."""
+        return len(self.constants)
+
+    @property
+    def true_idx(self) -> int:
+        """The predicate of a state with nothing left to prove."""
+        return self.num_predicates + 1
+
+    @property
+    def false_idx(self) -> int:
+        """The predicate of a failed state."""
+        return self.num_predicates + 2
+
+    @property
+    def end_idx(self) -> int:
+        """The predicate that marks the action of giving up."""
+        return self.num_predicates + 3
+
+    @property
+    def kge_offset(self) -> int:
+        """What to add to a real predicate's index for its `_kge` twin."""
+        return self.num_predicates + 3
+
+    @property
+    def runtime_var_start_index(self) -> int:
+        """The first variable of a running proof."""
+        return self.num_constants + 1
+
+    @property
+    def num_variables(self) -> int:
+        """How many variables a state can hold."""
+        return 2 * self.padding_atoms
+
+    @functools.cached_property
+    def predicate_idx2str(self) -> dict[int, str]:
+        """Every index in a state's first column, but padding."""
+        return {index: name for name, index in self.predicate_str2idx.items()}
+
+    @functools.cached_property
+    def constant_idx2str(self) -> dict[int, str]:
+        """Every index in a state's other columns, but padding: constants, then variables `_1`, `_2`, ..."""
+        variables = (f"_{number}" for number in range(1, self.num_variables + 1))
+        return dict(enumerate([*self.constants, *variables], 1))
+
+    @property
+    def num_predicate_embeddings(self) -> int:
+        """Rows of a table that holds every predicate index."""
+        return max(self.predicate_idx2str) + 1
+
+    @property
+    def num_constant_embeddings(self) -> int:
+        """Rows of a table that holds every constant's and variable's index."""
+        return max(self.constant_idx2str) + 1
+
+    def encode_atom(self, atom: Atom) -> EncodedAtom:
+        """The three indices of a ground atom; an unknown name's error names the nearest one."""
+        return (
+            _index(atom.predicate, self.predicate_str2idx, "predicate", atom),
+            _index(atom.first, self.constant_str2idx, "constant", atom),
+            _index(atom.second, self.constant_str2idx, "constant", atom),
+        )
+
+    def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms 3"]:
+        """One row for each ground atom, in their order."""
+        atoms = atoms if isinstance(atoms, Sequence) else tuple(atoms)
+        predicates, constants = self.predicate_str2idx, self.constant_str2idx
+        try:
+            rows = [(predicates[name], constants[first], constants[second]) for name, first, second in atoms]
+        except KeyError:
+            rows = [self.encode_atom(atom) for atom in atoms]
+        return np.array(rows, np.int32).reshape(-1, 3)
+
+    def encode_rule(self, rule: Rule) -> EncodedRule:
+        """Head and body, variables numbered -1, -2, ... as they occur in the head and then in the body."""
+        variables: dict[str, int] = {}
+
+        def encode(atom: Atom) -> EncodedAtom:
+            predicate = _index(atom.predicate, self.predicate_str2idx, "predicate", atom)
+            first, second = (variables.setdefault(name, -1 - len(variables)) for name in atom[1:])
+            return predicate, first, second
+
+        return encode(rule.head), tuple(encode(atom) for atom in rule.body)
+
+    def encode_rules(self, rules: Iterable[Rule]) -> tuple[EncodedRule, ...]:
+        """`encode_rule` of each."""
+        return tuple(self.encode_rule(rule) for rule in rules)
+
+    def decode_atom(self, row: Int[np.ndarray, "3"] | Int[Array, "3"] | Sequence[int]) -> Atom:
+        """The atom of three indices; `True`, `False` and `End` have no arguments, variables are `_1`, ..."""
+        predicate, first, second = (int(index) for index in row)
+        try:
+            name = self.predicate_idx2str[predicate]
+            terms = [self.constant_idx2str[index] if index else "" for index in (first, second)]
+        except KeyError as error:
+            raise ValueError(
+                f"no atom has the indices {[predicate, first, second]}: {error.args[0]} is not given out"
+            ) from None
+        return Atom(name, *terms)
+
+    def decode_state(self, state: Int[np.ndarray, "atoms 3"] | Int[Array, "atoms 3"]) -> tuple[Atom, ...]:
+        """The goals of a state, without its padding."""
+        return tuple(self.decode_atom(row) for row in np.asarray(state) if row[0] != self.padding_idx)
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexManager({self.num_predicates} predicates, {self.num_constants} constants, "
+            f"{self.num_variables} variables)"
+        )
+
+
+def _index(name: str, indices: Mapping[str, int], kind: str, atom: Atom) -> int:
+    if name not in indices:
+        near = difflib.get_close_matches(name, indices, n=1, cutoff=0.0)
+        raise ValueError(
+            f"no {kind} {name!r} in this knowledge base (in {atom})"
+            + (f"; the nearest is {near[0]!r}" if near else "")
+        )
+    return indices[name]

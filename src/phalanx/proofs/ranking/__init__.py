@@ -1,0 +1,1 @@
+"""Ranking true triples among corruptions."""

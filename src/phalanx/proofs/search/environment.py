@@ -1,0 +1,352 @@
+"""What an episode pays at its end: the six reward types.
+
+When an episode ends, and the penalty of invalid actions, is in `environment`.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
+
+from phalanx.core import engine as native
+from phalanx.core.batching import map_where
+from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.proofs.config import ProofConfig, ProofRewardConfig
+from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, proof_depths
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.ranking.candidates import constant_domains
+from phalanx.proofs.search import resolution
+from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.queries import DRAW_WORDS, Drawn, KnownTriples, QuerySet, draw_query
+from phalanx.proofs.search.state import (
+    TERMINATED,
+    TRUNCATED,
+    Asked,
+    Node,
+    ProofObservation,
+    ProofState,
+    Rules,
+    empty_nodes,
+    observation_of,
+)
+
+
+def payoffs(config: ProofRewardConfig) -> tuple[float, float, float, float]:
+    """What TP, FN, FP and TN pay: a positive that is proved or not, a negative that is proved or not.
+
+    - 0: a proved positive pays 1, all else nothing;
+    - 1: and a proved negative costs 1;
+    - 2: a right verdict pays 1;
+    - 3: 1, -0.5, -1.5, 1;
+    - 4: 1, -1, -1 and `true_negative`;
+    - 5: as 4, and `given_up_bonus` for a negative that is given up by the end action.
+
+    >>> payoffs(ProofRewardConfig(type=3))
+    (1.0, -0.5, -1.5, 1.0)
+    """
+    graded = (1.0, -1.0, -1.0, config.true_negative)
+    table: tuple[tuple[float, float, float, float], ...] = (
+        (1.0, 0.0, 0.0, 0.0),
+        (1.0, 0.0, -1.0, 0.0),
+        (1.0, 0.0, 0.0, 1.0),
+        (1.0, -0.5, -1.5, 1.0),
+        graded,
+        graded,
+    )
+    return table[config.type]
+
+
+def final_reward(
+    config: ProofRewardConfig,
+    label: Bool[Array, "*batch"],
+    proved: Bool[Array, "*batch"],
+    given_up: Bool[Array, "*batch"],
+) -> Float32[Array, "*batch"]:
+    """The reward of an episode that ends now."""
+    true_positive, false_negative, false_positive, true_negative = payoffs(config)
+    positive = jnp.where(proved, true_positive, false_negative)
+    negative = jnp.where(proved, false_positive, true_negative)
+    bonus = config.given_up_bonus if config.type == 5 else 0.0
+    negative = negative + jnp.where(given_up, bonus, 0.0)
+    return jnp.where(label, positive, negative).astype(jnp.float32)
+
+
+class ProofInfo(eqx.Module):
+    """What a step tells besides state, observation, reward and done."""
+
+    terminated: Bool[Array, "*batch"]
+    """Whether the episode ended at True or False."""
+    truncated: Bool[Array, "*batch"]
+    """Whether it ran out of steps."""
+    proved: Bool[Array, "*batch"]
+    """Whether it ended at True."""
+    given_up: Bool[Array, "*batch"]
+    """Whether this step took the end action."""
+    label: Bool[Array, "*batch"]
+    """Whether the query is a true triple."""
+    depth: Int32[Array, "*batch"]
+    """The query's depth; -1 where it is not known, and for negatives."""
+    step_count: Int32[Array, "*batch"]
+    """Steps taken in this episode."""
+    operation_type: Int32[Array, "*batch"]
+    """The action that was carried out; -1 where it was invalid or the episode over."""
+    overflow: Bool[Array, "*batch"]
+    """Whether successors of the state were cut because there were more than `padding_states`."""
+    too_long: Int32[Array, "*batch"]
+    """Candidates of the state that were removed because they had more than `padding_atoms` goals."""
+    skipped: Int32[Array, "*batch"]
+    """States without a choice that the last valid step passed."""
+
+
+StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[Array, "*batch"], ProofInfo]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofEnv(Environment[ProofState, ProofObservation, Array]):
+    """Proof search over a knowledge graph: an agent reduces a query to nothing, one goal at a time.
+
+    - Observation: the goals `sub_index` int32 [1, atoms, 3], what each action leads to,
+      `derived_sub_indices` int32 [states, atoms, 3], `action_mask`, and numbers for bookkeeping.
+    - Action: the number of a successor; the first `state.count` are legal.
+    - Reward: at the end of an episode, by `config.reward`; and a penalty for invalid actions.
+    - Termination: True (proved) or False (failed or given up); truncation at `max_depth` steps. Such a state
+      offers itself as its only successor.
+
+    Make it with `ProofEnv.from_data`, or of arrays with `ProofEnv.create`, which settles the engine and
+    checks that queries and program fit.
+    """
+
+    config: ProofConfig
+    program: Program
+    queries: QuerySet
+    """The queries that the config admits."""
+    known: KnownTriples
+
+    @classmethod
+    def create(
+        cls,
+        config: ProofConfig,
+        program: Program,
+        queries: Int32[np.ndarray, "queries 3"],
+        *,
+        depths: Int32[np.ndarray, " queries"] | None = None,
+        known: Int32[np.ndarray, "triples 3"] | None = None,
+        domains: Int32[np.ndarray, " constants_and_one"] | None = None,
+    ) -> "ProofEnv":
+        """The environment over some positive queries.
+
+        Negatives are never facts, queries, or among the `known` triples (pass those of all splits), and stay
+        within a constant's domain where `domains` numbers them.
+        """
+        engine = resolution.resolve_engine(config.engine, native.reason())
+        all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
+        return cls(
+            config.model_copy(update={"engine": engine}),
+            program,
+            QuerySet.create(queries, depths).selected(config.queries),
+            KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains),
+        )
+
+    @classmethod
+    def from_data(
+        cls,
+        config: ProofConfig,
+        data_handler: DataHandler,
+        split: str = "train",
+        index_manager: IndexManager | None = None,
+        *,
+        depth_limit: int | None = None,
+    ) -> "ProofEnv":
+        """The environment over the queries of a split, with negatives that no split has.
+
+        Depths are those of the knowledge base; with a `depth_limit`, or where it has none, they are computed:
+        the exact length of the shortest proof, -1 where none is found up to the limit.
+        """
+        index = index_manager or IndexManager(data_handler, config.padding_atoms)
+        if index.padding_atoms < config.padding_atoms:
+            raise ValueError(
+                f"the index manager has variables for {index.padding_atoms} atoms in a state, padding_atoms "
+                f"is {config.padding_atoms}; make it with padding_atoms={config.padding_atoms}"
+            )
+        atoms = data_handler.queries(split)
+        if not atoms:
+            raise ValueError(f"{data_handler.dataset} has no {split} queries")
+        queries, given = index.encode_atoms(atoms), data_handler.depths(split)
+        if depth_limit is None and given is not None:
+            depths = np.array([given.get(atom, -1) for atom in atoms], np.int32)
+        else:
+            facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
+            depths = proof_depths(queries, facts, rules, depth_limit or DEFAULT_MAX_DEPTH)
+        return cls.create(
+            config,
+            Program.of_data(data_handler, index),
+            queries,
+            depths=depths,
+            known=index.encode_atoms(tuple(data_handler.known)),
+            domains=constant_domains(data_handler, index),
+        )
+
+    @property
+    def observation_space(self) -> Space:
+        atoms, states = self.config.padding_atoms, self.config.padding_states
+        largest = max(self.program.end_index, self.program.num_constants + 2 * atoms)
+        deepest = max(int(self.queries.depths.max()), 0)
+        fields: dict[str, Space] = {
+            "sub_index": Box(0, largest, (1, atoms, 3), np.int32),
+            "derived_sub_indices": Box(0, largest, (states, atoms, 3), np.int32),
+            "action_mask": Box(0, 1, (states,), np.bool_),
+            "label": Box(0, 1, (), np.bool_),
+            "depth": Box(-1, deepest, (), np.int32),
+            "step_count": Box(0, self.config.max_depth, (), np.int32),
+        }
+        return Record.of(ProofObservation, fields)
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(self.config.padding_states)
+
+    def reset(self, key: Key) -> tuple[ProofState, ProofObservation]:
+        return self._begin(self._query(_words(key)))
+
+    def batch_reset(self, keys: Keys) -> tuple[ProofState, ProofObservation]:
+        return self._begin(jax.vmap(self._query)(jax.vmap(_words)(keys)))
+
+    def reset_to(
+        self,
+        query: Int32[Array, "*batch 3"],
+        label: Bool[Array, "*batch"],
+        depth: Int32[Array, "*batch"] | None = None,
+    ) -> tuple[ProofState, ProofObservation]:
+        """Start from given queries; one that is labelled positive may not prove itself.
+
+        A query may have variables, C + 1 and C + 2 in order of appearance.
+        """
+        depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
+        return self._begin(Drawn(query, label, depth))
+
+    def batch_reset_where(
+        self, mask: Bool[Array, " batch"], keys: Keys, states: ProofState, observations: ProofObservation
+    ) -> tuple[ProofState, ProofObservation]:
+        words = map_where(_words, mask, keys, jnp.zeros((*mask.shape, DRAW_WORDS), jnp.uint32))
+        old = Drawn(states.query, states.label, states.depth)
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+        drawn = jax.tree.map(choose, jax.vmap(self._query)(words), old)
+        state = self._started(mask, drawn, states)
+        return state, observation_of(state)
+
+    def step(self, state: ProofState, action: Int32[Array, "*batch"]) -> StepResult:
+        program, config = self.program, self.config
+        running = state.status == 0
+        acts = running & (action >= 0) & (action < state.count)
+        place = jnp.clip(action, 0, config.padding_states - 1)[..., None, None, None]
+        chosen = jnp.take_along_axis(state.successors, place, axis=-3)[..., 0, :, :]
+        given_up = acts & (chosen[..., 0, 0] == program.end_index)
+        chosen = jnp.where(
+            given_up[..., None, None], _mark(program.false_index, config.padding_atoms), chosen
+        )
+        goals = jnp.where(acts[..., None, None], chosen, state.goals)
+
+        node = resolution.expand(
+            Rules.of(config, program),
+            Asked(acts, state.query, state.label),
+            state.node._replace(goals=goals),
+            restart=False,
+        )
+        end = node.goals[..., 0, 0]
+        proved = end == program.true_index
+        step_count = state.step_count + running
+        terminated = proved | (end == program.false_index)
+        truncated = ~terminated & (step_count >= config.max_depth)
+        status = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int32)
+        done = status != 0
+
+        reward = jnp.where(
+            running & done, final_reward(config.reward, state.label, proved, given_up), jnp.float32(0)
+        )
+        reward += jnp.where(running & ~acts, jnp.float32(config.reward.invalid_action_penalty), 0)
+        new = _state(node, Drawn(state.query, state.label, state.depth), step_count, status)
+        info = ProofInfo(
+            terminated=terminated,
+            truncated=truncated,
+            proved=proved,
+            given_up=given_up,
+            label=state.label,
+            depth=state.depth,
+            step_count=step_count,
+            operation_type=jnp.where(acts, action, -1).astype(jnp.int32),
+            overflow=node.overflow,
+            too_long=node.too_long,
+            skipped=node.skipped,
+        )
+        return new, observation_of(new), reward, done, info
+
+    def batch_step(self, states: ProofState, actions: Int32[Array, " batch"]) -> StepResult:
+        return self.step(states, actions)
+
+    def observe(self, state: ProofState) -> ProofObservation:
+        return observation_of(state)
+
+    def is_done(self, state: ProofState) -> Bool[Array, "*batch"]:
+        return state.episode_done
+
+    def sample_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
+        """A random successor."""
+        word = jax.random.bits(key, (), jnp.uint32)
+        return (word % jnp.maximum(state.count, 1).astype(jnp.uint32)).astype(jnp.int32)
+
+    def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
+        """A masked-out action, or one below or above all of them."""
+        states = self.config.padding_states
+        word = jax.random.bits(key, (), jnp.uint32)
+        beyond = (word % (states + 2 - state.count).astype(jnp.uint32)).astype(jnp.int32)
+        action = state.count + beyond
+        return jnp.where(action > states, -1, action)
+
+    def content(self, state: ProofState) -> PyTree:
+        zero = jnp.zeros_like(state.status)
+        return dataclasses.replace(state, step_count=zero, status=zero)
+
+    def _query(self, words: UInt32[Array, " words"]) -> Drawn:
+        return draw_query(self.config.queries, self.queries, self.known, words)
+
+    def _begin(self, drawn: Drawn) -> tuple[ProofState, ProofObservation]:
+        batch = drawn.label.shape
+        zero = jnp.zeros(batch, jnp.int32)
+        blank = _state(empty_nodes(self.config, batch), drawn, zero, zero)
+        state = self._started(jnp.ones(batch, bool), drawn, blank)
+        return state, observation_of(state)
+
+    def _started(self, mask: Bool[Array, "*batch"], drawn: Drawn, states: ProofState) -> ProofState:
+        """New episodes where asked for."""
+        first = jnp.zeros_like(states.goals).at[..., 0, :].set(drawn.query)
+        goals = jnp.where(mask[..., None, None], first, states.goals)
+        node = resolution.expand(
+            Rules.of(self.config, self.program),
+            Asked(mask, drawn.query, drawn.label),
+            states.node._replace(goals=goals),
+            restart=True,
+        )
+        return _state(node, drawn, jnp.where(mask, 0, states.step_count), jnp.where(mask, 0, states.status))
+
+
+def _words(key: Key) -> UInt32[Array, " words"]:
+    """The random words that choose a query."""
+    return jax.random.bits(key, (DRAW_WORDS,), jnp.uint32)
+
+
+def _mark(predicate: int, atoms: int) -> Int32[Array, "atoms 3"]:
+    return jnp.zeros((atoms, 3), jnp.int32).at[0, 0].set(predicate)
+
+
+def _state(
+    node: Node, drawn: Drawn, step_count: Int32[Array, "*batch"], status: Int32[Array, "*batch"]
+) -> ProofState:
+    return ProofState(*node, *drawn, step_count, status)

@@ -1,0 +1,223 @@
+"""Exact proofs: the shortest proof of a query, other proofs of it, the answers to a query with variables.
+
+What a proof is, and how it is checked, is in `proof_tree`; depths of many queries at once are in `chaining`.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from phalanx.proofs.knowledge.atoms import Atom, Rule, parse_atom
+from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan, Proof, free_arguments
+
+if TYPE_CHECKING:
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.knowledge.vocabulary import IndexManager
+    from phalanx.proofs.search.state import ProofState
+
+__all__ = ["DEFAULT_MAX_DEPTH", "Proof", "Prover", "Query", "episode_goals", "prove", "read_query"]
+
+DEFAULT_MAX_DEPTH = 6
+
+
+class Query(NamedTuple):
+    """What is asked: an atom, and the variables in it."""
+
+    atom: Atom
+    free: Pair = ("", "")
+    """For each argument the variable that stands there, empty for a constant."""
+
+    @property
+    def ground(self) -> bool:
+        """Whether it has no variables."""
+        return not any(self.free)
+
+
+class Prover:
+    """Finds proofs from facts by rules; exact, and complete within the depth that is asked for.
+
+    A query that is a fact never serves in its own proof. Limits of the environment on the atoms and the
+    successors of a state are not regarded.
+    """
+
+    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule]) -> None:
+        self._knowledge = Knowledge(facts, rules)
+
+    def is_fact(self, atom: Atom) -> bool:
+        """Whether it is among the facts."""
+        return atom in self._knowledge.facts
+
+    def proofs(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
+        """All proofs of a ground query, the shortest first; no goal in them is needed to prove itself."""
+        _check_depth(max_depth)
+        if not query.ground:
+            raise ValueError(f"{query.atom} has variables; `answers` lists what they can be")
+        tables = GoalTables(self._knowledge, query.atom)
+        goal, pair = _goal(query), (query.atom.first, query.atom.second)
+        for cost in range(1, max_depth + 1):
+            if tables.answers(goal, cost).get(pair, cost + 1) <= cost:
+                yield from _Derivation(tables).proofs(goal, query.free, pair, cost, frozenset())
+
+    def answers(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
+        """The shortest proof of each atom that a query with variables can become, by depth and name."""
+        _check_depth(max_depth)
+        if query.ground:
+            raise ValueError(f"{query.atom} has no variables; `proofs` lists its proofs")
+        tables, goal = GoalTables(self._knowledge, None), _goal(query)
+        for depth in range(1, max_depth + 1):
+            found = [pair for pair, cost in tables.answers(goal, depth).items() if cost == depth]
+            for pair in sorted(found, key=lambda pair: [_name_order(name) for name in pair]):
+                yield next(_Derivation(tables).proofs(goal, query.free, pair, depth, frozenset()))
+
+    def why_not(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
+        """What is missing, a sentence for each rule that could have led to the query."""
+        atom = query.atom
+        rules = self._knowledge.rules.get(atom.predicate, ())
+        said = []
+        if query.ground and self.is_fact(atom):
+            said.append(f"{atom} is a fact, which may not prove itself")
+        if not rules:
+            return [*said, f"no rule has {atom.predicate} in its head"]
+        tables, goal = GoalTables(self._knowledge, atom if query.ground else None), _goal(query)
+        return said + [_what_fails(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)]
+
+
+def _what_fails(tables: GoalTables, goal: Goal, rule: Rule, plan: Plan, max_depth: int) -> str:
+    rows = tables.start(rule, plan, goal)
+    if not rows:
+        return f"{rule.name}: its head, {rule.head}, has one argument twice"
+    values = {name: term for name, term in zip(rule.head[1:], goal[3:], strict=True) if term is not None}
+    held: list[str] = []
+    for step in plan.steps:
+        body = rule.body[step.place]
+        atom = Atom(body.predicate, *(values.get(name, name) for name in body[1:]))
+        rows = tables.join(step, rows, max_depth - 1)
+        if not rows:
+            return f"{rule.name}: no {atom}" + (f" with {', '.join(held)}" if held else "")
+        held.append(str(atom))
+    return f"{rule.name}: its body holds, but not without what is to be proved"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Derivation:
+    """Proof trees of an exact cost, made from what the tables say."""
+
+    tables: GoalTables
+
+    def proofs(
+        self, goal: Goal, free: Pair, pair: Pair, cost: int, above: frozenset[Atom]
+    ) -> Iterator[Proof]:
+        """The proofs that this goal ends with this pair; `above` are the goals that they are part of."""
+        atom = Atom(goal.predicate, *pair)
+        if atom in self.tables.knowledge.facts and atom != self.tables.excluded:
+            if goal.fact_cost == cost:
+                yield Proof(atom, free)
+            return
+        for rule in self.tables.knowledge.rules.get(goal.predicate, ()):
+            if rule.head.first == rule.head.second and pair[0] != pair[1]:
+                continue
+            values = dict(zip(rule.head[1:], pair, strict=True))
+            unknown = free_arguments(rule, free)
+            for children, whole in self._bodies(rule, unknown, values, cost - 1, above | {atom}):
+                variables = dict.fromkeys(name for a in (rule.head, *rule.body) for name in a[1:])
+                yield Proof(atom, free, rule, tuple((name, whole[name]) for name in variables), children)
+
+    def _bodies(
+        self,
+        rule: Rule,
+        unknown: list[Pair],
+        values: dict[str, str],
+        cost: int,
+        above: frozenset[Atom],
+        place: int = 0,
+    ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
+        """Proofs of the body from this place on, and the values of all variables.
+
+        `values` has those of the head from the start: which answer is wanted is known, and only `unknown`
+        says what the goals are asked with.
+        """
+        if place == len(rule.body):
+            if cost == 0:
+                yield (), values
+            return
+        atom, free = rule.body[place], unknown[place]
+        goal = Goal(
+            atom.predicate,
+            (bool(free[0]), bool(free[1])),
+            atom.first == atom.second or (bool(free[0]) and free[0] == free[1]),
+            values.get(atom.first),
+            values.get(atom.second),
+        )
+        last = place == len(rule.body) - 1
+        for pair, least in self.tables.answers(goal, cost).items():
+            if least > cost or Atom(atom.predicate, *pair) in above:
+                continue
+            further = values | dict(zip(atom[1:], pair, strict=True))
+            for spent in range(cost if last else least, cost + 1):
+                for child in self.proofs(goal, free, pair, spent, above):
+                    for rest, whole in self._bodies(rule, unknown, further, cost - spent, above, place + 1):
+                        yield (child, *rest), whole
+
+
+def prove(data: "DataHandler", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH) -> Proof | None:
+    """The shortest proof of a query, of any answer if it has variables; None within so many steps.
+
+    >>> from phalanx.proofs.knowledge.data import DataHandler
+    >>> data = DataHandler(num_families=2)
+    >>> prove(data, data.test_queries[0]).depth == data.test_depths[data.test_queries[0]]
+    True
+    """
+    asked = read_query(data, query)
+    prover = Prover(data.facts, data.rules)
+    found = prover.proofs(asked, max_depth) if asked.ground else prover.answers(asked, max_depth)
+    return next(found, None)
+
+
+def read_query(data: "DataHandler", query: Atom | str) -> Query:
+    """A query about a knowledge base; raises with the nearest name on one that it does not have.
+
+    Names that begin with a capital letter, `_` or `?` are variables, unless they are constants there.
+    """
+    atom = parse_atom(query) if isinstance(query, str) else query
+    constants = frozenset(data.entities)
+    _check_name(atom.predicate, data.predicates, "predicate", atom)
+    free = tuple(
+        term if term not in constants and (term[0].isupper() or term[0] in "_?") else "" for term in atom[1:]
+    )
+    for term, variable in zip(atom[1:], free, strict=True):
+        if not variable and term not in constants:
+            _check_name(term, data.entities, "constant", atom)
+    return Query(atom, (free[0], free[1]))
+
+
+def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager") -> list[str]:
+    """What is left to prove in each state of an episode, a line for each."""
+    return [", ".join(map(str, index_manager.decode_state(state.goals))) for state in states]
+
+
+def _goal(query: Query) -> Goal:
+    (predicate, *terms), free = query.atom, query.free
+    first, second = (None if name else term for term, name in zip(terms, free, strict=True))
+    return Goal(
+        predicate, (first is None, second is None), bool(free[0]) and free[0] == free[1], first, second
+    )
+
+
+def _check_depth(max_depth: int) -> None:
+    if max_depth < 1:
+        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
+
+
+def _check_name(name: str, names: Sequence[str], kind: str, atom: Atom) -> None:
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        raise ValueError(
+            f"no {kind} {name!r} in this knowledge base (in {atom})"
+            + (f"; the nearest is {near[0]!r}" if near else "")
+        )
+
+
+def _name_order(name: str) -> tuple[bool, int, str]:
+    numeral = name.isascii() and name.isdecimal()
+    return not numeral, int(name) if numeral else 0, name

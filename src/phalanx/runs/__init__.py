@@ -1,0 +1,1 @@
+"""Runs: the folder, the checkpoints and the loop of every training."""

@@ -1,0 +1,1 @@
+"""The puzzle arcade: its telnet client, connection pool and episode streams."""

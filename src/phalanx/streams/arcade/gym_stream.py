@@ -1,0 +1,316 @@
+"""Streams of samples from puzzle episodes: of a server, and made up without one.
+
+How an episode is played and becomes samples is in `episodes`; the connections are in `pool`.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from phalanx.streams.arcade.client import ServerAddress, TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.episodes import (
+    Encode,
+    EpisodeStep,
+    Policy,
+    Prompt,
+    PuzzleEpisode,
+    StepRewards,
+    episode_samples,
+    move_prompt,
+    play_episode,
+    require_playable_by_hints,
+)
+from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
+from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
+from phalanx.streams.base import ClosedOnExit, CountedStream
+from phalanx.streams.types import EpisodeStatus, SampleSource, StreamMetrics, StreamSample, StreamState
+
+
+class GymConfig(ServerAddress):
+    """Which puzzles are played, where, and how."""
+
+    max_retries: int = Field(default=12, ge=0)
+    """Further attempts to connect, with growing pauses: 12 bridge about 13 seconds without a server."""
+    games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
+    """The games, played in turn; any name that the server knows."""
+    difficulties: tuple[PuzzleDifficulty, ...] = (PuzzleDifficulty.EASY,)
+    """How hard they are; each round of the games takes the next."""
+    seed: int = 0
+    """The base seed: episode i is the same puzzle in every run with the same seed, games and difficulties."""
+    hints: bool = True
+    """Ask for a hint before each move; a policy then sees it, and without a policy it is followed."""
+    max_steps: int = Field(default=99, ge=1)
+    """Moves after which an episode is ended; the server gives 99 hints."""
+    max_refused: int = Field(default=10, ge=1)
+    """Refused moves of a policy, one after another, after which an episode is ended."""
+    min_length: int = Field(default=1, ge=1)
+    """Samples with fewer tokens are left out."""
+    max_length: int = Field(default=8192, ge=1)
+    """Samples with more tokens are left out."""
+    keep_failures: bool = True
+    """Whether samples of puzzles that were not solved are handed out too."""
+    pool: PoolConfig = PoolConfig(ordered=True)
+    """The connections."""
+    rewards: StepRewards = StepRewards()
+    """What each kind of step is worth."""
+
+    @field_validator("games", mode="after")
+    @classmethod
+    def _ids(cls, games: tuple[str, ...]) -> tuple[str, ...]:
+        if not games:
+            raise ValueError("name at least one game")
+        return tuple(game_id(game) for game in games)
+
+    @field_validator("difficulties", mode="after")
+    @classmethod
+    def _some(cls, difficulties: tuple[PuzzleDifficulty, ...]) -> tuple[PuzzleDifficulty, ...]:
+        if not difficulties:
+            raise ValueError("name at least one difficulty")
+        return difficulties
+
+    def client(self) -> TelnetClientConfig:
+        """The settings of each connection."""
+        address = {name: getattr(self, name) for name in ServerAddress.model_fields}
+        return TelnetClientConfig(**address, max_retries=self.max_retries, retry_seed=self.seed)
+
+
+class _EpisodeStream(CountedStream, ClosedOnExit):
+    """What both streams share: the counts, the state, and leaving out what is too short or too long."""
+
+    def __init__(
+        self, tokenizer: Any, dataset_id: str, source: SampleSource, limits: tuple[int, int], failures: bool
+    ) -> None:
+        super().__init__()
+        self._encode = _encoder(tokenizer)
+        self._dataset_id = dataset_id
+        self._source = source
+        self._limits = limits
+        self._failures = failures
+
+    async def close(self) -> None:
+        """Let go of what was opened; here nothing was."""
+
+    def _samples(self, episode: PuzzleEpisode) -> list[StreamSample]:
+        """The samples to hand out, counted."""
+        shortest, longest = self._limits
+        self._metrics.record_episode(episode.success)
+        kept = []
+        for sample in episode_samples(
+            episode, self._encode, dataset_id=self._dataset_id, source=self._source
+        ):
+            if not shortest <= sample.length <= longest or not (episode.success or self._failures):
+                self._metrics.record_filtered()
+            else:
+                self._metrics.record_sample(sample)
+                kept.append(sample)
+        return kept
+
+
+class GymEpisodeStream(_EpisodeStream):
+    """Samples of puzzles that a server makes, played over several connections by hints or by a policy.
+
+    An episode's samples come together, after its end, so that each knows whether the puzzle was solved. With
+    `pool.ordered` (as is usual) episodes come in order, and two runs with the same settings give the same
+    samples, whatever happened to their connections. `tokenizer` is a function from text to tokens, or has an
+    `encode`; without one, the tokens are the text's bytes.
+    """
+
+    def __init__(
+        self,
+        config: GymConfig | None = None,
+        tokenizer: Any = None,
+        *,
+        policy: Policy | None = None,
+        prompt: Prompt = move_prompt,
+        dataset_id: str = "puzzle_arcade",
+        max_episodes: int | None = None,
+        first_episode: int = 0,
+    ) -> None:
+        self.config = config or GymConfig()
+        limits = self.config.min_length, self.config.max_length
+        super().__init__(tokenizer, dataset_id, SampleSource.GYM, limits, self.config.keep_failures)
+        if policy is None:
+            if not self.config.hints:
+                raise ValueError("hints=False needs a policy: there is nothing else to choose the moves")
+            require_playable_by_hints(self.config.games)
+        self._policy = policy
+        self._prompt = prompt
+        self._max_episodes = max_episodes
+        self._first = first_episode
+        self._taken = 0
+        self._pool: PuzzlePool | None = None
+
+    async def __aenter__(self) -> "GymEpisodeStream":
+        """Nothing is opened before the first sample is asked for."""
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+        """The samples, from the first episode that has not been handed out."""
+        async with contextlib.aclosing(self.episodes()) as episodes:
+            async for _, samples in episodes:
+                for sample in samples:
+                    yield sample
+
+    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[StreamSample]], None]:
+        """The same, an episode at a time. To go on after a pause, `pool.ordered` must be true."""
+        if self._pool is not None:
+            raise RuntimeError("this stream is being read already; close it first")
+        end = None if self._max_episodes is None else self._first + self._max_episodes
+        settings = self.config
+        specs = episode_specs(
+            settings.games, settings.difficulties, settings.seed, first=self._first + self._taken, end=end
+        )
+        self._state = StreamState.STREAMING
+        self._pool = pool = PuzzlePool(settings.client(), settings.pool)
+        started = time.monotonic()
+        before = self._metrics.total_time_seconds
+        try:
+            async with contextlib.aclosing(pool.episodes(specs, self._play)) as played:
+                async for spec, episode in played:
+                    self._taken += 1
+                    samples = self._samples(episode)
+                    self._metrics.total_time_seconds = before + time.monotonic() - started
+                    yield spec, samples
+            self._state = StreamState.EXHAUSTED
+        except Exception:
+            self._state = StreamState.ERROR
+            raise
+        finally:
+            if self._state is StreamState.STREAMING:
+                self._state = StreamState.PAUSED
+            await self._let_go(pool)
+
+    async def reset(self) -> None:
+        """Go back to the first episode, and count from 0."""
+        await self.close()
+        self._taken = 0
+        self._metrics = StreamMetrics()
+        self._state = StreamState.IDLE
+
+    async def close(self) -> None:
+        """End what is being played and hang up; closing twice is fine."""
+        if self._pool is not None:
+            await self._let_go(self._pool)
+
+    async def _let_go(self, pool: PuzzlePool) -> None:
+        await pool.close()
+        if self._pool is pool:
+            self._pool = None
+            self._metrics.reconnects += pool.reconnects
+            self._metrics.episodes_replayed += pool.episodes_replayed
+
+    async def _play(self, client: TelnetGymClient, spec: EpisodeSpec) -> PuzzleEpisode:
+        settings = self.config
+        return await play_episode(
+            client,
+            spec,
+            policy=self._policy,
+            hints=settings.hints,
+            max_steps=settings.max_steps,
+            max_refused=settings.max_refused,
+            prompt=self._prompt,
+            rewards=settings.rewards,
+        )
+
+
+class MockGymStream(_EpisodeStream):
+    """The same without a server: Latin squares of four rows whose empty cells are filled one after another.
+
+    In an episode that fails the last move is a wrong number. Same seed, same samples.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        num_episodes: int = 100,
+        steps_per_episode: int = 5,
+        difficulty_range: tuple[float, float] = (0.0, 1.0),
+        success_rate: float = 0.7,
+        seed: int = 42,
+        *,
+        dataset_id: str = "mock_gym",
+    ) -> None:
+        low, high = difficulty_range
+        if not 0.0 <= low <= high <= 1.0:
+            raise ValueError(f"difficulty_range must rise within 0 to 1, got {difficulty_range}")
+        if not 1 <= steps_per_episode <= 16:
+            raise ValueError(f"steps_per_episode must be between 1 and 16, got {steps_per_episode}")
+        if not 0.0 <= success_rate <= 1.0:
+            raise ValueError(f"success_rate must be between 0 and 1, got {success_rate}")
+        super().__init__(tokenizer, dataset_id, SampleSource.GYM, (1, 1 << 30), True)
+        self._num_episodes = num_episodes
+        self._steps = steps_per_episode
+        self._difficulties = difficulty_range
+        self._success_rate = success_rate
+        self._seed = seed
+        self._taken = 0
+
+    async def __aenter__(self) -> "MockGymStream":
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+        """The samples, from the first episode that has not been handed out."""
+        self._state = StreamState.STREAMING
+        while self._taken < self._num_episodes:
+            began = time.monotonic()
+            episode = self._episode(self._taken)
+            self._taken += 1
+            samples = self._samples(episode)
+            self._metrics.total_time_seconds += time.monotonic() - began
+            for sample in samples:
+                yield sample
+        self._state = StreamState.EXHAUSTED
+
+    async def reset(self) -> None:
+        """Go back to the first episode, and count from 0."""
+        self._taken = 0
+        self._metrics = StreamMetrics()
+        self._state = StreamState.IDLE
+
+    def _episode(self, index: int) -> PuzzleEpisode:
+        draws = random.Random(episode_seed(self._seed, index))
+        low, high = self._difficulties
+        difficulty = low + (high - low) * draws.random()
+        solved = draws.random() < self._success_rate
+        numbers, rows = draws.sample(range(1, 5), 4), draws.sample(range(4), 4)
+        answer = [[numbers[(row + column) % 4] for column in range(4)] for row in rows]
+        empty = sorted(draws.sample(range(16), self._steps))
+        shown = [
+            [0 if 4 * row + column in empty else answer[row][column] for column in range(4)]
+            for row in range(4)
+        ]
+        steps = []
+        for place, cell in enumerate(empty):
+            row, column = divmod(cell, 4)
+            last = place == len(empty) - 1
+            number = answer[row][column]
+            if last and not solved:
+                number = number % 4 + 1
+            picture = "\n".join(" ".join(str(value or ".") for value in line) for line in shown)
+            reward = 0.0 if not last else 1.0 if solved else -0.1
+            steps.append(
+                EpisodeStep(
+                    prompt=f"Puzzle: latin\n{picture}\nMove: ",
+                    command=f"place {row + 1} {column + 1} {number}",
+                    accepted=solved or not last,
+                    reward=reward,
+                )
+            )
+            shown[row][column] = number
+        status = EpisodeStatus.SUCCESS if solved else EpisodeStatus.FAILURE
+        return PuzzleEpisode(f"latin_{self._seed}_{index}", "latin", difficulty, tuple(steps), status)
+
+
+def _encoder(tokenizer: Any) -> Encode:
+    # Here, because `phalanx.tokens` takes a second to import and many bring a tokenizer of their own.
+    from phalanx.tokens.lengths.tokenizers import ByteTokenizer
+
+    chosen = ByteTokenizer() if tokenizer is None else tokenizer
+    encode = getattr(chosen, "encode", chosen)
+    if not callable(encode):
+        raise TypeError(f"a tokenizer is a function from text to tokens, or has an encode; got {chosen!r}")
+    return encode

@@ -1,0 +1,1 @@
+"""The replay buffer: samples in rows, drawn by priority, evicted, saved."""

@@ -1,0 +1,101 @@
+# The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
+
+from .analysis.charts import (
+    draw_bucket_efficiency as draw_bucket_efficiency,
+    draw_bucketing_vs_packing as draw_bucketing_vs_packing,
+    draw_length_histogram as draw_length_histogram,
+    save_chart as save_chart,
+)
+from .analysis.efficiency import (
+    BucketAnalysis as BucketAnalysis,
+    BucketEfficiency as BucketEfficiency,
+    BucketSuggestion as BucketSuggestion,
+    OptimizationGoal as OptimizationGoal,
+    analyze_bucket_efficiency as analyze_bucket_efficiency,
+    suggest_bucket_edges as suggest_bucket_edges,
+    visualize_buckets as visualize_buckets,
+)
+from .analysis.histogram import (
+    LengthHistogram as LengthHistogram,
+    compute_length_histogram as compute_length_histogram,
+)
+from .analysis.metrics import BatchMetrics as BatchMetrics, BatchShapeHistogram as BatchShapeHistogram
+from .analysis.report import (
+    BatchingEfficiencyReport as BatchingEfficiencyReport,
+    PackingEstimate as PackingEstimate,
+    create_efficiency_report as create_efficiency_report,
+)
+from .batches.collation import (
+    CollatedBatch as CollatedBatch,
+    default_collate as default_collate,
+    pad_sequences as pad_sequences,
+)
+from .batches.files import BatchReader as BatchReader, BatchWriter as BatchWriter
+from .lengths.cache import LengthCache as LengthCache, LengthEntry as LengthEntry
+from .lengths.sources import (
+    SourceSample as SourceSample,
+    TokenizedSample as TokenizedSample,
+    iterate_lengths as iterate_lengths,
+    iterate_samples as iterate_samples,
+    tokenize_samples as tokenize_samples,
+)
+from .lengths.table import Lengths as Lengths, LengthTable as LengthTable
+from .lengths.tokenizers import (
+    ByteTokenizer as ByteTokenizer,
+    FileTokenizer as FileTokenizer,
+    Tokenizer as Tokenizer,
+    load_tokenizer as load_tokenizer,
+)
+from .packing.layout import pack_lengths as pack_lengths
+from .packing.packed_batch import (
+    create_segment_attention_mask as create_segment_attention_mask,
+    cu_seqlens_of as cu_seqlens_of,
+    iter_packed_batches as iter_packed_batches,
+)
+from .packing.packing import (
+    OverlongPolicy as OverlongPolicy,
+    PackedBatch as PackedBatch,
+    PackedSequence as PackedSequence,
+    PackedSequences as PackedSequences,
+    PackingConfig as PackingConfig,
+    PackingMetrics as PackingMetrics,
+    PackingMode as PackingMode,
+    PackLayout as PackLayout,
+    SequenceToPack as SequenceToPack,
+    compute_packing_metrics as compute_packing_metrics,
+    lay_out_packs as lay_out_packs,
+    pack_sequences as pack_sequences,
+    pack_tokens as pack_tokens,
+)
+from .plans.admission import SkippedSample as SkippedSample
+from .plans.arrays import BatchArrays as BatchArrays, MicrobatchSpec as MicrobatchSpec
+from .plans.buckets import BucketId as BucketId, BucketSpec as BucketSpec, BucketStats as BucketStats
+from .plans.builder import (
+    BatchPlanBuilder as BatchPlanBuilder,
+    PlanDifference as PlanDifference,
+    compare_plans as compare_plans,
+    verify_batch_plan as verify_batch_plan,
+)
+from .plans.config import (
+    BatchingConfig as BatchingConfig,
+    BatchingMode as BatchingMode,
+    PadPolicy as PadPolicy,
+)
+from .plans.files import (
+    load_batch_plan as load_batch_plan,
+    load_batch_plan_async as load_batch_plan_async,
+    save_batch_plan as save_batch_plan,
+    save_batch_plan_async as save_batch_plan_async,
+)
+from .plans.fingerprint import (
+    BatchFingerprint as BatchFingerprint,
+    compute_batch_fingerprint as compute_batch_fingerprint,
+    load_fingerprint as load_fingerprint,
+    load_fingerprint_async as load_fingerprint_async,
+    save_fingerprint as save_fingerprint,
+    save_fingerprint_async as save_fingerprint_async,
+    verify_batch_fingerprint as verify_batch_fingerprint,
+)
+from .plans.plan import BatchPlan as BatchPlan, BatchPlanMeta as BatchPlanMeta, EpochPlan as EpochPlan
+from .plans.sampler import BatchSpec as BatchSpec, TokenBudgetBatchSampler as TokenBudgetBatchSampler
+from .plans.sharding import ShardBalance as ShardBalance, ShardInfo as ShardInfo, ShardPolicy as ShardPolicy

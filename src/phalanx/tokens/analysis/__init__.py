@@ -1,0 +1,1 @@
+"""Analysis of lengths, buckets and batches."""

@@ -1,0 +1,1 @@
+"""Batches of tokens: collated arrays and batch files."""

@@ -1,0 +1,1 @@
+"""Lengths of samples: tables, caches, sources and tokenizers."""

@@ -1,0 +1,228 @@
+"""Datasets as a stream of samples: JSON lines, Parquet, and Hugging Face datasets saved to disk.
+
+Each sample has an id and either a text or tokens; tokenizing is a call into `tokenizers`.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from phalanx.tokens.lengths.records import entry_id, require_pyarrow
+from phalanx.tokens.lengths.tokenizers import Tokenizer
+
+ID_FIELDS = ("id", "sample_id")
+_ROWS_AT_ONCE = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceSample:
+    """One row of a dataset, as it was found."""
+
+    sample_id: str
+    """Its id; the row's number, counted from 0, where the dataset has none."""
+    where: str
+    """File and line or row, for messages."""
+    text: str | None = None
+    """Its text; None where it has tokens."""
+    input_ids: list[int] | None = None
+    """Its tokens; None where it has a text."""
+    loss_mask: list[int] | None = None
+    """1 where a token counts in the loss, 0 where not; None: all count."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizedSample:
+    """A sample's tokens."""
+
+    sample_id: str
+    input_ids: list[int]
+    loss_mask: list[int]
+
+    @property
+    def length(self) -> int:
+        """How many tokens there are."""
+        return len(self.input_ids)
+
+
+OnEmpty: TypeAlias = Callable[[SourceSample], None]
+"""Told of every sample that has no tokens."""
+
+
+def iterate_samples(
+    path: str | os.PathLike[str], *, text_field: str = "text", split: str | None = None
+) -> Iterator[SourceSample]:
+    """The samples of a dataset, one at a time, in order.
+
+    A row has `id` (or `sample_id`) and `text` (or the column that `text_field` names), or `input_ids` with
+    or without `loss_mask`. A folder may be a dataset saved by Hugging Face (`split` chooses from several) or
+    hold Parquet or JSONL files, which are read in the order of their names. Repeated ids are errors.
+    """
+    first_seen: dict[str, str] = {}
+    named: bool | None = None
+    for number, (where, row) in enumerate(_rows(Path(path), text_field, split)):
+        id_field = next((field for field in ID_FIELDS if row.get(field) is not None), None)
+        if named is None:
+            named = id_field is not None
+        if named != (id_field is not None):
+            missing, present = ("has no id", "have one") if named else ("has an id", "have none")
+            raise ValueError(f"{where}: this row {missing}, but the rows before it {present}")
+        sample_id = str(number) if id_field is None else entry_id(row[id_field], where)
+        if sample_id in first_seen:
+            raise ValueError(f"{where}: sample id {sample_id!r} is at {first_seen[sample_id]} already")
+        first_seen[sample_id] = where
+        yield sample_of_row(sample_id, where, row, text_field)
+
+
+def tokenize_samples(
+    samples: Iterator[SourceSample], tokenizer: Tokenizer, on_empty: OnEmpty | None = None
+) -> Iterator[TokenizedSample]:
+    """The samples' tokens, in order; texts are tokenized many at a time.
+
+    A sample without tokens is an error, or is left out and handed to `on_empty`.
+    """
+    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
+        tokens = iter(tokenizer.encode_many([row.text for row in rows if row.text is not None]))
+        for row in rows:
+            ids = next(tokens) if row.input_ids is None else row.input_ids
+            if _has_tokens(row, len(ids), on_empty):
+                yield TokenizedSample(row.sample_id, ids, row.loss_mask or [1] * len(ids))
+
+
+def iterate_lengths(
+    samples: Iterator[SourceSample], tokenizer: Tokenizer, on_empty: OnEmpty | None = None
+) -> Iterator[tuple[list[str], list[int]]]:
+    """(ids, lengths) of about a thousand samples at a time, for `LengthCache.add_many`."""
+    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
+        counts = iter(tokenizer.count_many([row.text for row in rows if row.text is not None]))
+        lengths = [next(counts) if row.input_ids is None else len(row.input_ids) for row in rows]
+        pairs = zip(rows, lengths, strict=True)
+        kept = [(row.sample_id, n) for row, n in pairs if _has_tokens(row, n, on_empty)]
+        yield [sample_id for sample_id, _ in kept], [n for _, n in kept]
+
+
+def _has_tokens(row: SourceSample, length: int, on_empty: OnEmpty | None) -> bool:
+    if length:
+        return True
+    if on_empty is None:
+        raise ValueError(f"{row.where}: sample {row.sample_id!r} has no tokens; leave it out")
+    on_empty(row)
+    return False
+
+
+def sample_of_row(sample_id: str, where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
+    """The sample of a row, or an error that says where and what is wrong with it."""
+    if row.get("input_ids") is not None:
+        ids = _integers(row["input_ids"], f"{where}: input_ids")
+        mask = row.get("loss_mask")
+        if mask is not None:
+            mask = _integers(mask, f"{where}: loss_mask")
+            if len(mask) != len(ids):
+                raise ValueError(f"{where}: {len(ids)} input_ids but {len(mask)} entries of loss_mask")
+            if not set(mask) <= {0, 1}:
+                raise ValueError(f"{where}: loss_mask must be of 0 and 1, got {sorted(set(mask))[:5]}")
+        return SourceSample(sample_id, where, input_ids=ids, loss_mask=mask)
+    text = row.get(text_field)
+    if not isinstance(text, str):
+        found = (
+            f"{text_field!r} is {text!r:.60}"
+            if text_field in row
+            else f"it has {', '.join(row) or 'nothing'}"
+        )
+        raise ValueError(f"{where}: a sample needs a text in {text_field!r} or input_ids; {found}")
+    return SourceSample(sample_id, where, text=text)
+
+
+def _integers(values: Any, where: str) -> list[int]:
+    if not isinstance(values, list) or any(type(value) is not int for value in values):
+        raise ValueError(f"{where} must be a list of integers, got {values!r:.60}")
+    return values
+
+
+def _rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, row) of every row."""
+    if path.is_dir():
+        if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
+            yield from _saved_rows(path, text_field, split)
+            return
+        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".jsonl"))
+        if not files:
+            raise ValueError(f"the folder {path} holds no .parquet or .jsonl file and no saved dataset")
+    elif path.is_file():
+        files = [path]
+    else:
+        raise FileNotFoundError(f"there is no dataset {path}")
+    if split is not None:
+        raise ValueError(f"{path} has no splits; leave out split={split!r}")
+    for file in files:
+        yield from parquet_rows(file, text_field) if file.suffix == ".parquet" else _json_rows(file)
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where = f"{path}:{number}"
+            yield where, row_of_line(line, where)
+
+
+def row_of_line(line: bytes, where: str) -> dict[str, Any]:
+    """The JSON object of a line, or an error that names the line."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        cut = "" if line.endswith(b"\n") else " (the last line is cut off)"
+        raise ValueError(f"{where}: not a JSON object{cut}: {error}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: expected a JSON object, got {line[:60].decode(errors='replace')!r}")
+    return row
+
+
+def wanted_columns(columns: list[str], text_field: str) -> list[str]:
+    """Those that a sample is made of."""
+    return [name for name in columns if name in (*ID_FIELDS, text_field, "input_ids", "loss_mask")]
+
+
+def parquet_rows(
+    path: Path, text_field: str, row_groups: range | None = None, first_row: int = 0
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, row) of a file's rows, or of those of some row groups, of which the first row is told."""
+    pa = require_pyarrow(f"read {path}")
+    import pyarrow.parquet as parquet
+
+    number = first_row
+    try:
+        with parquet.ParquetFile(path) as file:
+            columns = wanted_columns(file.schema_arrow.names, text_field)
+            groups = None if row_groups is None else list(row_groups)
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
+                for row in batch.to_pylist():
+                    yield f"{path}: row {number}", row
+                    number += 1
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not a whole Parquet file: {error}") from error
+
+
+def _saved_rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"to read {path}, install datasets: pip install 'phalanx[data]'") from error
+    data = datasets.load_from_disk(os.fspath(path))
+    if isinstance(data, datasets.DatasetDict):
+        if split not in data:
+            raise ValueError(f"{path} has the splits {', '.join(data)}; choose one with split, got {split!r}")
+        data = data[split]
+    elif split is not None:
+        raise ValueError(f"{path} has no splits; leave out split={split!r}")
+    name = f"{path}[{split}]" if split else str(path)
+    data = data.select_columns(wanted_columns(data.column_names, text_field)).with_format("arrow")
+    number = 0
+    for table in data.iter(_ROWS_AT_ONCE):
+        for row in table.to_pylist():
+            yield f"{name}: row {number}", row
+            number += 1

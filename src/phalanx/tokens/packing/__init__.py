@@ -1,0 +1,1 @@
+"""Packing: short samples share rows, apart by segments."""

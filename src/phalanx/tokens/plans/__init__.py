@@ -1,0 +1,1 @@
+"""Batch plans: configs, buckets, orders, shards, files and fingerprints."""

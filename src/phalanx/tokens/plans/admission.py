@@ -1,0 +1,128 @@
+"""Which samples a config takes, and why it does not take the others.
+
+The batches that are cut from the taken ones live in `ordering`.
+"""
+
+import dataclasses
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int32
+from pydantic import BaseModel, ConfigDict
+
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
+from phalanx.tokens.plans.arrays import BatchArrays
+from phalanx.tokens.plans.config import BatchingConfig
+
+
+class SkippedSample(BaseModel):
+    """A sample that is in no batch, with the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    sample_id: str
+    """Which sample."""
+    length: int
+    """Its length in tokens."""
+    reason: str
+    """Why it is in no batch."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Admission:
+    """The rows of a table that a config takes, with the length that each has in a batch."""
+
+    table: LengthTable
+    config: BatchingConfig
+    packing: PackingConfig | None
+    rows: Int32[np.ndarray, " taken"]
+    """Taken rows, ascending."""
+    lengths: Int32[np.ndarray, " taken"]
+    """Their lengths, after truncation where packing truncates."""
+
+    @property
+    def num_skipped(self) -> int:
+        """How many samples are not taken."""
+        return len(self.table) - len(self.rows)
+
+    @cached_property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Every sample that is not taken, in row order."""
+        left = np.ones(len(self.table), bool)
+        left[self.rows] = False
+        return tuple(self._report(row) for row in np.flatnonzero(left).tolist())
+
+    def dropped(self, batches: BatchArrays) -> tuple[SkippedSample, ...]:
+        """Every taken sample that is in none of an epoch's batches, in row order."""
+        left = np.zeros(len(self.table), bool)
+        left[self.rows] = True
+        left[batches.order] = False
+        return tuple(
+            self._report(row, "in a batch that was not full, with drop_last")
+            for row in np.flatnonzero(left).tolist()
+        )
+
+    def _report(self, row: int, reason: str | None = None) -> SkippedSample:
+        length = int(self.table.lengths[row])
+        return SkippedSample(
+            sample_id=str(self.table.ids[row]), length=length, reason=reason or self._reason(length)
+        )
+
+    def _reason(self, length: int) -> str:
+        if length < self.config.min_length:
+            return f"shorter than min_length {self.config.min_length}"
+        if length > self.config.overflow_max:
+            return f"longer than overflow_max {self.config.overflow_max}"
+        if self.packing is not None:
+            return f"longer than a pack's max_length {self.packing.max_length}"
+        return f"longer than token_budget {self.config.token_budget}"
+
+
+def admit(table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None) -> Admission:
+    """Sort out the samples that fit no batch.
+
+    With packing a sample that is longer than a pack is skipped, truncated or refused as the packing config
+    says; a plan holds whole samples, so it cannot split them.
+    """
+    lengths = table.lengths
+    longest = config.longest
+    cut: int | None = None
+    if packing is not None:
+        _check_packing(packing, config)
+        if packing.overlong is OverlongPolicy.TRUNCATE:
+            cut, longest = packing.max_length, config.overflow_max
+        else:
+            longest = min(config.overflow_max, packing.max_length)
+            if packing.overlong is not OverlongPolicy.SKIP:
+                _refuse_overlong(table, packing, config)
+    taken = (lengths >= config.min_length) & (lengths <= longest)
+    rows = np.flatnonzero(taken).astype(np.int32)
+    kept = lengths if len(rows) == len(lengths) else lengths[rows]
+    if cut is not None:
+        kept = np.minimum(kept, np.int32(cut))
+    return Admission(table, config, packing, rows, kept)
+
+
+def _check_packing(packing: PackingConfig, config: BatchingConfig) -> None:
+    if packing.max_length > config.token_budget:
+        raise ValueError(
+            f"a pack of {packing.max_length} tokens exceeds token_budget {config.token_budget}; "
+            f"raise token_budget or lower the packing's max_length"
+        )
+
+
+def _refuse_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
+    overlong = (table.lengths > packing.max_length) & (table.lengths <= config.overflow_max)
+    if not overlong.any():
+        return
+    row = int(np.argmax(overlong))
+    why = (
+        "a plan holds whole samples and cannot split them"
+        if packing.overlong is OverlongPolicy.SPLIT
+        else "the packing config says overlong='error'"
+    )
+    raise ValueError(
+        f"sample {row} ({table.ids[row]!r}) has {table.lengths[row]} tokens, more than a pack's max_length "
+        f"{packing.max_length}, and {why}; choose overlong='skip' or 'truncate', or raise max_length"
+    )

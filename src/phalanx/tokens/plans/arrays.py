@@ -1,0 +1,177 @@
+"""The batches of one epoch as arrays: rows in order, where each batch begins, its bucket and its width.
+
+How the arrays come about lives in `ordering` and `sharding`; what the rows are called, in the length table.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Int16, Int32, Int64
+from pydantic import BaseModel, ConfigDict, Field
+
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.plans.buckets import BucketId
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchArrays:
+    """Batch b holds the rows `order[offsets[b]:offsets[b + 1]]`, each padded to `max_lens[b]`."""
+
+    order: Int32[np.ndarray, " samples"]
+    """Rows of the length table."""
+    offsets: Int64[np.ndarray, " batches_and_one"]
+    """Where each batch begins in `order`, and the end."""
+    bucket_ids: Int16[np.ndarray, " batches"]
+    """The bucket of each batch's longest row."""
+    max_lens: Int32[np.ndarray, " batches"]
+    """How long each batch's rows are once padded."""
+    pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
+    """Where each pack begins in `order`, and the end; a pack lies in one batch. None without packing."""
+
+    def __len__(self) -> int:
+        return len(self.bucket_ids)
+
+    @property
+    def counts(self) -> Int64[np.ndarray, " batches"]:
+        """Samples in each batch."""
+        return np.diff(self.offsets)
+
+    @property
+    def pack_starts(self) -> Int64[np.ndarray, " batches_and_one"]:
+        """Where each batch begins among the packs (without packing: among the samples), and the end."""
+        if self.pack_offsets is None:
+            return self.offsets
+        return np.searchsorted(self.pack_offsets, self.offsets).astype(np.int64)
+
+    @property
+    def row_counts(self) -> Int64[np.ndarray, " batches"]:
+        """Rows of each padded batch: its packs, or its samples."""
+        return np.diff(self.pack_starts)
+
+    @property
+    def padded_tokens(self) -> Int64[np.ndarray, " batches"]:
+        """Tokens of each batch, padding included."""
+        return self.row_counts * self.max_lens
+
+    def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
+        """These batches, in this order; one may be named more than once."""
+        places, offsets = ragged_take(self.offsets, batches)
+        pack_offsets = None
+        if self.pack_offsets is not None:
+            packs, _ = ragged_take(self.pack_starts, batches)
+            pack_offsets = batch_offsets(np.diff(self.pack_offsets)[packs])
+        return BatchArrays(
+            self.order[places], offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets
+        )
+
+    def where(self, kept: Bool[np.ndarray, " batches"]) -> "BatchArrays":
+        """The batches that the mask names; itself when it names all."""
+        return self if kept.all() else self.take(np.flatnonzero(kept))
+
+    def sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
+        """The sum over each batch of a value for each sample in `order`."""
+        running = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=running[1:])
+        return np.diff(running[self.offsets])
+
+
+def ragged_take(
+    offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
+) -> tuple[Int64[np.ndarray, " places"], Int64[np.ndarray, " chosen_and_one"]]:
+    """The places of the chosen groups' members, group after group, and where each group begins among them."""
+    counts = np.diff(offsets)[groups]
+    starts = batch_offsets(counts)
+    return np.repeat(offsets[:-1][groups] - starts[:-1], counts) + np.arange(starts[-1]), starts
+
+
+def batches_of(
+    order: Int32[np.ndarray, " samples"],
+    counts: Int64[np.ndarray, " batches"],
+    bucket_ids: Int16[np.ndarray, " batches"],
+    max_lens: Int32[np.ndarray, " batches"],
+) -> BatchArrays:
+    """Batches from how many samples each takes of the order."""
+    return BatchArrays(order, batch_offsets(counts), bucket_ids, max_lens)
+
+
+def batch_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:
+    """Where each group begins, and the end, from how many each holds."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+class MicrobatchSpec(BaseModel):
+    """Which samples, how they are packed, and how long the rows are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    samples: tuple[str, ...]
+    """Ids, in the order of the rows; empty only in a shard that was padded with empty batches."""
+    packs: tuple[tuple[str, ...], ...] | None = None
+    """With packing: the ids of each row, which together are `samples`. None: one sample a row."""
+    bucket_id: BucketId
+    """The bucket of its longest row."""
+    max_len: int = Field(ge=1)
+    """How long each row is once padded."""
+    index: int = Field(ge=0)
+    """Its place in the epoch of the plan that it came from."""
+    lengths: tuple[int, ...] = ()
+    """Length of each sample as batched."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of the padded batch: packs, or samples."""
+        return len(self.samples) if self.packs is None else len(self.packs)
+
+    @property
+    def token_count(self) -> int:
+        """Real tokens."""
+        return sum(self.lengths)
+
+    @property
+    def padded_token_count(self) -> int:
+        """Real tokens and padding."""
+        return self.batch_size * self.max_len
+
+
+DIGEST_VERSION = 1
+
+
+def digest_plan(
+    settings: Any, table: LengthTable, epochs: Iterable[tuple[int, BatchArrays]], used: np.ndarray
+) -> str:
+    """SHA-256 of the settings and of every batch of every epoch: its samples, their lengths, its width.
+
+    Samples that are in no batch do not count, nor does how the arrays are stored.
+    """
+    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
+    rows = np.flatnonzero(used)
+    everything = len(rows) == len(table)
+    _texts(sha, table.ids if everything else [table.ids[row] for row in rows.tolist()])
+    _numbers(sha, table.lengths[rows], "<i4")
+    renumbered = np.cumsum(used) - 1
+    for epoch, batches in epochs:
+        sha.update(json.dumps(["epoch", epoch]).encode())
+        _numbers(sha, batches.order if everything else renumbered[batches.order], "<i4")
+        _numbers(sha, batches.offsets, "<i8")
+        _numbers(sha, batches.bucket_ids, "<i4")
+        _numbers(sha, batches.max_lens, "<i4")
+        if batches.pack_offsets is not None:
+            _numbers(sha, batches.pack_offsets, "<i8")
+    return sha.hexdigest()
+
+
+def _numbers(sha: Any, array: np.ndarray, form: str) -> None:
+    # Told by their count and written in one form, so that neither storage nor neighbours can matter.
+    sha.update(len(array).to_bytes(8, "little"))
+    sha.update(np.ascontiguousarray(array, form))
+
+
+def _texts(sha: Any, texts: Sequence[str]) -> None:
+    _numbers(sha, np.fromiter(map(len, texts), np.int32, len(texts)), "<i4")
+    sha.update("".join(texts).encode("utf-8", "surrogatepass"))

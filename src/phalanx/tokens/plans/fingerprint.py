@@ -1,0 +1,176 @@
+"""Fingerprints: a short name for a sequence of batches that changes when, and only when, the batches do.
+
+Whole plans have their own digest in `plan_digest`, which works on arrays.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.sampler import BatchSpec
+
+FINGERPRINT_VERSION = 1
+SHORT = 16
+"""Characters of the short form."""
+
+
+class BatchFingerprint(BaseModel):
+    """What a sequence of batches is, in hashes, so that a later run can say whether and how it differs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    fingerprint: str
+    """The first 16 characters of `full_hash`, for eyes."""
+    full_hash: str
+    """SHA-256 of all below."""
+    num_batches: int
+    """Batches."""
+    total_samples: int
+    """Samples in them."""
+    total_tokens: int
+    """Real tokens in them."""
+    config_hash: str
+    """The settings that made the batches; empty if none were given."""
+    membership_hash: str
+    """Which samples there are, in whatever order."""
+    order_hash: str
+    """Which sample is in which row of which pack of which batch."""
+    lengths_hash: str
+    """How long the samples and the padded rows are."""
+    version: int = FINGERPRINT_VERSION
+    """Changes when the same batches would get other hashes."""
+
+    def matches(self, other: "BatchFingerprint") -> bool:
+        """Whether both are of the same batches, made by the same settings."""
+        return self.full_hash == other.full_hash
+
+    def matches_config(self, config: BatchingConfig) -> bool:
+        """Whether these settings made the batches."""
+        return self.config_hash == config.digest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a JSON file."""
+        save_fingerprint(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "BatchFingerprint":
+        """Read a JSON file."""
+        return load_fingerprint(path)
+
+
+def compute_batch_fingerprint(
+    batches: Iterable[BatchSpec | MicrobatchSpec], config: BatchingConfig | None = None
+) -> BatchFingerprint:
+    """The fingerprint of batches in their order; the settings that made them count too, where given."""
+    return _fingerprint(batches, "" if config is None else config.digest())
+
+
+def verify_batch_fingerprint(
+    batches: Iterable[BatchSpec | MicrobatchSpec],
+    expected: BatchFingerprint,
+    config: BatchingConfig | None = None,
+) -> tuple[bool, str | None]:
+    """(True, None), or (False, what changed), the first cause named first.
+
+    Asked in this order: the config (if given), the membership (other samples), the order (same samples,
+    arranged otherwise), the lengths (same arrangement, other lengths).
+    """
+    if expected.version != FINGERPRINT_VERSION:
+        return False, (
+            f"the fingerprint has version {expected.version}, this is version {FINGERPRINT_VERSION}; "
+            f"compute it again"
+        )
+    if config is not None and not expected.matches_config(config):
+        return False, "config changed: the batches were made with other settings than the ones given"
+    found = _fingerprint(batches, expected.config_hash)
+    if found.membership_hash != expected.membership_hash:
+        return False, (
+            f"membership changed: expected {expected.total_samples} samples, found {found.total_samples}"
+            + ("; the ids differ" if found.total_samples == expected.total_samples else "")
+        )
+    if found.order_hash != expected.order_hash:
+        return False, (
+            f"order changed: the same {found.total_samples} samples, arranged otherwise "
+            f"(expected {expected.num_batches} batches, found {found.num_batches})"
+        )
+    if found.lengths_hash != expected.lengths_hash:
+        return False, (
+            f"lengths changed: the same samples in the same batches, but expected {expected.total_tokens} "
+            f"tokens and found {found.total_tokens}, or rows padded otherwise"
+        )
+    if found.full_hash != expected.full_hash:
+        return False, "the expected fingerprint does not agree with itself; it was changed by hand or damaged"
+    return True, None
+
+
+def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
+    """Write a JSON file, whole or not at all."""
+    from phalanx.core.files import atomic_write
+
+    with atomic_write(path, "w") as file:
+        file.write(fingerprint.model_dump_json(indent=2) + "\n")
+
+
+def load_fingerprint(path: str | os.PathLike[str]) -> BatchFingerprint:
+    """Read a JSON file that `save_fingerprint` wrote."""
+    try:
+        return BatchFingerprint.model_validate_json(Path(path).read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{path} is not a batch fingerprint: {place}: {first['msg']}") from error
+
+
+async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
+    """`save_fingerprint` without blocking the event loop."""
+    await asyncio.to_thread(save_fingerprint, fingerprint, path)
+
+
+async def load_fingerprint_async(path: str | os.PathLike[str]) -> BatchFingerprint:
+    """`load_fingerprint` without blocking the event loop."""
+    return await asyncio.to_thread(load_fingerprint, path)
+
+
+def _fingerprint(batches: Iterable[BatchSpec | MicrobatchSpec], config_hash: str) -> BatchFingerprint:
+    order, lengths = hashlib.sha256(), hashlib.sha256()
+    members: list[str] = []
+    num_batches = total_tokens = 0
+    for batch in batches:
+        if isinstance(batch, BatchSpec):
+            ids, width, rows = batch.sample_ids, batch.max_length, None
+        else:
+            ids, width = batch.samples, batch.max_len
+            rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
+        # JSON lists cannot be mistaken for one another, whatever commas and quotes the ids hold.
+        order.update(_line([list(ids), rows]))
+        lengths.update(_line([width, batch.token_count, list(batch.lengths)]))
+        members.extend(ids)
+        num_batches += 1
+        total_tokens += batch.token_count
+    hashes = {
+        "config_hash": config_hash,
+        "membership_hash": hashlib.sha256(_line(sorted(members))).hexdigest(),
+        "order_hash": order.hexdigest(),
+        "lengths_hash": lengths.hexdigest(),
+    }
+    full = hashlib.sha256(_line([FINGERPRINT_VERSION, hashes])).hexdigest()
+    return BatchFingerprint(
+        fingerprint=full[:SHORT],
+        full_hash=full,
+        num_batches=num_batches,
+        total_samples=len(members),
+        total_tokens=total_tokens,
+        **hashes,
+    )
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode() + b"\n"

@@ -1,0 +1,346 @@
+"""Batch plans: every batch of every epoch, made before training, to be saved, sharded and resumed.
+
+How a plan is written to disk lives in `plan_files`, and how it is made in `plan_builder`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from jaxtyping import Int32
+from pydantic import BaseModel, ConfigDict, Field
+
+from phalanx.tokens.analysis.metrics import BatchMetrics, metrics_of
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.plans.admission import Admission, SkippedSample, admit
+from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec, digest_plan
+from phalanx.tokens.plans.config import BatchingConfig, PadPolicy
+from phalanx.tokens.plans.sharding import (
+    Deal,
+    ShardBalance,
+    ShardInfo,
+    ShardPolicy,
+    deal_batches,
+    measure_balance,
+)
+
+PLAN_VERSION = 1
+
+
+class BatchPlanMeta(BaseModel):
+    """What a plan was made from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    dataset_hash: str = ""
+    """Names the dataset; empty if not given."""
+    tokenizer_hash: str = ""
+    """Names the tokenizer whose lengths were planned; empty if not given."""
+    batching: BatchingConfig
+    """How batches were formed."""
+    pack_config: PackingConfig | None = None
+    """How samples were packed; None without packing."""
+    num_epochs: int = Field(ge=0)
+    """Epochs in the plan."""
+    created_at: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    """When; not part of the fingerprint."""
+    shard: ShardInfo | None = None
+    """Which part of a plan this is; None for a whole one."""
+    version: int = PLAN_VERSION
+    """Changes when the same lengths and settings would be planned otherwise."""
+
+    @property
+    def bucket_edges(self) -> tuple[int, ...]:
+        """Longest length of each bucket but the last."""
+        return self.batching.bucket_edges
+
+    @property
+    def overflow_max(self) -> int:
+        """Longest length of the last bucket."""
+        return self.batching.overflow_max
+
+    @property
+    def token_budget(self) -> int:
+        """Most tokens in a batch, padding included."""
+        return self.batching.token_budget
+
+    @property
+    def pad_policy(self) -> PadPolicy:
+        """How long rows are."""
+        return self.batching.pad_policy
+
+    @property
+    def base_seed(self) -> int:
+        """The seed from which every epoch's is drawn."""
+        return self.batching.seed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The batches of one epoch: a sequence of `MicrobatchSpec`s that are made when asked for."""
+
+    epoch: int
+    """Its number."""
+    seed: int
+    """The number, drawn from the plan's seed and the epoch, that decided the order."""
+    batches: BatchArrays
+    """The batches as arrays."""
+    table: LengthTable
+    """What the rows are called."""
+    longest: int | None = None
+    """Where packing truncates: to how much."""
+
+    @property
+    def microbatches(self) -> "EpochPlan":
+        """The batches; the epoch itself is the sequence of them."""
+        return self
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " samples"]:
+        """The samples' lengths as batched, in the batches' order."""
+        lengths = self.table.lengths[self.batches.order]
+        return lengths if self.longest is None else np.minimum(lengths, np.int32(self.longest))
+
+    @property
+    def total_samples(self) -> int:
+        """Samples in all batches."""
+        return len(self.batches.order)
+
+    @property
+    def total_tokens(self) -> int:
+        """Real tokens in all batches."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MicrobatchSpec]:
+        return (self._spec(index) for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> MicrobatchSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[MicrobatchSpec]: ...
+    def __getitem__(self, index: int | slice) -> MicrobatchSpec | list[MicrobatchSpec]:
+        places = range(len(self))[index]
+        return self._spec(places) if isinstance(places, int) else [self._spec(place) for place in places]
+
+    def _spec(self, index: int) -> MicrobatchSpec:
+        batches = self.batches
+        begin, end = int(batches.offsets[index]), int(batches.offsets[index + 1])
+        ids = self.table.ids
+        samples = tuple([str(ids[row]) for row in batches.order[begin:end].tolist()])
+        packs = None
+        if batches.pack_offsets is not None:
+            first, last = np.searchsorted(batches.pack_offsets, (begin, end))
+            cuts = (batches.pack_offsets[first : last + 1] - begin).tolist()
+            packs = tuple(samples[a:b] for a, b in itertools.pairwise(cuts))
+        # Made of checked parts, so not checked again: a million samples would pay for it.
+        return MicrobatchSpec.model_construct(
+            samples=samples,
+            packs=packs,
+            bucket_id=int(batches.bucket_ids[index]),
+            max_len=int(batches.max_lens[index]),
+            index=index,
+            lengths=tuple(self.lengths[begin:end].tolist()),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """Epochs of batches over one table of lengths."""
+
+    meta: BatchPlanMeta
+    """What it was made from."""
+    table: LengthTable
+    """Ids and lengths of all samples, the skipped ones included."""
+    epochs: tuple[EpochPlan, ...]
+    """In ascending order of their numbers."""
+
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs there are."""
+        return len(self.epochs)
+
+    @property
+    def total_microbatches(self) -> int:
+        """Batches of all epochs."""
+        return sum(len(epoch) for epoch in self.epochs)
+
+    @property
+    def num_skipped(self) -> int:
+        """Samples that fit no batch."""
+        return self._admission.num_skipped
+
+    @property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Every sample that fits no batch, with the reason."""
+        return self._admission.skipped
+
+    def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
+        """The samples that fit but that a whole epoch leaves out because of `drop_last`."""
+        self._require_whole("list what was dropped of")
+        return self._admission.dropped(self.get_epoch(epoch).batches)
+
+    @cached_property
+    def _admission(self) -> Admission:
+        return admit(self.table, self.meta.batching, self.meta.pack_config)
+
+    @cached_property
+    def full_hash(self) -> str:
+        """SHA-256 of the settings and of every batch; see `plan_digest`."""
+        used = np.zeros(len(self.table), bool)
+        for epoch in self.epochs:
+            used[epoch.batches.order] = True
+        batching, packing = self.meta.batching, self.meta.pack_config
+        settings = {
+            "version": self.meta.version,
+            "dataset": self.meta.dataset_hash,
+            "tokenizer": self.meta.tokenizer_hash,
+            "batching": batching.digest(),
+            "packing": None if packing is None else [packing.model_dump(mode="json"), batching.pool_batches],
+        }
+        return digest_plan(
+            settings, self.table, ((epoch.epoch, epoch.batches) for epoch in self.epochs), used
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 16 characters of `full_hash`."""
+        return self.full_hash[:16]
+
+    def get_epoch(self, epoch: int) -> EpochPlan:
+        """One epoch by its number."""
+        for plan in self.epochs:
+            if plan.epoch == epoch:
+                return plan
+        numbers = [plan.epoch for plan in self.epochs]
+        held = f"epochs {numbers[0]} to {numbers[-1]}" if numbers else "no epochs"
+        raise ValueError(f"there is no epoch {epoch}; the plan holds {held}")
+
+    def iter_epoch(self, epoch: int) -> Iterator[MicrobatchSpec]:
+        """The batches of one epoch."""
+        return iter(self.get_epoch(epoch))
+
+    async def iter_epoch_async(self, epoch: int) -> AsyncIterator[MicrobatchSpec]:
+        """`iter_epoch` for `async for`."""
+        for microbatch in self.get_epoch(epoch):
+            yield microbatch
+
+    def iter_from(self, epoch: int, microbatch_idx: int = 0) -> Iterator[tuple[int, int, MicrobatchSpec]]:
+        """(epoch, index, batch) from one batch on to the end of the plan: resume from a checkpoint.
+
+        An index just past an epoch's last batch goes on with the next epoch.
+        """
+        first = self.get_epoch(epoch)
+        if not 0 <= microbatch_idx <= len(first):
+            raise ValueError(f"epoch {epoch} has {len(first)} batches, so none begins at {microbatch_idx}")
+
+        def batches() -> Iterator[tuple[int, int, MicrobatchSpec]]:
+            for plan in self.epochs:
+                if plan.epoch >= epoch:
+                    for index in range(microbatch_idx if plan is first else 0, len(plan)):
+                        yield plan.epoch, index, plan[index]
+
+        return batches()
+
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = False,
+        model_width: int | None = None,
+    ) -> "BatchPlan":
+        """One rank's part: disjoint from the others', and in every epoch as many batches as theirs.
+
+        `balance` groups batches of like cost into steps, so that ranks finish together: attention cost or,
+        for a transformer of this `model_width` (hidden size), FLOPs.
+        """
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"rank must be 0 to {world_size - 1} of a world_size of at least 1, got {rank}")
+        self._require_whole("shard")
+        policy = ShardPolicy(policy)
+        info = ShardInfo(
+            rank=rank,
+            world_size=world_size,
+            policy=policy,
+            balance=balance,
+            model_width=model_width,
+            plan_fingerprint=self.fingerprint,
+        )
+        deals = [self._deal(epoch, world_size, policy, balance, model_width) for epoch in self.epochs]
+        parts = [
+            dataclasses.replace(epoch, batches=deal.shard(rank))
+            for epoch, deal in zip(self.epochs, deals, strict=True)
+        ]
+        return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(parts))
+
+    def remaining(
+        self,
+        epoch: int,
+        step: int,
+        world_size: int = 1,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = False,
+        model_width: int | None = None,
+    ) -> "BatchPlan":
+        """What is left once each of `world_size` ranks has done `step` batches of `epoch`.
+
+        Shard the answer for another number of ranks: no sample of the epoch is lost or repeated. `policy`,
+        `balance` and `model_width` are those of the ranks so far.
+        """
+        self._require_whole("take the remainder of")
+        current = self.get_epoch(epoch)
+        left = self._deal(current, world_size, ShardPolicy(policy), balance, model_width).remaining(step)
+        later = [plan for plan in self.epochs if plan.epoch > epoch]
+        parts = (dataclasses.replace(current, batches=left), *later)
+        meta = self.meta.model_copy(update={"num_epochs": len(parts)})
+        return BatchPlan(meta, self.table, parts)
+
+    def measure_balance(
+        self,
+        epoch: int,
+        world_size: int,
+        policy: ShardPolicy | str = ShardPolicy.PAD,
+        balance: bool = True,
+        model_width: int | None = None,
+    ) -> ShardBalance:
+        """How much longer than the ideal the ranks would work in one epoch."""
+        plan = self.get_epoch(epoch)
+        deal = self._deal(plan, world_size, ShardPolicy(policy), balance, model_width)
+        return measure_balance(deal, plan.lengths, model_width)
+
+    def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
+        """What an epoch's batches hold and waste."""
+        plan = self.get_epoch(epoch)
+        skipped = 0 if self.meta.shard is not None else len(self.table) - plan.total_samples
+        lengths = plan.lengths.astype(np.int64)
+        return metrics_of(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
+
+    def _deal(
+        self, epoch: EpochPlan, world_size: int, policy: ShardPolicy, balance: bool, model_width: int | None
+    ) -> Deal:
+        longest = self.meta.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
+        return deal_batches(
+            epoch.batches,
+            epoch.lengths,
+            world_size,
+            policy,
+            balance=balance,
+            model_width=model_width,
+            pad_to_longest=longest,
+            seed=epoch.seed,
+        )
+
+    def _require_whole(self, what: str) -> None:
+        if self.meta.shard is not None:
+            part = self.meta.shard
+            raise ValueError(
+                f"cannot {what} a shard (rank {part.rank} of {part.world_size}); use the whole plan"
+            )
