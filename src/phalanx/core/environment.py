@@ -4,7 +4,7 @@ Auto-reset, episode running and padding are layers above it, in the neighbouring
 """
 
 import abc
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     Instances are static pytrees: they pass through `jax.jit` as they are, and two equal instances share
     one compilation. `step` never raises on a bad action and never resets; a finished state stays as it is
     and pays nothing.
+
+    What an environment may say of itself besides has a default: legal actions, measures, a picture, a task's
+    name, words. Whoever needs one of these asks the environment, never its class.
     """
+
+    version: ClassVar[int] = 1
+    """Raised whenever the same keys and actions no longer give the same episodes."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -81,6 +87,33 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def content(self, state: State) -> PyTree:
         """What an invalid action must leave alone: all of a state but clocks and done flags."""
         return state
+
+    def legal_actions(self, state: State) -> Bool[Array, "*batch actions"] | None:
+        """Which choices are legal in a state, for one state or a batch; None where all of them always are.
+
+        The mask is over the action itself where that is one number, else over its first field.
+        """
+        return None
+
+    def measures(self, info: TransitionInfo) -> dict[str, Array]:
+        """What an info says of an episode that just ended, by the logger's names (`success_mask`, ...)."""
+        return {}
+
+    def render(self, state: State, mode: str = "svg") -> Any:
+        """A picture of one state: `svg` or `ansi` text, or `rgb_array`; None where there is none."""
+        return None
+
+    def task_name(self, state: State) -> str:
+        """The name of what one state's episode is about; empty where episodes have no names."""
+        return ""
+
+    def observation_text(self, state: State) -> str:
+        """One state in words, with the rules and the legal moves: what a language model is asked."""
+        raise ValueError(f"{type(self).__name__} has no words for its states")
+
+    def parse_action(self, text: str, state: State) -> Action:
+        """The action that a text names in a state; a `ValueError` says in words why it names none."""
+        raise ValueError(f"{type(self).__name__} has no words for its actions")
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """`reset` for a batch of keys."""
