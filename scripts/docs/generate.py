@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(Path(__file__).parent))
 
+import api_reference
 import architecture_picture
 import cli_reference
 import config_reference
@@ -28,18 +29,20 @@ def generated() -> dict[str, str]:
         "images/architecture.svg": architecture_picture.draw(),
         "reference/config.md": config_reference.page(),
         "reference/cli.md": cli_reference.page(),
+        **api_reference.pages(),
     }
 
 
 def differing(files: dict[str, str], docs: Path = DOCS) -> list[str]:
-    """The files that are missing or not up to date, and pictures of operations that are no more."""
+    """The files that are missing or not up to date, and those of generated folders that are no more."""
     changed = [
         name
         for name, text in files.items()
         if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
     ]
-    pictures = docs / operations_page.FOLDER
-    stale = [path.relative_to(docs).as_posix() for path in pictures.glob("*") if path.is_file()]
+    folders = [docs / operations_page.FOLDER, docs / api_reference.FOLDER]
+    there = [path for folder in folders for path in folder.glob("*") if path.is_file()]
+    stale = [path.relative_to(docs).as_posix() for path in there]
     return sorted([*changed, *(name for name in stale if name not in files)])
 
 
