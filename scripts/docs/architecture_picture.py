@@ -91,34 +91,36 @@ def _elements() -> Iterator[str]:
         f'<defs><marker id="head" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="8" markerHeight="8" '
         f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{MUTED}"/></marker></defs>'
     )
-    yield _rectangle(0.5, 0.5, width - 1, height - 1, 14, SHEET, BORDER)
-    yield _rectangle(*_ENVIRONMENTS, 12, TRACK, "none")
-    yield _text(306, 124, "environments on one protocol: core", 11, MUTED)
+    yield rectangle(0.5, 0.5, width - 1, height - 1, 14, SHEET, BORDER)
+    yield rectangle(*_ENVIRONMENTS, 12, TRACK, "none")
+    yield text(306, 124, "environments on one protocol: core", 11, MUTED)
     for path in _ARROWS:
         yield f'<path d="{path}" stroke="{MUTED}" stroke-width="1.6" fill="none" marker-end="url(#head)"/>'
     for x, y, note in _NOTES:
-        yield _text(x, y, note, 11, MUTED)
+        yield text(x, y, note, 11, MUTED)
     for box in _BOXES:
         fill, edge = (CARD, BORDER) if box.source else (_TINT, ACCENT)
-        yield _rectangle(box.x, box.y, box.width, box.height, 9, fill, edge)
+        yield rectangle(box.x, box.y, box.width, box.height, 9, fill, edge)
         middle = box.x + box.width / 2
         first = box.y + (box.height - 15 - 17 * len(box.lines)) / 2 + 13
-        yield _text(middle, first, box.title, 14, TEXT, bold=True, anchor="middle")
+        yield text(middle, first, box.title, 14, TEXT, bold=True, anchor="middle")
         for number, line in enumerate(box.lines, 1):
-            yield _text(middle, first + 1 + 17 * number, line, 12, MUTED, anchor="middle")
+            yield text(middle, first + 1 + 17 * number, line, 12, MUTED, anchor="middle")
     yield "</svg>"
 
 
-def _rectangle(x: float, y: float, width: float, height: float, radius: int, fill: str, edge: str) -> str:
+def rectangle(x: float, y: float, width: float, height: float, radius: int, fill: str, edge: str) -> str:
+    """A box with round corners."""
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}" fill="{fill}" '
         f'stroke="{edge}"/>'
     )
 
 
-def _text(
+def text(
     x: float, y: float, content: str, size: int, fill: str, *, bold: bool = False, anchor: str = "start"
 ) -> str:
+    """A line of text, by its baseline."""
     weight = 600 if bold else 400
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" fill="{fill}" '

@@ -143,3 +143,28 @@ def test_the_page_of_performance_has_the_figures_of_the_pages_that_it_links_to()
     for text in (fast, beside):
         assert len(figures(measured_rows(text))) > 10
         assert figures(measured_rows(text)) - here == set()
+
+
+ROOMS = sorted(
+    ".".join(stub.parent.relative_to(ROOT / "src").parts)
+    for stub in (ROOT / "src" / "phalanx").rglob("__init__.pyi")
+)
+IMPORT = re.compile(r"^[ \t]*(?:from (phalanx[\w.]*) import|import (phalanx[\w.]*))", re.MULTILINE)
+
+
+def test_documents_and_examples_import_from_rooms_only() -> None:
+    """An adapter's module is its room: its library is asked for when it is imported."""
+    files = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    found = {
+        (path.relative_to(ROOT).as_posix(), named)
+        for path in files
+        for pair in IMPORT.findall(path.read_text(encoding="utf-8"))
+        for named in pair
+        if named
+    }
+    assert len(found) > 40
+    allowed = {"phalanx", *ROOMS}
+    assert (
+        sorted(use for use in found if use[1] not in allowed and not use[1].startswith("phalanx.adapters."))
+        == []
+    )
