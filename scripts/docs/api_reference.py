@@ -1,4 +1,4 @@
-"""`docs/reference/api/`: one page for each room, with every public name of its stub, for mkdocstrings to fill.
+"""`docs/reference/api/`: one page for each room, with every public name of its stub.
 
 What is public is said by a room's `__init__.pyi`, and nowhere else; what a name does, by its docstring.
 """
