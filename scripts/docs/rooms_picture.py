@@ -20,12 +20,6 @@ LAYERS = (
     ("arc", "proofs", "tokens", "logs"),
     ("core",),
 )
-    ("cli",),
-    ("agents",),
-    ("adapters", "runs", "streams"),
-    ("arc", "proofs", "tokens", "logs"),
-    ("core",),
-)
 """From the top down: a room imports from rooms further down only. `make lint` holds the code to it."""
 
 _WIDTH, _MARGIN, _GAP, _LINE = 1200, 16, 12, 15
