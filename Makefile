@@ -54,10 +54,10 @@ docs: $(DEV_STAMP)  ## the documentation as a site, into out/site; a warning is 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(DEV_STAMP)  ## measure; prints one JSON line for each measurement
-	@$(BIN)/phalanx bench arc --json $(BENCH_ARGS)
-	@$(BIN)/phalanx bench tokens --json
-	@$(BIN)/phalanx bench train --json
-	@$(BIN)/phalanx bench proofs --json
+	@$(BIN)/python benchmarks/arc.py --json $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/tokens.py --json
+	@$(BIN)/python benchmarks/training.py --json
+	@$(BIN)/python benchmarks/proofs.py --json
 
 compare: $(DEV_STAMP)  ## measure beside other ARC environments, each in a venv of its own (20 minutes)
 	@$(BIN)/python benchmarks/compare_arc.py $(BENCH_ARGS)

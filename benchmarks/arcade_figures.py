@@ -14,7 +14,7 @@ from typing import Any
 
 from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
-from figures import Verdict, show_verdicts
+from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
 from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream

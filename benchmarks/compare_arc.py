@@ -5,21 +5,22 @@ as they are measured, then a table of rates, ratios and targets. The method is t
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
-import arc_report
-import jax
-import measuring
-from arc_report import ARCLE, JAXARC, JAXARC_ALONE, NATIVE, XLA, ArcComparison, ArcMeasurement, Workload
-from measuring import Contender
-from peers import Peer
+from measuring import turns
+from measuring.conditions import conditions
+from measuring.options import peer_options, sizes, words
+from measuring.peers import Peer
+from measuring.turns import Contender
+from measuring.verdicts import Comparison, Measurement, Verdict
 
-from phalanx.arc.benchmark import conditions
-from phalanx.arc.readers import load_tasks
+from phalanx.arc import load_tasks
 
 TASK_30X30 = "264363fd"
 """An ARC-AGI-1 training task whose grids are all 30x30."""
@@ -49,7 +50,7 @@ TASK_5X5 = {
 """The most common colour fills the grid: the kind of task that MiniARC has."""
 
 PEERS = {
-    "jaxarc": Peer("jaxarc", "jaxarc_runner.py", ("jaxarc==1.0.3", f"jax=={jax.__version__}")),
+    "jaxarc": Peer("jaxarc", "jaxarc_runner.py", ("jaxarc==1.0.3", f"jax=={version('jax')}")),
     # ARCLE does not run on Gymnasium 1.0 and later.
     "arcle": Peer("arcle", "arcle_runner.py", ("arcle==0.2.6", "gymnasium<1.0", "numpy<2")),
     "phalanx": Peer("phalanx", "phalanx_runner.py", ()),
@@ -58,21 +59,92 @@ PATIENCE = 600.0
 """Seconds after which a runner that does not answer is given up."""
 
 
+NATIVE, XLA = "phalanx native", "phalanx xla"
+JAXARC, JAXARC_ALONE, ARCLE = "jaxarc", "jaxarc without vmap", "arcle"
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """One line of the comparison: every contender steps this."""
+
+    grid: str
+    action_format: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.grid}, {self.action_format}, {self.batch:,}"
+
+
+class ArcComparison(Comparison[Measurement]):
+    """Against JaxARC and ARCLE, and between batch sizes."""
+
+    heading = "grid, format, batch"
+
+    def verdicts(self) -> list[Verdict]:
+        verdicts = []
+        for workload in self.works:
+            for ours, theirs, target in _targets(workload):
+                ratio = self.ratio(workload, ours, theirs)
+                if ratio is not None:
+                    verdicts.append(Verdict(f"{ours} / {theirs}", str(workload), ratio, target))
+        verdicts += self._first_call() + self._growth()
+        return verdicts
+
+    def _first_call(self) -> list[Verdict]:
+        return [
+            Verdict(
+                f"first batch_step, {NATIVE} (s)",
+                str(m.work),
+                m.facts["first_batch_step_seconds"],
+                3.0,
+                at_most=True,
+            )
+            for m in self.measurements
+            if m.contender == NATIVE and m.work.batch == 1024 and m.work.grid == "30x30"
+        ]
+
+    def _growth(self) -> list[Verdict]:
+        verdicts = []
+        for workload in self.works:
+            large = self.get(workload, NATIVE)
+            base = self.get(dataclasses.replace(workload, batch=1024), NATIVE)
+            if workload.batch == 16_384 and large is not None and base is not None:
+                work = f"{workload.grid}, {workload.action_format}"
+                growth = large.median / base.median
+                verdicts.append(Verdict(f"{NATIVE}, 16,384 / 1,024", work, growth, 0.8))
+        return verdicts
+
+
+def _targets(workload: Workload) -> list[tuple[str, str, float | None]]:
+    """Ratios to show for a workload, with the least that each must reach."""
+    large = workload.grid == "30x30"
+    native = (
+        {1: 50.0, 1024: 100.0}.get(workload.batch) if large else {1: 10.0, 1024: 10.0}.get(workload.batch)
+    )
+    xla = 8.0 if large and workload.batch == 1024 else None
+    return [
+        (NATIVE, JAXARC, native),
+        (NATIVE, JAXARC_ALONE, None),
+        (XLA, JAXARC, xla),
+        (NATIVE, ARCLE, 1.0),
+    ]
+
+
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = measuring.options(__doc__, 1.0, "about how long one repeat lasts")
-    words = {"type": lambda text: tuple(text.split(","))}
-    numbers = {"type": lambda text: tuple(int(part) for part in text.split(","))}
-    parser.add_argument("--grids", default=("30x30", "5x5"), **words)
-    parser.add_argument("--formats", default=("bbox", "point", "mask"), **words)
-    parser.add_argument("--batches", default=(1, 64, 1024), **numbers)
-    parser.add_argument("--peers", default=("jaxarc", "arcle"), help="jaxarc,arcle or one of them", **words)
-    parser.add_argument("--engines", default=("native", "xla"), help="native,xla or one of them", **words)
+    parser = peer_options(__doc__, 1.0)
+    parser.add_argument("--grids", type=words, default=("30x30", "5x5"))
+    parser.add_argument("--formats", type=words, default=("bbox", "point", "mask"))
+    parser.add_argument("--batches", type=sizes, default=(1, 64, 1024))
+    parser.add_argument(
+        "--peers", type=words, default=("jaxarc", "arcle"), help="jaxarc,arcle or one of them"
+    )
+    parser.add_argument("--engines", type=words, default=("native", "xla"), help="native,xla or one of them")
     parser.add_argument(
         "--jaxarc-reset",
+        type=words,
         default=("auto",),
         help="auto (documented wrappers), inline (its published benchmark), cached (the same episode)",
-        **words,
     )
     parser.add_argument(
         "--growth", type=int, default=16_384, help="largest batch, Phalanx only; 0 leaves it out"
@@ -118,7 +190,7 @@ def contenders(
 
 def measure(
     group: list[Workload], tasks: dict[str, pathlib.Path], arguments: argparse.Namespace
-) -> list[ArcMeasurement]:
+) -> list[Measurement]:
     """Every contender's repeats of these workloads, all in turns."""
     entries: list[tuple[Workload, Contender]] = []
     for workload in group:
@@ -134,10 +206,10 @@ def measure(
             for name, peer, options in contenders(workload, arguments)
         ]
     chosen = [contender for _, contender in entries]
-    turns = measuring.in_turns(chosen, arguments.venv_dir, arguments.repeats, PATIENCE)
+    taken = turns.in_turns(chosen, arguments.venv_dir, arguments.repeats, PATIENCE)
     return [
-        ArcMeasurement(workload, contender.name, turn.rates, {**conditions(), **turn.conditions})
-        for (workload, contender), turn in zip(entries, turns, strict=True)
+        Measurement(workload, contender.name, turn.rates, {**conditions("jax"), **turn.conditions})
+        for (workload, contender), turn in zip(entries, taken, strict=True)
     ]
 
 
@@ -154,20 +226,15 @@ def main() -> int:
         for group in groups:
             if group[0].batch == 1024 and group[0].grid == "30x30":
                 group.append(Workload("30x30", group[0].action_format, arguments.growth))
-    measurements: list[ArcMeasurement] = []
+    measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory() as folder:
         tasks = task_files(pathlib.Path(folder))
         for group in groups:
             for measurement in measure(group, tasks, arguments):
                 measurements.append(measurement)
-                print(json.dumps(measurement.record()), flush=True)
-    here = conditions()
-    told = (
-        f"{arguments.repeats} interleaved repeats of about {arguments.seconds:g} s, medians; "
-        f"{here['nproc']} cores of {here['cpu']}, jax {here['jax']}."
-    )
-    return measuring.tell("compare_arc", ArcComparison(measurements), arc_report, arguments, told)
+                turns.say(measurement, "compare_arc")
+    return turns.tell("compare_arc", ArcComparison(measurements), arguments)
 
 
 if __name__ == "__main__":
-    measuring.run("compare_arc", main)
+    turns.run("compare_arc", main)

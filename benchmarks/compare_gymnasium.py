@@ -6,7 +6,6 @@ NumPy arrays. JSON lines as they are measured, then a table of rates and ratios.
 
 import argparse
 import functools
-import importlib.metadata
 import itertools
 import sys
 import time
@@ -16,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import stepping
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from measuring.options import positive, sizes
 
 import phalanx.adapters.gymnasium
 
@@ -64,21 +64,14 @@ def make(kind: str, name: str, count: int) -> VectorEnv:
 
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = stepping.stepping_options(__doc__)
     parser.add_argument("--environment", choices=sorted(IDS), default="arc")
-    parser.add_argument("--batch-sizes", type=stepping.numbers, default=[64, 1024])
-    parser.add_argument("--sync", type=int, default=64, help="environments of the SyncVectorEnv")
+    parser.add_argument("--batch-sizes", type=sizes, default=(64, 1024))
+    parser.add_argument("--sync", type=positive, default=64, help="environments of the SyncVectorEnv")
     parser.add_argument(
         "--workers", type=int, default=4, help="processes of the AsyncVectorEnv; 0 leaves it out"
     )
-    stepping.add_options(parser)
-    arguments = parser.parse_args(given)
-    if not arguments.batch_sizes or arguments.sync < 1:
-        parser.error("--batch-sizes and --sync need a number each")
-    return arguments
+    return parser.parse_args(given)
 
 
 def compare(arguments: argparse.Namespace) -> Iterator[GymnasiumContender]:
@@ -100,9 +93,9 @@ def compare(arguments: argparse.Namespace) -> Iterator[GymnasiumContender]:
 
 def main() -> int:
     arguments = parse_arguments()
-    versions = {name: importlib.metadata.version(name) for name in ("gymnasium", "jax", "numpy")}
-    conditions = {"environment": arguments.environment, **versions}
-    return stepping.tell("compare_gymnasium", compare(arguments), NATIVE, conditions, arguments.json)
+    facts = {"environment": arguments.environment}
+    libraries = ("gymnasium", "jax", "numpy")
+    return stepping.tell("compare_gymnasium", compare(arguments), NATIVE, facts, libraries, arguments.json)
 
 
 if __name__ == "__main__":

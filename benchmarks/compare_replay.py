@@ -8,20 +8,17 @@ gigabytes. JSON lines go to standard output, then a table of figures and targets
 
 import argparse
 import json
-import os
-import pathlib
 import statistics
 import subprocess
-import sys
 from typing import Any
 
-from compare_tokens import PEERS
-from figures import Verdict, figures_table
-from peers import RUNNERS, RunnerError
-from rich.console import Console
-from tokens_report import LAZARUS, PHALANX
-
-from phalanx.tokens.benchmark_facts import conditions
+from compare_tokens import LAZARUS, PEERS, PHALANX
+from measuring import turns
+from measuring.conditions import conditions
+from measuring.options import peer_options, positive
+from measuring.peers import RUNNERS, RunnerError
+from measuring.records import console
+from measuring.verdicts import Verdict, exit_code, figures_table
 
 RUNNER_OF = {PHALANX: "phalanx_replay_runner.py", LAZARUS: "lazarus_replay_runner.py"}
 QUICK, FULL = 100_000, 1_000_000
@@ -31,17 +28,12 @@ PATIENCE = 1800.0
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-    parser.add_argument("--venv-dir", type=pathlib.Path, default=cache / "phalanx" / "peers")
-    parser.add_argument("--samples", type=int, default=FULL)
+    parser = peer_options(__doc__, 1.0)
+    parser.add_argument("--samples", type=positive, default=FULL)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} samples")
-    parser.add_argument("--tokens", type=int, default=100, help="mean length of a sample")
-    parser.add_argument("--vocabulary", type=int, default=50_000)
+    parser.add_argument("--tokens", type=positive, default=100, help="mean length of a sample")
+    parser.add_argument("--vocabulary", type=positive, default=50_000)
     parser.add_argument("--alone", action="store_true", help="Phalanx only")
-    parser.add_argument("--json", action="store_true", help="JSON lines only, no table")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.samples = QUICK
@@ -55,7 +47,7 @@ def measure(contender: str, arguments: argparse.Namespace) -> dict[str, Any]:
     command = [str(python), str(RUNNERS / RUNNER_OF[contender])]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment = {**PEERS[contender].environment(), "PYTHONHASHSEED": "0"}
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment
@@ -71,7 +63,7 @@ def measure(contender: str, arguments: argparse.Namespace) -> dict[str, Any]:
     del record["event"]
     for name in ("draw_seconds", "hard_seconds"):
         record[name] = statistics.median(record[name])
-    return {**record, **conditions()}
+    return {**record, **conditions("numpy")}
 
 
 def verdicts_of(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Verdict]:
@@ -121,12 +113,9 @@ def main() -> int:
     for verdict in verdicts:
         print(json.dumps(verdict.record("compare_replay")), flush=True)
     if not arguments.json:
-        Console(width=None if sys.stdout.isatty() else 140).print(figures_table(verdicts, "work"))
-    return 1 if any(verdict.passed is False for verdict in verdicts) else 0
+        console().print(figures_table(verdicts))
+    return exit_code(verdicts)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RunnerError as error:
-        sys.exit(f"compare_replay: {error}")
+    turns.run("compare_replay", main)

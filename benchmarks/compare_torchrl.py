@@ -6,7 +6,6 @@ actions, copies into tensordicts included. JSON lines as they are measured, then
 
 import argparse
 import functools
-import importlib.metadata
 import itertools
 import sys
 import time
@@ -15,12 +14,13 @@ from pathlib import Path
 
 import stepping
 import torch
+from measuring.options import positive, sizes
 from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.adapters.torchrl import BatchedVecEnv, num_environments
-from phalanx.proofs.knowledge.data import GENERATED, DataHandler
-from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs import DataHandler, IndexManager
+from phalanx.proofs.knowledge.data import GENERATED
 
 BATCHED, PARALLEL = "BatchedVecEnv", "ParallelEnv"
 
@@ -60,20 +60,14 @@ def make_environment(data: str, padding_states: int, batch_size: int) -> Batched
 
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = stepping.stepping_options(__doc__)
     parser.add_argument("--data", default=GENERATED, help="a folder of a knowledge base, or 'generated'")
-    parser.add_argument("--padding-states", type=int, default=130)
-    parser.add_argument("--batch-sizes", type=stepping.numbers, default=[64, 256])
-    parser.add_argument("--workers", type=stepping.numbers, default=[2, 4])
-    stepping.add_options(parser)
+    parser.add_argument("--padding-states", type=positive, default=130)
+    parser.add_argument("--batch-sizes", type=sizes, default=(64, 256))
+    parser.add_argument("--workers", type=sizes, default=(2, 4))
     arguments = parser.parse_args(given)
     if arguments.data != GENERATED and not Path(arguments.data).is_dir():
         parser.error(f"--data {arguments.data} is not a folder")
-    if not arguments.batch_sizes or not arguments.workers:
-        parser.error("--batch-sizes and --workers need a number each")
     return arguments
 
 
@@ -101,14 +95,13 @@ def compare(arguments: argparse.Namespace) -> Iterator[TorchRLContender]:
 def main() -> int:
     arguments = parse_arguments()
     torch.set_num_threads(1)
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "torchrl", "jax")}
-    conditions = {
+    facts = {
         "data": Path(arguments.data).name,
         "padding_states": arguments.padding_states,
         "torch_threads": 1,
-        **versions,
     }
-    return stepping.tell("compare_torchrl", compare(arguments), BATCHED, conditions, arguments.json)
+    libraries = ("torch", "torchrl", "jax")
+    return stepping.tell("compare_torchrl", compare(arguments), BATCHED, facts, libraries, arguments.json)
 
 
 if __name__ == "__main__":

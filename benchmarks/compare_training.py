@@ -6,25 +6,106 @@ environment of its own. JSON lines go to standard output as they are measured, t
 """
 
 import argparse
-import json
+import dataclasses
 import pathlib
 import tempfile
 from importlib.metadata import version
 
-import measuring
-import training_report
 from compare_arc import task_files
-from measuring import Contender
-from peers import Peer
-from training_report import JAXARC, JAXARC_SPARED, PHALANX, TrainingComparison, TrainingMeasurement, Work
-
-from phalanx.arc.benchmark import conditions
+from measuring import turns
+from measuring.conditions import conditions
+from measuring.options import peer_options
+from measuring.peers import Peer
+from measuring.turns import Contender
+from measuring.verdicts import Comparison, Measurement, Rows, Verdict
 
 _NEEDS = ("jax", "equinox", "optax", "jaxtyping", "numpy", "pydantic")
 """What Phalanx's trainer imports, in the versions that it has here, so that both sides run the same code."""
 _JAXARC = ("jaxarc==1.0.3", *(f"{name}=={version(name)}" for name in _NEEDS))
 PATIENCE = 1800.0
 """Seconds after which a runner that does not answer is given up."""
+
+
+PHALANX, JAXARC, JAXARC_SPARED = "phalanx", "jaxarc", "jaxarc, ended only"
+"""The last is JaxARC with new episodes computed only where one has ended; its own wrappers compute all."""
+
+STANDARD_BATCH = 1024
+"""The number of environments that the targets speak of."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One thing that every contender does on 30x30 grids."""
+
+    name: str
+    """`rollout` under random actions, or `ppo`."""
+    batch: int
+    num_steps: int
+    network: str | None
+    grid: str = "30x30"
+
+    def __str__(self) -> str:
+        kind = "random policy" if self.network is None else f"{self.network} network"
+        return f"{self.name}, {kind}, {self.batch:,} environments"
+
+
+class TrainingMeasurement(Measurement):
+    """One contender's repeats of one work; rates count environment steps."""
+
+    @property
+    def environment_share(self) -> float | None:
+        """Of an update's time, where updates were measured."""
+        return self.facts.get("environment_share")
+
+    @property
+    def rate_without_environment(self) -> float | None:
+        """Steps per second if the environment took no time."""
+        share = self.environment_share
+        return None if share is None else self.median / (1 - share)
+
+
+class TrainingComparison(Comparison[TrainingMeasurement]):
+    """Against JaxARC, and how far the network bounds the ratio."""
+
+    title = "training on 30x30 grids"
+
+    def verdicts(self) -> list[Verdict]:
+        verdicts = []
+        for work in self.works:
+            ours = self.get(work, PHALANX)
+            for peer in (JAXARC, JAXARC_SPARED):
+                theirs = self.get(work, peer)
+                if ours is None or theirs is None:
+                    continue
+                target = _target(work) if peer == JAXARC else None
+                verdicts.append(Verdict(f"phalanx / {peer}", str(work), ours.median / theirs.median, target))
+                if ours.rate_without_environment is not None:
+                    bound = ours.rate_without_environment / theirs.median
+                    verdicts.append(
+                        Verdict(f"the same with a free environment / {peer}", str(work), bound, None)
+                    )
+        return verdicts
+
+    def table(self) -> tuple[list[str], Rows]:
+        """Rates, and where the time goes."""
+        header = ["work, contender", "steps/s (median)", "environment", "policy", "update"]
+        shares = ("environment_share", "policy_share", "update_share")
+        rows = [
+            [
+                f"{m.work}: {m.contender}",
+                self.cell(m),
+                *(f"{m.facts[name]:.1%}" if name in m.facts else "" for name in shares),
+            ]
+            for m in self.measurements
+        ]
+        return header, rows
+
+
+def _target(work: Work) -> float | None:
+    """The least that the ratio to JaxARC must reach."""
+    if work.batch != STANDARD_BATCH:
+        return None
+    return {None: 100.0, "small": 3.0}.get(work.network)
 
 
 def works(arguments: argparse.Namespace) -> list[Work]:
@@ -48,7 +129,7 @@ def contenders(work: Work, task: pathlib.Path, arguments: argparse.Namespace) ->
     }
     if work.network is None:
         jaxarc = Peer("jaxarc-training", "jaxarc_runner.py", _JAXARC)
-        phalanx = Peer("phalanx", "phalanx_runner.py", ())
+        phalanx = Peer("phalanx", "phalanx_runner.py")
         return [
             Contender(JAXARC, jaxarc, {**common, "steps": 8}),
             Contender(PHALANX, phalanx, {**common, "steps": 64, "engine": "native"}),
@@ -61,7 +142,7 @@ def contenders(work: Work, task: pathlib.Path, arguments: argparse.Namespace) ->
         "minibatches": arguments.minibatches,
     }
     jaxarc = Peer("jaxarc-training", "jaxarc_training_runner.py", _JAXARC)
-    phalanx = Peer("phalanx", "phalanx_training_runner.py", ())
+    phalanx = Peer("phalanx", "phalanx_training_runner.py")
     chosen = [
         Contender(JAXARC, jaxarc, {**settings, "reset": "all"}),
         Contender(PHALANX, phalanx, settings),
@@ -73,7 +154,7 @@ def contenders(work: Work, task: pathlib.Path, arguments: argparse.Namespace) ->
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = measuring.options(__doc__, 3.0, "about how long one repeat lasts")
+    parser = peer_options(__doc__, 3.0)
     parser.add_argument("--batch", type=int, default=1024, help="environments")
     parser.add_argument("--large-batch", type=int, default=64, help="environments under the large network")
     parser.add_argument("--epochs", type=int, default=1)
@@ -90,10 +171,10 @@ def parse_arguments() -> argparse.Namespace:
 def measure(work: Work, task: pathlib.Path, arguments: argparse.Namespace) -> list[TrainingMeasurement]:
     """Every contender's repeats of a work."""
     chosen = contenders(work, task, arguments)
-    turns = measuring.in_turns(chosen, arguments.venv_dir, arguments.repeats, PATIENCE)
+    taken = turns.in_turns(chosen, arguments.venv_dir, arguments.repeats, PATIENCE)
     return [
-        TrainingMeasurement(work, contender.name, turn.rates, {**conditions(), **turn.conditions})
-        for contender, turn in zip(chosen, turns, strict=True)
+        TrainingMeasurement(work, contender.name, turn.rates, {**conditions("jax"), **turn.conditions})
+        for contender, turn in zip(chosen, taken, strict=True)
     ]
 
 
@@ -107,16 +188,9 @@ def main() -> int:
                 continue
             for measurement in measure(work, task, arguments):
                 measurements.append(measurement)
-                print(json.dumps(measurement.record()), flush=True)
-    here = conditions()
-    told = (
-        f"{arguments.repeats} interleaved repeats of about {arguments.seconds:g} s, medians; "
-        f"{here['nproc']} cores of {here['cpu']}, jax {here['jax']}."
-    )
-    return measuring.tell(
-        "compare_training", TrainingComparison(measurements), training_report, arguments, told
-    )
+                turns.say(measurement, "compare_training")
+    return turns.tell("compare_training", TrainingComparison(measurements), arguments)
 
 
 if __name__ == "__main__":
-    measuring.run("compare_training", main)
+    turns.run("compare_training", main)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import drawsvg
-from line_chart import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from line_chart import Axis, line_chart
 
 Curve = dict[int, list[float]]
 """Success rates of the seeds at a number of environment steps."""
@@ -33,42 +33,22 @@ def read_curves(run: Path) -> Curve:
 
 def draw_curves(curves: dict[str, Curve]) -> drawsvg.Drawing:
     """A band from the worst to the best seed and a line for the median, for each run."""
-    drawing = drawsvg.Drawing(WIDTH, HEIGHT, font_family="sans-serif")
-    drawing.append(drawsvg.Rectangle(0, 0, WIDTH, HEIGHT, fill="white"))
     longest = max(steps for curve in curves.values() for steps in curve)
-
-    def x(steps: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * steps / longest
-
-    def y(share: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
-
-    for tenth in range(0, 11, 2):
-        drawing.append(drawsvg.Line(LEFT, y(tenth / 10), WIDTH - RIGHT, y(tenth / 10), stroke="#dddddd"))
-        drawing.append(drawsvg.Text(f"{tenth * 10} %", 11, LEFT - 6, y(tenth / 10) + 4, text_anchor="end"))
-    for part in range(5):
-        steps = longest * part / 4
-        drawing.append(
-            drawsvg.Text(f"{steps:,.0f}", 11, x(steps), HEIGHT - BOTTOM + 16, text_anchor="middle")
-        )
-    drawing.append(drawsvg.Text("solved on held-out tasks", 15, LEFT, TOP - 16))
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    drawing.append(
-        drawsvg.Text("environment steps of each seed", 12, middle, HEIGHT - 12, text_anchor="middle")
-    )
-    for index, (name, curve) in enumerate(curves.items()):
-        color = COLORS[index]
+    lines, bands = {}, {}
+    for run, curve in curves.items():
+        name = f"{run} ({max(map(len, curve.values()))} seeds)"
         points = sorted(curve.items())
-        band = [(x(s), y(max(r))) for s, r in points] + [(x(s), y(min(r))) for s, r in reversed(points)]
-        line = [(x(s), y(statistics.median(r))) for s, r in points]
-        drawing.append(drawsvg.Lines(*[n for point in band for n in point], fill=color, fill_opacity=0.2))
-        drawing.append(
-            drawsvg.Lines(*[n for point in line for n in point], stroke=color, stroke_width=2, fill="none")
-        )
-        seeds = max(len(rates) for rates in curve.values())
-        label = f"{name} ({seeds} seeds)"
-        drawing.append(drawsvg.Text(label, 12, WIDTH - RIGHT + 12, TOP + 14 + 18 * index, fill=color))
-    return drawing
+        lines[name] = [(steps, statistics.median(rates)) for steps, rates in points]
+        bands[name] = [(steps, min(rates), max(rates)) for steps, rates in points]
+    return line_chart(
+        "solved on held-out tasks",
+        Axis(
+            "environment steps of each seed", [longest * part / 4 for part in range(5)], form="{:,.0f}".format
+        ),
+        Axis("", [tenth / 10 for tenth in range(0, 11, 2)], form="{:.0%}".format),
+        lines,
+        bands,
+    )
 
 
 def main() -> None:

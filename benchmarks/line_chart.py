@@ -1,14 +1,15 @@
-"""A line chart on two logarithmic axes as SVG: enough for throughput over batch size.
+"""A line chart as SVG, on logarithmic or linear axes: enough for throughput over batch size or for learning.
 
 What the lines are is up to the caller; pictures of grids and episodes are in `phalanx.arc.render`.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import drawsvg
 
-# Okabe and Ito's colours, told apart by colour-blind readers too.
+# Okabe and Ito's colors, told apart by color-blind readers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 80, 170, 40, 50
@@ -16,56 +17,87 @@ LEFT, RIGHT, TOP, BOTTOM = 80, 170, 40, 50
 Points = Sequence[tuple[float, float]]
 
 
-def line_chart(title: str, x_label: str, y_label: str, lines: Mapping[str, Points]) -> drawsvg.Drawing:
-    """One line for each name; every x and y must be positive."""
-    points = [point for line in lines.values() for point in line]
-    if not points:
-        raise ValueError(f"nothing to draw in {title!r}: every line is empty")
-    if min(min(point) for point in points) <= 0:
-        raise ValueError(f"{title!r}: a logarithmic axis needs positive numbers")
-    x_axis = _Axis([x for x, _ in points], LEFT, WIDTH - RIGHT)
-    y_axis = _Axis([y for _, y in points], HEIGHT - BOTTOM, TOP)
-    drawing = drawsvg.Drawing(WIDTH, HEIGHT, font_family="sans-serif")
-    drawing.append(drawsvg.Rectangle(0, 0, WIDTH, HEIGHT, fill="white"))
-    drawing.append(drawsvg.Text(title, 15, LEFT, TOP - 16))
-    drawing.append(drawsvg.Text(x_label, 12, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, text_anchor="middle"))
-    turn = f"rotate(-90 16 {HEIGHT / 2})"
-    drawing.append(drawsvg.Text(y_label, 12, 16, HEIGHT / 2, text_anchor="middle", transform=turn))
-    _draw_grid(drawing, x_axis, y_axis)
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """From the first tick to the last."""
+
+    label: str
+    ticks: Sequence[float]
+    logarithmic: bool = False
+    form: Callable[[float], str] = "{:,g}".format
+
+    @classmethod
+    def decades(cls, label: str, values: Iterable[float]) -> "Axis":
+        """A logarithmic axis with a tick at every power of ten."""
+        values = list(values)
+        if not values:
+            raise ValueError(f"nothing to draw over {label!r}: every line is empty")
+        if min(values) <= 0:
+            raise ValueError(f"a logarithmic axis of {label!r} needs positive numbers, got {min(values)}")
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        return cls(label, [10.0**power for power in range(low, max(high, low + 1) + 1)], logarithmic=True)
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1."""
+        scale: Callable[[float], float] = math.log10 if self.logarithmic else float
+        low, high = scale(self.ticks[0]), scale(self.ticks[-1])
+        return (scale(value) - low) / (high - low)
+
+
+def line_chart(
+    title: str,
+    x_axis: Axis,
+    y_axis: Axis,
+    lines: Mapping[str, Points],
+    bands: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+) -> drawsvg.Drawing:
+    """One line for each name, and behind it its band of (x, lowest, highest) where it has one."""
+    page = _Page(x_axis, y_axis)
+    page.frame(title)
     for index, (name, line) in enumerate(lines.items()):
         color = COLORS[index % len(COLORS)]
-        path = [place for x, y in line for place in (x_axis.place(x), y_axis.place(y))]
-        drawing.append(drawsvg.Lines(*path, stroke=color, stroke_width=2, fill="none"))
+        if band := (bands or {}).get(name):
+            edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
+            page.path(edge, fill=color, fill_opacity=0.2)
+        page.path(line, stroke=color, stroke_width=2, fill="none")
         for x, y in line:
-            drawing.append(drawsvg.Circle(x_axis.place(x), y_axis.place(y), 3, fill=color))
-        drawing.append(drawsvg.Text(name, 12, WIDTH - RIGHT + 12, TOP + 14 + 18 * index, fill=color))
-    return drawing
+            dot = drawsvg.Circle(page.x(x), page.y(y), 3, fill=color)
+            dot.append_title(f"{x:,g}: {y:,.4g}")
+            page.drawing.append(dot)
+        page.text(name, WIDTH - RIGHT + 12, TOP + 14 + 18 * index, fill=color)
+    return page.drawing
 
 
-class _Axis:
-    """A logarithmic axis between two places on the page."""
+class _Page:
+    def __init__(self, x_axis: Axis, y_axis: Axis) -> None:
+        self.x_axis, self.y_axis = x_axis, y_axis
+        self.drawing = drawsvg.Drawing(WIDTH, HEIGHT, font_family="sans-serif")
 
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        self.low, self.high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-        if self.low == self.high:
-            self.high += 1
-        self._start, self._end = start, end
+    def x(self, value: float) -> float:
+        return round(LEFT + (WIDTH - RIGHT - LEFT) * self.x_axis.share(value), 1)
 
-    def place(self, value: float) -> float:
-        share = (math.log10(value) - self.low) / (self.high - self.low)
-        return self._start + share * (self._end - self._start)
+    def y(self, value: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * self.y_axis.share(value), 1)
 
-    @property
-    def decades(self) -> list[int]:
-        return [10**power for power in range(self.low, self.high + 1) if power >= 0]
+    def text(self, text: str, x: float, y: float, size: int = 12, **settings: object) -> None:
+        self.drawing.append(drawsvg.Text(text, size, x, y, **settings))
 
+    def path(self, points: Points, **settings: object) -> None:
+        places = [place for x, y in points for place in (self.x(x), self.y(y))]
+        self.drawing.append(drawsvg.Lines(*places, **settings))
 
-def _draw_grid(drawing: drawsvg.Drawing, x_axis: _Axis, y_axis: _Axis) -> None:
-    for value in x_axis.decades:
-        x = x_axis.place(value)
-        drawing.append(drawsvg.Line(x, TOP, x, HEIGHT - BOTTOM, stroke="#dddddd"))
-        drawing.append(drawsvg.Text(f"{value:,}", 11, x, HEIGHT - BOTTOM + 16, text_anchor="middle"))
-    for value in y_axis.decades:
-        y = y_axis.place(value)
-        drawing.append(drawsvg.Line(LEFT, y, WIDTH - RIGHT, y, stroke="#dddddd"))
-        drawing.append(drawsvg.Text(f"{value:,}", 11, LEFT - 6, y + 4, text_anchor="end"))
+    def frame(self, title: str) -> None:
+        """Everything but the lines."""
+        self.drawing.append(drawsvg.Rectangle(0, 0, WIDTH, HEIGHT, fill="white"))
+        self.text(title, LEFT, TOP - 16, 15)
+        self.text(self.x_axis.label, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, text_anchor="middle")
+        turn = f"rotate(-90 16 {HEIGHT / 2})"
+        self.text(self.y_axis.label, 16, HEIGHT / 2, text_anchor="middle", transform=turn)
+        for tick in self.x_axis.ticks:
+            x = self.x(tick)
+            self.drawing.append(drawsvg.Line(x, TOP, x, HEIGHT - BOTTOM, stroke="#dddddd"))
+            self.text(self.x_axis.form(tick), x, HEIGHT - BOTTOM + 16, 11, text_anchor="middle")
+        for tick in self.y_axis.ticks:
+            y = self.y(tick)
+            self.drawing.append(drawsvg.Line(LEFT, y, WIDTH - RIGHT, y, stroke="#dddddd"))
+            self.text(self.y_axis.form(tick), LEFT - 6, y + 4, 11, text_anchor="end")

@@ -12,10 +12,11 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from arcade_server import MISSING, RealServer, installed_server
-from figures import Verdict, show_verdicts
+from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.agents.lm.sources import open_source
 from phalanx.agents.lm.training import load_lm_training, train_lm
@@ -90,7 +91,7 @@ def first_below(points: list[Point], loss: float) -> Point:
     return found
 
 
-def measure(files: dict[tuple[str, ...], Path], options: argparse.Namespace) -> list[tuple[Verdict, dict]]:
+def measure(files: Mapping[tuple[str, ...], Path], options: argparse.Namespace) -> list[tuple[Verdict, dict]]:
     """Every figure, with what else is worth knowing about it."""
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx.core.machine import machine
+from measuring.conditions import conditions
 
 WORKER = Path(__file__).parent / "scale_workers.py"
 PATIENCE = 600
@@ -84,8 +84,7 @@ def plans(quick: bool) -> Iterator[dict[str, Any]]:
             "flops_by_step": round(found[0]["flop_balance"]["by_step"], 6),
         }
     for samples in (20_000,) if quick else (1_000_000, 10_000_000):
-        settings = {"work": "plan", "samples": samples, "rank": 0, "ranks": 8, "cores": cores(1)}
-        [one] = side_by_side([settings])
+        [one] = side_by_side([{"work": "plan", "samples": samples, "rank": 0, "ranks": 8, "cores": cores(1)}])
         names = ("plan_seconds", "fingerprint_seconds", "shard_seconds")
         memory = ("peak_megabytes", "megabytes_for_the_plan")
         yield {
@@ -145,7 +144,7 @@ def _length_ways(folder: Path, corpus: Path, called: str, tokenizer: str) -> Ite
     }
     caches: dict[str, bytes] = {}
     for way, processes in ways.items():
-        settings = [
+        settings: list[dict[str, Any]] = [
             {
                 "work": "lengths",
                 "tokenizer": tokenizer,
@@ -298,7 +297,7 @@ def main() -> int:
     for name in options.only.split(","):
         for figure in known[name](options.quick):
             if options.json:
-                print(json.dumps({"benchmark": "scale"} | figure | machine()), flush=True)
+                print(json.dumps({"benchmark": "scale"} | figure | conditions()), flush=True)
             else:
                 print(", ".join(f"{key} {value}" for key, value in figure.items()), flush=True)
     return 0

@@ -5,7 +5,6 @@ Run as a program it speaks JSON lines: its settings come as an argument, its res
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -21,17 +20,18 @@ Measure = Callable[[], dict[str, Any]]
 
 def plan(settings: dict[str, Any]) -> Measure:
     """The whole plan from seed and lengths, and this rank's share of it."""
-    from phalanx.tokens.benchmark import MODEL_WIDTH, batching_config, draw_lengths
-    from phalanx.tokens.lengths.table import LengthTable
-    from phalanx.tokens.plans.builder import BatchPlanBuilder
-    from phalanx.tokens.plans.config import BatchingMode
+    from measuring.memory import peak_mebibytes
+    from token_facts import draw_lengths
+
+    from phalanx.tokens import BatchingMode, LengthTable
+    from tokens import MODEL_WIDTH, batching_config, build_plan
 
     table = LengthTable.from_arrays(None, draw_lengths("lognormal", settings["samples"]))
-    before = _peak_megabytes()
+    before = peak_mebibytes()
 
     def measure() -> dict[str, Any]:
         begun = time.perf_counter()
-        whole = BatchPlanBuilder(table, batching_config(BatchingMode.THROUGHPUT)).build_now()
+        whole = build_plan(table, batching_config(BatchingMode.THROUGHPUT))
         planned = time.perf_counter()
         fingerprint = whole.fingerprint
         digested = time.perf_counter()
@@ -46,8 +46,8 @@ def plan(settings: dict[str, Any]) -> Measure:
             "plan_seconds": planned - begun,
             "fingerprint_seconds": digested - planned,
             "shard_seconds": dealt - digested,
-            "peak_megabytes": _peak_megabytes(),
-            "megabytes_for_the_plan": _peak_megabytes() - before,
+            "peak_megabytes": peak_mebibytes(),
+            "megabytes_for_the_plan": peak_mebibytes() - before,
             "flop_balance": whole.measure_balance(0, ranks, model_width=MODEL_WIDTH).model_dump(),
         }
 
@@ -55,17 +55,14 @@ def plan(settings: dict[str, Any]) -> Measure:
 
 
 def step(settings: dict[str, Any]) -> Measure:
-    """Random ARC steps, as `phalanx bench arc` takes them."""
-    from phalanx.arc.benchmark import Rollout, Workload, calls_per_repeat, time_calls
+    """Random ARC steps, as `arc.py` takes them."""
+    from arc import Rollout, Workload
 
     rollout = Rollout.prepare(Workload(engine="native", batch=settings["batch"], steps=settings.get("steps")))
-    calls = calls_per_repeat(rollout)
+    calls = rollout.runs_per_repeat()
 
     def measure() -> dict[str, Any]:
-        rates = [
-            rollout.steps_per_run * calls / time_calls(rollout, calls) for _ in range(settings["repeats"])
-        ]
-        return {"rates": rates}
+        return {"rates": [rollout.rate(calls) for _ in range(settings["repeats"])]}
 
     return measure
 
@@ -111,10 +108,6 @@ def lengths(settings: dict[str, Any]) -> Measure:
         }
 
     return measure
-
-
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 WORKS: dict[str, Callable[[dict[str, Any]], Measure]] = {"plan": plan, "step": step, "lengths": lengths}

@@ -10,19 +10,25 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from line_chart import line_chart
+from line_chart import Axis, line_chart
+from measuring.verdicts import markdown_table
 
-from phalanx.arc.actions import PointAction, create_point_action
-from phalanx.arc.benchmark import Rollout, Workload, benchmark_tasks, time_calls
-from phalanx.arc.buffer import TaskBuffer
-from phalanx.arc.config import ArcConfig, EnvironmentConfig, ObservationConfig
-from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
-from phalanx.arc.operations import Operation
-from phalanx.arc.readers import load_tasks
-from phalanx.arc.state import ArcState
-from phalanx.core import engine as native
-from phalanx.core.batching import batch_reset, batch_step
-from phalanx.core.files import atomic_write
+from arc import Rollout, Workload, benchmark_tasks
+from phalanx.arc import (
+    ArcConfig,
+    ArcEnvironment,
+    ArcState,
+    EnvironmentConfig,
+    ObservationConfig,
+    Operation,
+    PointAction,
+    TaskBuffer,
+    arc_reset,
+    arc_step,
+    create_point_action,
+    load_tasks,
+)
+from phalanx.core import atomic_write, batch_reset, batch_step, engine as native
 
 # Standard benchmark configuration; compare_arc.py runs the comparison environments.
 BENCHMARK_CONFIG: dict[str, Any] = {
@@ -123,7 +129,7 @@ def benchmark_with_config(switches: dict[str, Any], batch_size: int = 256, num_s
             Workload(engine=engine, batch=batch_size, selection_format="point", observation=observation)
         )
         calls = max(1, num_steps // rollout.workload.steps_per_call)
-        return rollout.steps_per_run * calls / time_calls(rollout, calls)
+        return rollout.rate(calls)
     config = create_test_config(engine, observation)
     return benchmark_batch_env(batch_size, num_steps, config, donate=switches.get("donate", False))
 
@@ -190,7 +196,7 @@ def run_benchmark_suite(dataset: str, hardware: str, config: dict[str, Any]) -> 
             workload = Workload(batch=batch_size, grid=tasks.max_shape, steps=steps)
             rollout = Rollout.prepare(workload, tasks)
             calls = max(1, config["batch_steps"] // steps)
-            rates[batch_size] = rollout.steps_per_run * calls / time_calls(rollout, calls)
+            rates[batch_size] = rollout.rate(calls)
             compile_seconds[batch_size] = rollout.compile_seconds
             state_bytes = rollout.state_bytes
             print(f"{dataset} on {hardware}, batch {batch_size:6,}: {rates[batch_size]:,.0f} SPS")
@@ -243,7 +249,10 @@ def generate_paper_figures(
     paths = []
     for name, (title, y_label, lines) in figures.items():
         with atomic_write(folder / name, "w") as file:
-            file.write(line_chart(title, "environments", y_label, lines).as_svg())
+            points = [point for line in lines.values() for point in line]
+            x_axis = Axis.decades("environments", (x for x, _ in points))
+            y_axis = Axis.decades(y_label, (y for _, y in points))
+            file.write(line_chart(title, x_axis, y_axis, lines).as_svg())
         paths.append(folder / name)
     return paths
 
@@ -254,11 +263,11 @@ def generate_performance_tables(
     """Every rate in one Markdown table."""
     batches = sorted({batch for result in results.values() for batch in result["batch_sps"]})
     header = ["data set, device", "tasks", "single, from Python", *(f"batch {batch:,}" for batch in batches)]
-    lines = [f"| {' | '.join(header)} |", "| --- " + "| ---: " * (len(header) - 1) + "|"]
+    rows = []
     for name, result in results.items():
         rates = [result["single_env_sps"], *(result["batch_sps"].get(batch) for batch in batches)]
-        cells = [name, str(result["tasks"]), *("" if rate is None else f"{rate:,.0f}" for rate in rates)]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append([name, str(result["tasks"]), *("" if rate is None else f"{rate:,.0f}" for rate in rates)])
+    lines = markdown_table(header, rows)
     path = pathlib.Path(output) / "throughput.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, "w") as file:

@@ -8,16 +8,14 @@ import argparse
 import itertools
 import json
 import statistics
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from figures import Verdict, figures_table
-from rich.console import Console
-from rich.table import Table
-
-from phalanx.core.machine import machine
+from measuring.conditions import conditions
+from measuring.options import options
+from measuring.records import console
+from measuring.verdicts import Verdict, exit_code, figures_table, rich_table
 
 WARM_UP = 30
 """Steps before measuring; by then every function has been compiled, those for partial resets too."""
@@ -68,16 +66,12 @@ class Contender(abc.ABC):
         }
 
 
-def numbers(text: str) -> list[int]:
-    """Of a command line: with commas between them."""
-    return [int(part) for part in text.split(",") if part]
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
+def stepping_options(description: str | None) -> argparse.ArgumentParser:
     """How long to measure, and how to tell it."""
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="about the length of one repeat")
-    parser.add_argument("--json", action="store_true", help="JSON lines only, no tables")
+    parser = options(description)
+    parser.set_defaults(repeats=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="about the length of one repeat [1]")
+    return parser
 
 
 def verdicts(measured: Sequence[Contender], batched: str) -> list[Verdict]:
@@ -93,29 +87,28 @@ def verdicts(measured: Sequence[Contender], batched: str) -> list[Verdict]:
     return [*shown, Verdict("ratio", f"{max(batches)} at once / the fastest of the others", best, TARGET)]
 
 
-def table(measured: Sequence[Contender]) -> Table:
-    """Rates for the terminal."""
-    made = Table("contender", title="environment steps a second")
-    for name in ("environments", "median", "worst", "start, s"):
-        made.add_column(name, justify="right")
-    for one in measured:
-        figures = statistics.median(one.rates), min(one.rates), one.start_seconds
-        made.add_row(one.kind, str(one.environments), *(f"{figure:,.1f}" for figure in figures))
-    return made
-
-
 def tell(
-    benchmark: str, contenders: Iterable[Contender], batched: str, conditions: dict[str, Any], as_json: bool
+    benchmark: str,
+    contenders: Iterable[Contender],
+    batched: str,
+    facts: dict[str, Any],
+    libraries: Sequence[str],
+    as_json: bool,
 ) -> int:
     """Print measurements as they come, then what they show; the code is 1 where a target is missed."""
     measured = []
     for one in contenders:
         measured.append(one)
-        print(json.dumps(one.record(benchmark, {**conditions, **machine()})), flush=True)
+        print(json.dumps(one.record(benchmark, {**facts, **conditions(*libraries)})), flush=True)
     found = verdicts(measured, batched)
     for verdict in found:
         print(json.dumps(verdict.record(benchmark)), flush=True)
     if not as_json:
-        console = Console(width=None if sys.stdout.isatty() else 120)
-        console.print(table(measured), figures_table(found, "compared"))
-    return 1 if any(verdict.passed is False for verdict in found) else 0
+        header = ["contender", "environments", "median", "worst", "start, s"]
+        rows = []
+        for one in measured:
+            told = statistics.median(one.rates), min(one.rates), one.start_seconds
+            rows.append([one.kind, str(one.environments), *(f"{figure:,.1f}" for figure in told)])
+        rates = rich_table("environment steps a second", header, rows)
+        console().print(rates, figures_table(found, "compared"))
+    return exit_code(found)

@@ -3,7 +3,6 @@
 Runs in JaxARC's own virtual environment; see `protocol.py` for how it is driven.
 """
 
-import importlib.util
 import json
 import pathlib
 import sys
@@ -23,25 +22,16 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jaxarc.envs.actions import Action  # noqa: E402
 from jaxarc_environment import make_environment  # noqa: E402
+from random_actions import draw_fields  # noqa: E402
 from stoa.core_wrappers.auto_reset import AutoResetWrapper, CachedAutoResetWrapper  # noqa: E402
 from stoa.core_wrappers.vmap import VmapWrapper  # noqa: E402
 from stoa.core_wrappers.wrapper import AddRNGKey  # noqa: E402
-
-
-def load_draws():
-    """The same draws that Phalanx gets: one call of `jax.random.bits` a step."""
-    path = pathlib.Path(__file__).resolve().parents[2] / "src" / "phalanx" / "arc" / "draws.py"
-    spec = importlib.util.spec_from_file_location("draws", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.draw_fields
 
 
 def main() -> None:
     task = json.loads(pathlib.Path(arguments.task).read_text())
     batch, grid = arguments.batch, arguments.grid
     environment = make_environment(task, grid, arguments.format, arguments.max_episode_steps)
-    draw_fields = load_draws()
 
     if arguments.reset == "auto":
         environment = AutoResetWrapper(AddRNGKey(environment))

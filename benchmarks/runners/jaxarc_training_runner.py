@@ -22,10 +22,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jaxarc_environment import make_environment  # noqa: E402
 
-from phalanx.arc.actions import PointAction  # noqa: E402
-from phalanx.core.batching import map_where  # noqa: E402
-from phalanx.core.environment import Environment  # noqa: E402
-from phalanx.core.spaces import Space  # noqa: E402
+from phalanx.arc import PointAction  # noqa: E402
+from phalanx.core import Environment, Space, map_where  # noqa: E402
 
 
 class JaxArcInfo(eqx.Module):

@@ -12,6 +12,7 @@ import sys
 import types
 from typing import Any
 
+import token_facts
 import token_work
 
 WORKS = ("plan", "plan_save", "plan_load", "lengths_write", "lengths_read", "suggest_4", "suggest_8")
@@ -33,7 +34,7 @@ def main() -> None:
     _stand_in()
     from chuk_lazarus.data import batching
 
-    lengths = token_work.lengths_of(arguments.distribution, arguments.samples)
+    lengths = token_facts.draw_lengths(arguments.distribution, arguments.samples)
     mapping = token_work.mapping_of(lengths)
     folder = pathlib.Path(arguments.folder, "lazarus")
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,17 +42,17 @@ def main() -> None:
 
     def plan() -> Any:
         config = batching.BatchingConfig(
-            token_budget=token_work.BUDGET,
-            bucket_edges=token_work.EDGES,
-            overflow_max=token_work.OVERFLOW,
-            seed=token_work.SEED,
+            token_budget=token_facts.BUDGET,
+            bucket_edges=token_facts.EDGES,
+            overflow_max=token_facts.OVERFLOW,
+            seed=token_facts.SEED,
         )
         builder = batching.BatchPlanBuilder(mapping, config, "lognormal", "none")
         return asyncio.run(builder.build(num_epochs=1))
 
     def plan_facts(made: Any) -> dict[str, Any]:
         batches = list(made.iter_epoch(0))
-        edges = (*token_work.EDGES, token_work.OVERFLOW)
+        edges = (*token_facts.EDGES, token_facts.OVERFLOW)
         padded = sum(edges[batch.bucket_id] * len(batch.samples) for batch in batches)
         tenth = max(1, len(batches) // 10)
         first, last = (
@@ -77,7 +78,7 @@ def main() -> None:
             mapping,
             num_buckets=buckets,
             goal=batching.OptimizationGoal.MINIMIZE_WASTE,
-            max_length=token_work.OVERFLOW,
+            max_length=token_facts.OVERFLOW,
         )
 
     def suggest_facts(suggestion: Any) -> dict[str, Any]:

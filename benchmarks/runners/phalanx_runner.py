@@ -1,4 +1,4 @@
-"""Phalanx through `phalanx.arc.benchmark`, with the engine that is asked for.
+"""Phalanx as `arc.py` steps it, with the engine that is asked for.
 
 Runs in the interpreter that runs the comparison; see `protocol.py` for how it is driven.
 """
@@ -13,13 +13,13 @@ arguments = protocol.parse_arguments(
     engine={"default": "native", "choices": ["native", "xla"]},
 )
 
-from phalanx.arc import benchmark  # noqa: E402
-from phalanx.arc.tasks import ArcTask  # noqa: E402
+from arc import Rollout, Workload, describe  # noqa: E402
+from phalanx.arc import ArcTask  # noqa: E402
 
 
 def main() -> None:
     task = ArcTask.from_dict(json.loads(pathlib.Path(arguments.task).read_text()), "task")
-    workload = benchmark.Workload(
+    workload = Workload(
         engine=arguments.engine,
         batch=arguments.batch,
         grid=arguments.grid,
@@ -28,13 +28,13 @@ def main() -> None:
         max_episode_steps=arguments.max_episode_steps,
         seed=arguments.seed,
     )
-    rollout = benchmark.Rollout.prepare(workload, task)
+    rollout = Rollout.prepare(workload, task)
     protocol.serve(
         rollout.run,
         rollout.steps_per_run,
         arguments.seconds,
         peer="phalanx",
-        **benchmark.describe(rollout),
+        **describe(rollout),
     )
 
 

@@ -9,27 +9,30 @@ import shutil
 from typing import Any
 
 import numpy as np
+import token_facts
 import token_work
 
-from phalanx.tokens import benchmark
-from phalanx.tokens.analysis.efficiency import suggest_bucket_edges
-from phalanx.tokens.benchmark_facts import check_packs, plan_facts
-from phalanx.tokens.lengths.cache import LengthCache
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.packing.layout import pack_lengths
-from phalanx.tokens.packing.packed_batch import iter_packed_batches, pack_tokens
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingMode
-from phalanx.tokens.plans.files import load_batch_plan, save_batch_plan
+import tokens
+from phalanx.tokens import (
+    BatchingMode,
+    LengthCache,
+    LengthTable,
+    PackingConfig,
+    iter_packed_batches,
+    load_batch_plan,
+    pack_lengths,
+    pack_tokens,
+    save_batch_plan,
+    suggest_bucket_edges,
+)
 
 WORKS = (
     "plan_predictable",
     "plan_throughput",
     "assign_best_fit_decreasing",
     "assign_hybrid",
-    "materialise",
-    "materialise_parts",
+    "materialize",
+    "materialize_parts",
     "plan_save",
     "plan_load",
     "lengths_write",
@@ -41,19 +44,19 @@ WORKS = (
 
 def main() -> None:
     arguments = token_work.parse_arguments("Phalanx runner", WORKS)
-    lengths = token_work.lengths_of(arguments.distribution, arguments.samples)
+    lengths = token_facts.draw_lengths(arguments.distribution, arguments.samples)
     work, _, detail = arguments.work.partition("_")
     folder = pathlib.Path(arguments.folder, "phalanx")
     folder.mkdir(parents=True, exist_ok=True)
     amount = arguments.samples
     if work == "assign":
-        call: Any = lambda: pack_lengths(lengths, token_work.CAPACITY, detail)  # noqa: E731
-        facts: Any = lambda bins: token_work.packing_facts(bins, lengths)  # noqa: E731
-    elif work == "materialise":
-        call, facts, amount = _materialise(lengths, detail == "parts")
+        call: Any = lambda: pack_lengths(lengths, token_facts.CAPACITY, detail)  # noqa: E731
+        facts: Any = lambda bins: token_facts.bin_facts(bins, lengths)  # noqa: E731
+    elif work == "materialize":
+        call, facts, amount = _materialize(lengths, detail == "parts")
     elif work == "suggest":
         mapping = token_work.mapping_of(lengths)
-        call = lambda: suggest_bucket_edges(mapping, int(detail), max_length=token_work.OVERFLOW)  # noqa: E731
+        call = lambda: suggest_bucket_edges(mapping, int(detail), max_length=token_facts.OVERFLOW)  # noqa: E731
         facts = lambda found: {  # noqa: E731
             "edges": list(found.edges),
             "efficiency": round(found.estimated_efficiency, 6),
@@ -67,17 +70,17 @@ def main() -> None:
 
 def _plan(lengths: np.ndarray, target: pathlib.Path, detail: str) -> tuple[Any, Any]:
     mode = BatchingMode.PREDICTABLE if detail == "predictable" else BatchingMode.THROUGHPUT
-    config = benchmark.batching_config(mode)
+    config = tokens.batching_config(mode)
     # Each as its peer takes them: fairseq's way works on an array, chuk-lazarus on a dictionary.
     given: Any = (
         LengthTable.from_arrays(None, lengths) if detail == "throughput" else token_work.mapping_of(lengths)
     )
 
     def build() -> Any:
-        return BatchPlanBuilder(given, config, "lognormal", "none").build_now()
+        return tokens.build_plan(given, config)
 
     if detail in ("predictable", "throughput"):
-        return build, plan_facts
+        return build, token_facts.plan_facts
     plan = build()
 
     def save() -> None:
@@ -103,19 +106,18 @@ def _lengths(lengths: np.ndarray, path: pathlib.Path, *, read: bool) -> tuple[An
     return (lambda: asyncio.run(LengthCache.load(path))), lambda cache: {"entries": len(cache)}
 
 
-def _materialise(lengths: np.ndarray, in_parts: bool) -> tuple[Any, Any, int]:
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    tokens = np.arange(offsets[-1], dtype=np.int32) % np.int32(50_000)
-    config = PackingConfig(max_length=token_work.CAPACITY)
-    check_packs(pack_tokens(tokens, offsets, config), tokens, offsets)
+def _materialize(lengths: np.ndarray, in_parts: bool) -> tuple[Any, Any, int]:
+    drawn, offsets = token_facts.draw_tokens(lengths)
+    config = PackingConfig(max_length=token_facts.CAPACITY)
+    token_facts.check_packs(pack_tokens(drawn, offsets, config), drawn, offsets)
 
     def at_once() -> int:
-        return len(pack_tokens(tokens, offsets, config))
+        return len(pack_tokens(drawn, offsets, config))
 
     def parts() -> int:
-        return sum(map(len, iter_packed_batches(tokens, offsets, config, benchmark.PACKS_AT_A_TIME)))
+        return sum(map(len, iter_packed_batches(drawn, offsets, config, tokens.PACKS_AT_A_TIME)))
 
-    return (parts if in_parts else at_once), lambda bins: {"bins": bins, "tokens": len(tokens)}, len(tokens)
+    return (parts if in_parts else at_once), lambda bins: {"bins": bins, "tokens": len(drawn)}, len(drawn)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import pathlib
 
 import training_work
 
-from phalanx.arc.environment import ArcEnvironment
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc import ArcEnvironment, ArcTask
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
+import token_facts
 import token_work
 
 SOURCE = pathlib.Path(__file__).resolve().with_name("plain_reference.c")
@@ -63,19 +64,19 @@ def padded_facts(lengths: np.ndarray, rows: np.ndarray, ends: np.ndarray) -> dic
 
 def main() -> None:
     arguments = token_work.parse_arguments("Plain references", ("plan", "assign"))
-    lengths = token_work.lengths_of(arguments.distribution, arguments.samples)
+    lengths = token_facts.draw_lengths(arguments.distribution, arguments.samples)
     loaded = library()
     if arguments.work == "assign":
         token_work.serve(
-            lambda: best_fit_decreasing(loaded, lengths, token_work.CAPACITY),
-            lambda bins: token_work.packing_facts(bins, lengths),
+            lambda: best_fit_decreasing(loaded, lengths, token_facts.CAPACITY),
+            lambda bins: token_facts.bin_facts(bins, lengths),
             len(lengths),
             arguments.seconds,
             "plain C",
         )
     else:
         token_work.serve(
-            lambda: fairseq_batches(loaded, lengths, token_work.BUDGET, token_work.SEED),
+            lambda: fairseq_batches(loaded, lengths, token_facts.BUDGET, token_facts.SEED),
             lambda batches: padded_facts(lengths, *batches),
             len(lengths),
             arguments.seconds,

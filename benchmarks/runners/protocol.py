@@ -1,7 +1,8 @@
 """How a runner talks to the comparison: JSON lines out, one command a line in.
 
 A runner prepares its workload, says `ready`, then measures once for every `run` it reads, so that the
-comparison can interleave the peers. Standard library only: every peer has its own virtual environment.
+comparison can interleave the peers. Standard library only: every peer has its own virtual environment. The
+comparison starts it such that it finds the files of the folder `benchmarks`, too.
 """
 
 import argparse
@@ -54,7 +55,9 @@ def serve(call: Callable[[], Any], steps: int, seconds: float, **conditions: Any
     for line in sys.stdin:
         if line.strip() != "run":
             break
-        say(event="repeat", seconds=_time(call, calls), steps=steps * calls)
+        worked = time.process_time()
+        seconds = _time(call, calls)
+        say(event="repeat", seconds=seconds, steps=steps * calls, cpu_seconds=time.process_time() - worked)
 
 
 def _time(call: Callable[[], Any], calls: int) -> float:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import protocol
-from token_work import peak_memory_mb
+from measuring.memory import peak_mebibytes
 
 DRAWN = 32
 BLOCK = 10_000
@@ -67,9 +67,9 @@ def run(made: Made, arguments: argparse.Namespace, name: str) -> None:
     """Fill the buffer, then add to the full one, then draw; say each as one JSON line."""
     buffer, count = made.buffer, arguments.samples
     gc.collect()
-    before = peak_memory_mb()
+    before = peak_mebibytes()
     fill = _add(made, arguments, 0, count)
-    memory = peak_memory_mb() - before
+    memory = peak_mebibytes() - before
     protocol.say(
         event="memory",
         contender=name,

@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import protocol
+from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import MakeArcDistribution
@@ -19,9 +20,8 @@ from phalanx.agents.networks.arc_layers import ArcNetworkConfig
 from phalanx.agents.ppo.config import PPOConfig
 from phalanx.agents.ppo.rollouts import Game
 from phalanx.agents.ppo.update import PPO
-from phalanx.agents.training_parts import TimedParts, TimedTraining, median_parts
-from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
-from phalanx.core.environment import Environment
+from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
+from phalanx.core import Environment
 
 OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""
@@ -95,7 +95,7 @@ def serve(arguments: argparse.Namespace, environment: Environment, **conditions:
         training.steps_per_update,
         arguments.seconds,
         network=arguments.network,
-        num_parameters=sum(leaf.size for leaf in jax.tree.leaves(training.learner.network)),
+        num_parameters=count_parameters(training.learner.network),
         num_steps=arguments.steps,
         epochs=arguments.epochs,
         minibatches=arguments.minibatches,

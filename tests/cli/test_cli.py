@@ -38,7 +38,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["data", "arc", "--help"], HEAVY),
         (["demo", "--help"], HEAVY),
         (["info", "--help"], HEAVY),
-        (["bench", "--help"], HEAVY),
+        (["train", "--help"], HEAVY),
     ],
 )
 def test_help_and_version_import_nothing_heavy(arguments: list[str], heavy: tuple[str, ...]) -> None:
@@ -61,7 +61,7 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str], heavy: tupl
 def test_help_lists_every_command_with_its_line() -> None:
     result = runner.invoke(cli.app, ["--help"])
     assert result.exit_code == 0
-    for name in ("demo", "info", "data", "bench"):
+    for name in ("demo", "info", "data", "train"):
         assert name in result.output
     assert "Train the default agent on built-in tasks" in result.output
 

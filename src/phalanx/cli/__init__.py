@@ -24,7 +24,6 @@ COMMANDS = {
     "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
-    "bench": Mount("phalanx.cli.bench", "Measure environments, token batches and training, one line each."),
 }
 
 app = typer.Typer(

@@ -1,6 +1,6 @@
 """How fast and how large a batch is on this machine: throughput, memory, warm-up, timing, inspection.
 
-Benchmarks with peers and repeats are in `phalanx bench`; these are the quick looks while writing an agent.
+Benchmarks with peers and repeats are in `benchmarks/`; these are the quick looks while writing an agent.
 """
 
 import math

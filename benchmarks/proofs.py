@@ -1,35 +1,30 @@
-"""How fast proof environments step: random legal actions under auto-reset in one compiled `scan`.
+"""How fast proof environments step, beside another prover: random legal actions in one compiled `scan`.
 
-The command line is in `phalanx.cli.bench_proofs`; figures of learning and ranking are measured elsewhere, and
-their records are made by `record_of` as well.
+With `--data` training and ranking are measured too, as `proof_learning` has it.
 """
 
 import dataclasses
 import functools
+import os
 import pathlib
-import re
-import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int32, UInt32
+from measuring.conditions import conditions
+from measuring.memory import peak_bytes, reset_peak
+from measuring.options import options, positive
+from measuring.records import VERDICT, Column, Targets, held_to, machine_line, tell
+from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
 
-from phalanx.core import engine as native
-from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.machine import machine
-from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.knowledge.data import GENERATED, DataHandler
-from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.search.environment import ProofEnv
-from phalanx.proofs.search.program import Program
-
-EngineName = Literal["native", "xla"]
-Value = TypeVar("Value")
+from phalanx.core import AutoReset, AutoResetState, engine as native
+from phalanx.proofs import DataHandler, IndexManager, Program, ProofConfig, ProofEnv
+from phalanx.proofs.knowledge.data import GENERATED
 
 PEER = "DeepProofLog, measured on 2 cores, shared reference"
 COMPILE_SECONDS = 15.0
@@ -67,7 +62,7 @@ class ProofBenchmark:
 
     folder: pathlib.Path | None = None
     """Where the knowledge bases are; without it the generated one is measured."""
-    engines: tuple[EngineName, ...] = ("native", "xla")
+    engines: tuple[str, ...] = ("native", "xla")
     batch: int = 256
     """Environments stepped together."""
     repeats: int = 5
@@ -78,10 +73,7 @@ class ProofBenchmark:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("batch", "repeats", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(batch=self.batch, repeats=self.repeats, steps=self.steps)
         if not self.workloads:
             there = ", ".join(workload.dataset for workload in WORKLOADS)
             raise FileNotFoundError(
@@ -98,7 +90,7 @@ class ProofBenchmark:
     def run(self) -> Iterator[dict[str, Any]]:
         """Every figure, as soon as it is measured."""
         for workload in self.workloads:
-            data, load_seconds = _timed(functools.partial(self._read, workload))
+            data, load_seconds = timed(functools.partial(self._read, workload))
             for engine in self.engines:
                 yield self.measure(workload, engine, data, load_seconds)
 
@@ -107,17 +99,15 @@ class ProofBenchmark:
         return DataHandler(workload.dataset, path, on_leak="allow")
 
     def measure(
-        self, workload: Workload, engine: EngineName, data: DataHandler, load_seconds: float
+        self, workload: Workload, engine: str, data: DataHandler, load_seconds: float
     ) -> dict[str, Any]:
         """Environment steps a second: median and worst of the repeats."""
-        peak = PeakMemory()
-        environment, index_seconds = _timed(lambda: benchmark_environment(workload, engine, data))
+        reset_peak()
+        environment, index_seconds = timed(lambda: benchmark_environment(workload, engine, data))
         steps = self.steps or _STEPS_A_CALL[engine]
         rollout = Rollout.prepare(environment, self.batch, steps, self.seed)
-        calls = max(1, round(self.seconds / rollout.seconds_of(1)))
-        rates = []
-        for _ in range(self.repeats):
-            rates.append(self.batch * steps * calls / rollout.seconds_of(calls))
+        calls = calls_lasting(self.seconds, rollout.run)
+        rates = [rollout.steps_per_run * calls / seconds_of(rollout.run, calls) for _ in range(self.repeats)]
         facts = {
             "engine": engine,
             "batch": self.batch,
@@ -137,7 +127,7 @@ class ProofBenchmark:
             "index_seconds": round(index_seconds, 3),
             "compile_seconds": round(rollout.compile_seconds, 2),
             "compile_cpu_seconds": round(rollout.compile_cpu_seconds, 2),
-            "peak_rss_mb": peak.megabytes(),
+            "peak_rss_mb": round(peak_bytes() / 1e6),
         }
         targets = {"compile_seconds": {"at_most": COMPILE_SECONDS}}
         if engine == "native":
@@ -161,11 +151,11 @@ def record_of(
     *,
     peers: dict[str, float] | None = None,
     facts: dict[str, Any] | None = None,
-    targets: dict[str, dict[str, float]] | None = None,
+    targets: Targets | None = None,
 ) -> dict[str, Any]:
-    """A line of `phalanx bench proofs`: a figure, the peer's and how many times as much it is, conditions.
+    """A JSON line of this benchmark: a figure, the peer's and how many times as much it is, conditions.
 
-    `targets` are by field, `at_least` or `at_most`; `times_NAME` is the ratio to the peer's figure NAME.
+    `targets` are by field; `times_NAME` is the ratio to the peer's figure NAME.
     """
     record: dict[str, Any] = {
         "benchmark": "proofs",
@@ -178,17 +168,10 @@ def record_of(
     if peers:
         record |= {"peer": PEER, "peers": peers}
         record |= {f"times_{name}": round(value / peer, 1) for name, peer in peers.items()}
-    if targets:
-        record |= {"targets": targets}
-        record["passed"] = all(
-            record[name] >= limit if kind == "at_least" else record[name] <= limit
-            for name, target in targets.items()
-            for kind, limit in target.items()
-        )
-    return {**record, "backend": jax.default_backend(), "jax": jax.__version__, **machine()}
+    return {**held_to(record, targets or {}), **conditions("jax")}
 
 
-def benchmark_environment(workload: Workload, engine: EngineName, data: DataHandler) -> ProofEnv:
+def benchmark_environment(workload: Workload, engine: str, data: DataHandler) -> ProofEnv:
     """Training queries and as many negatives, the end action, and everything else as it comes."""
     index = IndexManager(data, _ATOMS)
     program = Program.of_data(data, index)
@@ -242,17 +225,15 @@ class Rollout:
         self.runs += 1
         self._carry = (state, seed + 1)
 
-    def seconds_of(self, calls: int) -> float:
-        """How long some compiled calls take."""
-        start = time.perf_counter()
-        for _ in range(calls):
-            self.run()
-        return time.perf_counter() - start
+    @property
+    def steps_per_run(self) -> int:
+        """Environment steps of one `run`."""
+        return self.steps * self.batch
 
     @property
     def mean_choices(self) -> float:
         """Legal actions of a state on average, the end action included."""
-        return self.choices / (self.runs * self.steps * self.batch)
+        return self.choices / (self.runs * self.steps_per_run)
 
 
 Totals = tuple[Float32[Array, ""], Int32[Array, ""], Int32[Array, ""]]
@@ -294,30 +275,69 @@ def _draw(
     return (word % count.astype(jnp.uint32)).astype(jnp.int32)
 
 
-class PeakMemory:
-    """The most memory that the process had at once since this was made; since its start, where not Linux."""
-
-    _STATUS = pathlib.Path("/proc/self/status")
-
-    def __init__(self) -> None:
-        if self._STATUS.exists():
-            # 5 sets the peak back to what is in use now.
-            pathlib.Path("/proc/self/clear_refs").write_text("5")
-
-    def megabytes(self) -> int:
-        """In units of 1,000,000 bytes."""
-        if self._STATUS.exists() and (found := re.search(r"VmHWM:\s+(\d+) kB", self._STATUS.read_text())):
-            return round(int(found[1]) * 1024 / 1e6)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
-
-
-def _timed(call: Callable[[], Value]) -> tuple[Value, float]:
-    start = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - start
-
-
-def engines_at_hand() -> tuple[EngineName, ...]:
+def engines_at_hand() -> tuple[str, ...]:
     """Both, or XLA's alone where the extension cannot be used."""
     return ("native", "xla") if native.available() else ("xla",)
+
+
+def figures(benchmark: ProofBenchmark, quick: bool = False) -> Iterator[dict[str, Any]]:
+    """Every figure of the table, in its order; those of training and ranking where there is a folder."""
+    yield from benchmark.run()
+    if benchmark.folder is not None:
+        import proof_learning
+
+        yield from proof_learning.run(benchmark.folder, benchmark.repeats, quick)
+
+
+_COLUMNS = (
+    Column("figure", lambda r: " ".join(str(r[name]) for name in ("figure", "engine") if name in r)),
+    Column("knowledge base", lambda r: r["dataset"]),
+    Column("median", lambda r: f"{r['value']:,} {r['unit']}", number=True),
+    Column("worst", lambda r: f"{r['worst']:,}" if "worst" in r else "", number=True),
+    Column("peer", lambda r: "\n".join(f"{n} {v:,g}" for n, v in r.get("peers", {}).items()), number=True),
+    Column("times", lambda r: "\n".join(f"{r[f'times_{n}']:,g}" for n in r.get("peers", {})), number=True),
+    Column(
+        "compile s", lambda r: f"{r['compile_seconds']:.1f}" if "compile_seconds" in r else "", number=True
+    ),
+    Column("peak MB", lambda r: f"{r['peak_rss_mb']:,}" if "peak_rss_mb" in r else "", number=True),
+    VERDICT,
+)
+
+
+def _footer(records: list[dict[str, Any]]) -> list[str]:
+    peers = dict.fromkeys(record["peer"] for record in records if "peer" in record)
+    return [*(f"Peer: {peer}." for peer in peers), machine_line(records[-1], "jax")]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for."""
+    parser = options(__doc__)
+    parser.add_argument(
+        "--data",
+        "-d",
+        type=pathlib.Path,
+        default=os.environ.get("PHALANX_KG"),
+        help="the folder of family, wn18rr and countries_s3 [PHALANX_KG, or generated data]",
+    )
+    parser.add_argument("--engine", choices=["native", "xla", "both"], default="both")
+    parser.add_argument("--environments", type=positive, default=256, help="stepped together [256]")
+    parser.add_argument("--quick", action="store_true", help="one short repeat: a smoke test, not a figure")
+    asked = parser.parse_args(given)
+    if asked.engine == "native" and not native.available():
+        parser.error(f"the native engine cannot be used: {native.reason()}")
+    try:
+        benchmark = ProofBenchmark(
+            folder=asked.data,
+            engines=engines_at_hand() if asked.engine == "both" else (asked.engine,),
+            batch=asked.environments,
+            repeats=1 if asked.quick else asked.repeats,
+            seconds=0.05 if asked.quick else _SECONDS_A_REPEAT,
+        )
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    tell(figures(benchmark, asked.quick), asked.json, "Proofs", _COLUMNS, _footer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,6 @@
-"""How fast the demo's training is, where its time goes, and what logging adds to it: a record a figure.
+"""How fast a training on ARC is, where its time goes, and what logging adds to it.
 
-The command line is in `phalanx.cli.bench_train`; timing is in `training_parts`; the same training on another
-environment is measured in the folder `benchmarks`.
+Timing is in `timed_training`; the same training on another environment is measured in `compare_training.py`.
 """
 
 import dataclasses
@@ -9,23 +8,39 @@ import io
 import math
 import pathlib
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
+from measuring.conditions import conditions
+from measuring.options import options, positive, run_program, sizes_or_none
+from measuring.records import VERDICT, Column, held_to, machine_line, tell
+from measuring.timing import at_least_one, seconds_of
 from rich.console import Console
+from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.agents.arc_training import ArcTrainingConfig, arc_experiment, load_arc_training
-from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.update import Learner, Report
-from phalanx.agents.training import Experiment, batch_data, count_parameters
-from phalanx.agents.training_parts import Parts, TimedParts, TimedTraining, median_parts, seconds_of
-from phalanx.arc.benchmark import conditions
-from phalanx.core.config import load_config
+from phalanx.agents.training import Experiment, batch_data
+from phalanx.core import load_config
 from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
 
+QUICK = (
+    "arc.dataset.num_tasks=20",
+    "arc.dataset.max_grid_height=3",
+    "arc.dataset.max_grid_width=3",
+    "network.kind=conv",
+    "network.width=8",
+    "network.depth=1",
+    "ppo.num_steps=4",
+    "ppo.epochs=1",
+    "ppo.minibatches=2",
+    "evaluation.num_tasks=5",
+)
+"""A training that compiles and runs in seconds; it shows that the measurement works, and no figure."""
+_QUICK_ENVIRONMENTS = 16
 ENVIRONMENT_SHARE = 0.10
 """The most of an update's time that the environment may take."""
 LOGGING_OVERHEAD = 0.02
@@ -39,6 +54,12 @@ _LEAST_ROUNDS = 2
 Kind = Literal["silent", "aggregate", "sample"]
 _ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent")
 """The updates of a round that are logged; one that is not stands before and behind each."""
+
+
+def timed_arc_training(preset: str, overrides: tuple[str, ...]) -> TimedTraining:
+    """A training as `phalanx train arc` has it, ready to be timed."""
+    experiment = arc_experiment(load_arc_training(preset, overrides))
+    return TimedTraining(experiment.ppo, experiment.make_network)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +84,7 @@ class TrainingBenchmark:
     """Whether the figures are held against their targets; small sizes should not be."""
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(repeats=self.repeats, rounds=self.rounds)
         for num_envs in (self.num_envs, *self.logging_envs):
             if num_envs < 1:
                 raise ValueError(f"a training needs at least 1 environment, got {num_envs}")
@@ -86,7 +105,7 @@ class TrainingBenchmark:
         minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
         ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
         logging = self.logging or load_config(LoggingConfig, "batched", group="logging")
-        return config.model_copy(update={"ppo": PPOConfig(**ppo), "logging": logging})
+        return config.model_copy(update={"ppo": type(config.ppo)(**ppo), "logging": logging})
 
     def measure_parts(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
         """Steps a second end to end, and the share of environment, policy and update."""
@@ -97,7 +116,9 @@ class TrainingBenchmark:
         facts = {
             "steps_per_second_median": round(training.steps_per_update / median.whole),
             "steps_per_second_worst": round(training.steps_per_update / max(part.whole for part in times)),
-            **_seconds(median),
+            "update_seconds": round(median.whole, 5),
+            "rollout_seconds": round(median.rollout, 5),
+            "environment_seconds": round(median.environment, 6),
             **median.shares(),
             "updates_per_repeat": updates,
             "repeats": self.repeats,
@@ -144,10 +165,8 @@ class TrainingBenchmark:
             "minibatches": config.ppo.minibatches,
             **facts,
         }
-        if self.judged:
-            record["targets"] = {field: {"at_most": at_most}}
-            record["passed"] = record[field] <= at_most
-        return {**record, **conditions()}
+        targets = {field: {"at_most": at_most}} if self.judged else {}
+        return {**held_to(record, targets), **conditions("jax")}
 
 
 class LoggingTimes:
@@ -166,9 +185,9 @@ class LoggingTimes:
         self._added: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
         self._inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
 
-    def add(self, kind: Kind, whole: float, neighbours: tuple[float, float], logging: float) -> None:
-        """An update with logging: how long it took, its neighbours without, and the logging alone."""
-        off = statistics.mean(neighbours)
+    def add(self, kind: Kind, whole: float, neighbors: tuple[float, float], logging: float) -> None:
+        """An update with logging: how long it took, its neighbors without, and the logging alone."""
+        off = statistics.mean(neighbors)
         self._off.append(off)
         self._added[kind].append(whole - off)
         self._inside[kind].append(logging)
@@ -250,23 +269,89 @@ class LoggingCost:
             self.times.add(kind, ended - began, (before, after), ended - trained)
             before = after
 
-    def _log(self, report: Report, update: int) -> None:
+    def _log(self, report: Any, update: int) -> None:
         """What `training` logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:
             rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
             self._logger.log_batch_step(batch_data(report, update, rates))
         if settings.sampling_enabled and update % settings.sample_frequency == 0:
-            learner: Learner = self._training.learner
-            network = self._training.ppo.network(learner.network)
+            network = self._training.ppo.network(self._training.learner.network)
             key = jax.random.fold_in(jax.random.key(0), update)
             for episode in self._experiment.watch(network, key, update):
                 self._logger.log_episode_summary(episode)
 
 
-def _seconds(parts: Parts) -> dict[str, float]:
-    return {
-        "update_seconds": round(parts.whole, 5),
-        "rollout_seconds": round(parts.rollout, 5),
-        "environment_seconds": round(parts.environment, 6),
-    }
+def _measured(record: dict[str, Any]) -> str:
+    if record["figure"] == "training":
+        return (
+            f"{record['steps_per_second_median']:,} steps/s (worst {record['steps_per_second_worst']:,}); "
+            f"environment {record['environment_share']:.2%}, policy {record['policy_share']:.1%}, "
+            f"update {record['update_share']:.1%}"
+        )
+    return (
+        f"{record['overhead']:+.2%} ({record['update_seconds_off']:.3f} s an update without); "
+        f"in the logger itself {record['logger_share']:.3%}"
+    )
+
+
+_COLUMNS = (
+    Column("figure", lambda record: record["figure"]),
+    Column("environments", lambda record: f"{record['environments']:,}", number=True),
+    Column("measured", _measured),
+    VERDICT,
+)
+
+
+def _footer(records: list[dict[str, Any]]) -> list[str]:
+    last = records[-1]
+    work = f"{last['grid']} canvas, {last['network']}, {last['num_parameters']:,} parameters"
+    return [f"{work}; {machine_line(last, 'jax')}"]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for."""
+    parser = options(__doc__)
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY=VALUE", help="of the training, as `phalanx train arc` has them"
+    )
+    parser.add_argument("--preset", default="default", help="which training [default]")
+    parser.add_argument("--environments", type=positive, default=1_024, help="of the timed training [1024]")
+    parser.add_argument(
+        "--logging",
+        type=sizes_or_none,
+        default=(1_024, 10_000),
+        help="environments for the cost of logging, with commas; empty for none [1024,10000]",
+    )
+    parser.add_argument(
+        "--rounds", type=positive, default=5, help="logging on and off; fewer where updates take long [5]"
+    )
+    parser.add_argument("--quick", action="store_true", help="a tiny training: a smoke test, not a figure")
+    parser.add_argument("--peers", action="store_true", help="then run compare_training.py")
+    asked = parser.parse_args(given)
+    try:
+        benchmark = TrainingBenchmark(
+            preset=asked.preset,
+            overrides=(*(QUICK if asked.quick else ()), *asked.settings),
+            num_envs=_QUICK_ENVIRONMENTS if asked.quick else asked.environments,
+            logging_envs=(_QUICK_ENVIRONMENTS,) if asked.quick else asked.logging,
+            repeats=asked.repeats,
+            rounds=asked.rounds,
+            judged=not asked.quick,
+        )
+        # Built here so that a bad setting is told before anything runs.
+        for size in (benchmark.num_envs, *benchmark.logging_envs):
+            benchmark.config(size)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    tell(benchmark.run(), asked.json, "Training on ARC", _COLUMNS, _footer)
+    if not asked.peers:
+        return 0
+    passed_on = [name for name in ("quick", "json") if getattr(asked, name)]
+    return run_program(
+        "compare_training.py", "--repeats", str(asked.repeats), *(f"--{name}" for name in passed_on)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """A training timed whole and in parts: stepping environments, choosing actions, learning from them.
 
-Any PPO can be timed, whatever it plays. Which training is measured and what must come out is in `benchmark`.
+Any PPO can be timed, whatever it plays. Which training is measured and what must come out is in `training`
+and `proof_learning`.
 """
 
 import statistics
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
+from measuring.timing import calls_lasting, seconds_of, timed
 
 from phalanx.agents.ppo.rollouts import Players, collect
 from phalanx.agents.ppo.update import PPO, Learner, Report
@@ -58,10 +60,10 @@ class TimedTraining:
             return ppo.start(make_network(network_key), learner_key, numbers)
 
         self.learner: Learner = jax.jit(start)(network_key, learner_key)
-        began = time.perf_counter()
-        self._update = jax.jit(ppo.update, donate_argnums=0).lower(self.learner).compile()
-        self.compile_seconds = time.perf_counter() - began
-        """Tracing and compiling the whole update."""
+        self._update, self.compile_seconds = timed(
+            lambda: jax.jit(ppo.update, donate_argnums=0).lower(self.learner).compile()
+        )
+        """The whole update, and the seconds of tracing and compiling it."""
         self.update()
 
     @property
@@ -76,7 +78,7 @@ class TimedTraining:
 
     def updates_per_repeat(self) -> int:
         """How many updates make a repeat long enough to time."""
-        return max(1, round(_SECONDS_A_REPEAT / seconds_of(self.update)))
+        return calls_lasting(_SECONDS_A_REPEAT, self.update)
 
 
 class TimedParts:
@@ -109,7 +111,7 @@ class TimedParts:
             began = time.perf_counter()
             states, _ = jax.block_until_ready(self._replay(states, chosen))
             environment += time.perf_counter() - began
-        whole = sum(seconds_of(self.training.update) for _ in range(updates))
+        whole = seconds_of(self.training.update, updates)
         return Parts(environment / updates, rollout / updates, whole / updates)
 
     def _play(self, network: PyTree, players: Players, key: Key) -> tuple[Players, Any]:
@@ -134,11 +136,9 @@ def median_parts(repeats: list[Parts]) -> Parts:
     return Parts(*(statistics.median(column) for column in zip(*repeats, strict=True)))
 
 
-def seconds_of(call: Callable[[], Any]) -> float:
-    """How long a call takes that returns when its work is done."""
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+def count_parameters(network: PyTree) -> int:
+    """Numbers that a network learns."""
+    return sum(leaf.size for leaf in jax.tree.leaves(network))
 
 
 def _copied(tree: PyTree) -> PyTree:

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from measuring.conditions import conditions
+from random_actions import draw_fields
 
-from phalanx.arc.benchmark import Rollout, Workload, benchmark_tasks, measure
-from phalanx.arc.draws import draw_fields
+import arc as benchmark
+from arc import Rollout, Workload, benchmark_tasks, measure
 
 TINY = Workload(batch=8, grid=(5, 5), steps=4, max_episode_steps=3)
 
@@ -134,3 +136,67 @@ def test_actions_change_from_step_to_step_and_with_what_was_seen() -> None:
 def test_an_unknown_format_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"^selection_format must be one of point, bbox, mask, got 'lasso'$"):
         draw(0, "lasso")
+
+
+def test_json_prints_a_measurement_on_one_line(program) -> None:
+    options = ("--batch", 8, "--grid", "5x5", "--steps", 4, "--repeats", 1, "--tasks", 2)
+    result = program(benchmark, "--json", *options, "--format", "point", "--no-observation")
+    assert (result.code, result.err) == (0, "")
+    (line,) = result.out.splitlines()
+    record = json.loads(line)
+    expected = {"batch": 8, "grid": "5x5", "action_format": "point", "observation": False, "tasks": 2}
+    assert {name: record[name] for name in expected} == expected
+    assert record["steps_per_second_median"] > 0
+
+
+def test_without_json_a_table_shows_each_batch_size_and_the_conditions(
+    program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def sweep(batches: tuple[int, ...], workload: Workload, repeats: int) -> list[dict]:
+        asked.append((batches, workload, repeats))
+        figures = {"steps_per_second_median": 1_234_567, "steps_per_second_worst": 1_000_000}
+        seconds = {"compile_seconds": 1.25, "first_batch_step_seconds": 0.5}
+        work = {"engine": "native", "isa": "avx2", "grid": "5x7", "action_format": "mask", "tasks": 3}
+        rest = {"observation": True, "repeats": repeats, **conditions("jax")}
+        return [{"batch": batch, **figures, **seconds, **work, **rest} for batch in batches]
+
+    monkeypatch.setattr(benchmark, "sweep", sweep)
+    options = ("--batch", "64,1024", "--grid", "5x7", "--format", "mask", "--tasks", 3, "--repeats", 2)
+    result = program(benchmark, *options, "--engine", "xla")
+    assert asked == [((64, 1024), Workload(engine="xla", grid=(5, 7), selection_format="mask", tasks=3), 2)]
+    assert result.rows == [
+        ["native (avx2)", "64", "1,234,567", "1,000,000", "1.25", "0.50"],
+        ["native (avx2)", "1,024", "1,234,567", "1,000,000", "1.25", "0.50"],
+    ]
+    assert "5x7 canvas, mask actions, 3 task(s), with observations, 2 repeats" in result.out
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "8,,4", "-1"])
+def test_a_batch_size_that_is_no_number_is_refused(program, text: str) -> None:
+    result = program(benchmark, f"--batch={text}")
+    assert result.code == 2
+    assert f"--batch: takes positive whole numbers with commas, as in 64,1024; got {text!r}" in result.err
+
+
+@pytest.mark.parametrize("text", ["30", "30x", "axb", "30x30x30"])
+def test_a_grid_that_is_no_size_is_refused(program, text: str) -> None:
+    result = program(benchmark, "--grid", text)
+    assert result.code == 2
+    assert f"--grid: takes rows x columns, as in 30x30; got {text!r}" in result.err
+
+
+def test_a_grid_that_is_too_large_is_refused_with_the_limit(program) -> None:
+    result = program(benchmark, "--grid", "40x30")
+    assert result.code == 2
+    assert "max_grid_height must be between 1 and 30, got 40" in result.err
+
+
+def test_the_native_engine_is_refused_with_the_reason_where_it_cannot_be_used(
+    program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHALANX_NATIVE", "0")
+    result = program(benchmark, "--engine", "native")
+    assert result.code == 2
+    assert "the native engine cannot be used: switched off by PHALANX_NATIVE=0" in result.err

@@ -1,6 +1,6 @@
-"""The other environments: a virtual environment for each, made once, and a process that measures in it.
+"""Other libraries and other checkouts: an interpreter that has each, and a process that measures in it.
 
-What is measured is decided in `compare_arc.py`; what a runner does is in `runners/`.
+What is measured is decided in the `compare_*.py`; what a runner does is in `runners/`.
 """
 
 import dataclasses
@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
-RUNNERS = pathlib.Path(__file__).resolve().parent / "runners"
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[1]
+RUNNERS = BENCHMARKS / "runners"
 
 
 class RunnerError(RuntimeError):
@@ -22,15 +23,19 @@ class RunnerError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """An environment to compare with: what to install and which runner drives it."""
+    """What to compare with: what to install, and which runner drives it."""
 
     name: str
     runner: str
-    requirements: tuple[str, ...]
+    requirements: tuple[str, ...] = ()
     """What pip installs; empty for the interpreter that runs the comparison."""
+    checkout: pathlib.Path | None = None
+    """A checkout of Phalanx whose sources are imported, by its own `.venv` where it has one."""
 
     def python(self, venvs: pathlib.Path) -> pathlib.Path:
         """The interpreter that has it, installed first if it is not there yet."""
+        if self.checkout is not None and (own := self.checkout / ".venv" / "bin" / "python").exists():
+            return own
         if not self.requirements:
             return pathlib.Path(sys.executable)
         home = venvs / self.name
@@ -49,6 +54,15 @@ class Peer:
         unfinished.replace(marker)
         return python
 
+    def environment(self) -> dict[str, str]:
+        """The variables of its process, which finds the files of the folder `benchmarks` by their names."""
+        paths = [BENCHMARKS]
+        if self.checkout is not None:
+            paths = [self.checkout / "src", self.checkout / "benchmarks"]
+        known = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        joined = os.pathsep.join([*map(str, paths), *known])
+        return {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": joined}
+
 
 def _checked(command: list[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -60,22 +74,31 @@ def _tail(text: str, lines: int = 8) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
+class Repeat(NamedTuple):
+    """What a runner got done: steps, samples or tokens a second."""
+
+    rate: float
+    """Of the clock."""
+    cpu_rate: float
+    """Of the processors' time, which other processes on the machine disturb less."""
+
+
 class Runner:
     """A runner's process: prepared once, then measured as often as asked. It sleeps between measurements."""
 
-    def __init__(self, python: pathlib.Path, script: str, arguments: dict[str, Any], timeout: float) -> None:
+    def __init__(self, peer: Peer, venvs: pathlib.Path, arguments: dict[str, Any], timeout: float) -> None:
         self._timeout = timeout
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         options: list[str] = []
         for name, value in arguments.items():
             options += [f"--{name}"] if value is True else [f"--{name}", str(value)]
         self._process = subprocess.Popen(
-            [str(python), str(RUNNERS / script), *options],
+            [str(peer.python(venvs)), str(RUNNERS / peer.runner), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            env=peer.environment(),
         )
         self.conditions: dict[str, Any] = {}
 
@@ -91,13 +114,13 @@ class Runner:
         """Wait for compiling and warming up; `conditions` then tells what it took."""
         self.conditions = self._read("ready")
 
-    def measure(self) -> float:
-        """One repeat, in steps per second."""
+    def measure(self) -> "Repeat":
+        """One repeat."""
         assert self._process.stdin is not None
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
         answer = self._read("repeat")
-        return answer["steps"] / answer["seconds"]
+        return Repeat(answer["steps"] / answer["seconds"], answer["steps"] / answer["cpu_seconds"])
 
     def _read(self, event: str) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -1,43 +1,59 @@
-"""How fast and how tight token batching is on this machine: one record for each figure, with its conditions.
+"""How fast and how tight token batching is: planning, packing, files, shards and growth.
 
-The command line is in `phalanx.cli.bench`; other libraries are measured in the folder `benchmarks`; padding
-against shuffling is in `shuffle_curve`.
+Other libraries are measured in `compare_tokens.py`; `--curve` measures padding against shuffling instead, as
+`shuffle_curve` has it.
 """
 
 import asyncio
-import dataclasses
-import math
 import pathlib
 import shutil
 import statistics
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Int32
+from measuring.conditions import conditions
+from measuring.memory import peak_of_call
+from measuring.options import options, positive, run_program
+from measuring.records import VERDICT, Column, Targets, held_to, machine_line, tell
+from measuring.timing import at_least_one, seconds_of, timed
+from token_facts import (
+    BUDGET,
+    CAPACITY,
+    EDGES,
+    OVERFLOW,
+    SEED,
+    bin_facts,
+    check_packs,
+    draw_lengths,
+    draw_tokens,
+    plan_facts,
+)
 
-from phalanx.tokens.analysis.efficiency import suggest_bucket_edges
-from phalanx.tokens.benchmark_facts import bin_facts, check_packs, conditions, peak_memory_mb, plan_facts
-from phalanx.tokens.lengths.cache import LengthCache
-from phalanx.tokens.lengths.table import Lengths, LengthTable
-from phalanx.tokens.packing.config import PackingConfig, PackingMode
-from phalanx.tokens.packing.layout import native, pack_lengths
-from phalanx.tokens.packing.packed_batch import iter_packed_batches, pack_tokens
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig, BatchingMode
-from phalanx.tokens.plans.files import load_batch_plan, save_batch_plan
-from phalanx.tokens.plans.plan import BatchPlan
+from phalanx.core import engine
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchingMode,
+    BatchPlan,
+    BatchPlanBuilder,
+    LengthCache,
+    Lengths,
+    LengthTable,
+    PackingConfig,
+    PackingMode,
+    iter_packed_batches,
+    load_batch_plan,
+    pack_lengths,
+    pack_tokens,
+    save_batch_plan,
+    suggest_bucket_edges,
+)
 
-Distribution = Literal["lognormal", "hard"]
 Result = TypeVar("Result")
 
-EDGES = (128, 256, 512, 1024)
-OVERFLOW = 2048
-BUDGET = 16_384
-CAPACITY = 2048
 RANKS = 8
 MODEL_WIDTH = 2048
 """Hidden size of the model whose FLOPs are balanced."""
@@ -46,34 +62,10 @@ STANDARD_SAMPLES = 1_000_000
 """The size that the targets speak of."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What a field of a record must reach at the standard size."""
-
-    field: str
-    at_most: float | None = None
-    at_least: float | None = None
-
-    def passed(self, record: dict[str, Any]) -> bool:
-        """Whether the record reaches it."""
-        value = record[self.field]
-        above = self.at_least is None or value >= self.at_least
-        return above and (self.at_most is None or value <= self.at_most)
-
-
-def draw_lengths(distribution: Distribution, samples: int) -> Int32[np.ndarray, " samples"]:
-    """Log-normal lengths, mean about 300, clipped to 1..2048; or hard to pack: uniform from 300 to 1300."""
-    rng = np.random.default_rng(0)
-    if distribution == "hard":
-        return rng.integers(300, 1301, samples).astype(np.int32)
-    drawn = rng.lognormal(math.log(300) - 0.5, 1.0, samples)
-    return np.clip(np.rint(drawn), 1, OVERFLOW).astype(np.int32)
-
-
 def batching_config(mode: BatchingMode, **others: Any) -> BatchingConfig:
     """The settings that every plan here is made with."""
     make = BatchingConfig.predictable if mode is BatchingMode.PREDICTABLE else BatchingConfig.throughput
-    return make(BUDGET, EDGES, OVERFLOW, seed=0, **others)
+    return make(BUDGET, EDGES, OVERFLOW, seed=SEED, **others)
 
 
 class Benchmark:
@@ -82,8 +74,7 @@ class Benchmark:
     def __init__(self, samples: int = STANDARD_SAMPLES, repeats: int = 5) -> None:
         if samples < 100:
             raise ValueError(f"a benchmark needs at least 100 samples, got {samples}")
-        if repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {repeats}")
+        at_least_one(repeats=repeats)
         self.samples = samples
         self.repeats = repeats
         self._table = _table(draw_lengths("lognormal", samples))
@@ -93,7 +84,7 @@ class Benchmark:
         yield from self.plans()
         yield from self.suggestions()
         yield from self.assignments()
-        yield from self.materialised()
+        yield from self.packed_tokens()
         with tempfile.TemporaryDirectory() as folder:
             yield from self.plan_files(pathlib.Path(folder))
             yield from self.length_caches(pathlib.Path(folder))
@@ -108,9 +99,7 @@ class Benchmark:
             call = partial(build_plan, self._table, config)
             seconds, plan = self._time(call)
             mapping = self._table.as_dict()
-            begun = time.perf_counter()
-            build_plan(mapping, config)
-            from_mapping = time.perf_counter() - begun
+            from_mapping = seconds_of(partial(build_plan, mapping, config))
             del mapping
             yield self._record(
                 f"plan {mode}",
@@ -118,10 +107,9 @@ class Benchmark:
                 {
                     "seconds_from_mapping": round(from_mapping, 4),
                     **plan_facts(plan),
-                    "peak_memory_mb": peak_memory_mb(call),
+                    "peak_memory_mb": peak_of_call(call),
                 },
-                Target("efficiency", at_least=floor),
-                Target("drift", at_most=0.05),
+                {"efficiency": {"at_least": floor}, "drift": {"at_most": 0.05}},
             )
 
     def suggestions(self) -> Iterator[dict[str, Any]]:
@@ -130,39 +118,34 @@ class Benchmark:
             call = partial(suggest_bucket_edges, self._table, buckets, max_length=OVERFLOW)
             seconds, found = self._time(call)
             facts = {"edges": list(found.edges), "efficiency": round(found.estimated_efficiency, 6)}
-            target = Target("efficiency", at_least=optimum)
-            yield self._record(f"suggest {buckets} buckets", seconds, facts, target)
+            targets = {"efficiency": {"at_least": optimum}}
+            yield self._record(f"suggest {buckets} buckets", seconds, facts, targets)
 
     def assignments(self) -> Iterator[dict[str, Any]]:
         """Bins from lengths alone."""
-        cases: tuple[tuple[Distribution, PackingMode, tuple[Target, ...]], ...] = (
-            ("lognormal", PackingMode.BEST_FIT_DECREASING, (Target("over_bound", at_most=0.0001),)),
-            ("hard", PackingMode.BEST_FIT_DECREASING, (Target("fill", at_least=0.9893),)),
-            (
-                "hard",
-                PackingMode.HYBRID,
-                (Target("fill", at_least=0.995), Target("seconds_worst", at_most=2.0)),
-            ),
+        cases: tuple[tuple[str, PackingMode, Targets], ...] = (
+            ("lognormal", PackingMode.BEST_FIT_DECREASING, {"over_bound": {"at_most": 0.0001}}),
+            ("hard", PackingMode.BEST_FIT_DECREASING, {"fill": {"at_least": 0.9893}}),
+            ("hard", PackingMode.HYBRID, {"fill": {"at_least": 0.995}, "seconds_worst": {"at_most": 2.0}}),
         )
         for distribution, mode, targets in cases:
             lengths = draw_lengths(distribution, self.samples)
             seconds, bins = self._time(partial(pack_lengths, lengths, CAPACITY, mode))
             facts = {
                 "distribution": distribution,
-                "compiled": native() is not None,
-                **bin_facts(bins, lengths, CAPACITY),
+                "compiled": engine.available(),
+                **bin_facts(bins, lengths),
             }
-            yield self._record(f"assign {mode}", seconds, facts, *targets)
+            yield self._record(f"assign {mode}", seconds, facts, targets)
 
-    def materialised(self) -> Iterator[dict[str, Any]]:
+    def packed_tokens(self) -> Iterator[dict[str, Any]]:
         """Packing with tokens: assignment, tokens, loss mask, segments, positions; every bin is checked.
 
         All packs at once, which takes new memory of 13 bytes a token, and a batch's worth at a time.
         """
         samples = max(100, self.samples // 10)
         lengths = draw_lengths("lognormal", samples)
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        tokens = np.arange(offsets[-1], dtype=np.int32) % np.int32(50_000)
+        tokens, offsets = draw_tokens(lengths)
         config = PackingConfig(max_length=CAPACITY)
         check_packs(pack_tokens(tokens, offsets, config), tokens, offsets)
 
@@ -193,10 +176,10 @@ class Benchmark:
 
         seconds, _ = self._time(save)
         size = sum(file.stat().st_size for file in target.iterdir())
-        yield self._record("save plan", seconds, {"bytes": size}, Target("bytes", at_most=12_900_000))
+        yield self._record("save plan", seconds, {"bytes": size}, {"bytes": {"at_most": 12_900_000}})
         seconds, loaded = self._time(partial(load_batch_plan, target))
         assert loaded.total_microbatches == plan.total_microbatches
-        yield self._record("load plan", seconds, {"bytes": size}, Target("seconds_median", at_most=0.05))
+        yield self._record("load plan", seconds, {"bytes": size}, {"seconds_median": {"at_most": 0.05}})
 
     def length_caches(self, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
         """Length caches written and read, as lines and in the binary form."""
@@ -219,11 +202,11 @@ class Benchmark:
 
             seconds, _ = self._time(partial(rewrite, path))
             facts = {"bytes": path.stat().st_size, "form": suffix[1:]}
-            limit = [Target("seconds_median", at_most=write_limit)] if write_limit else []
-            yield self._record("write lengths", seconds, facts, *limit)
+            targets = {"seconds_median": {"at_most": write_limit}} if write_limit else {}
+            yield self._record("write lengths", seconds, facts, targets)
             seconds, cache = self._time(partial(read, path))
             assert np.array_equal(cache.lengths, lengths)
-            yield self._record("read lengths", seconds, facts, Target("seconds_median", at_most=read_limit))
+            yield self._record("read lengths", seconds, facts, {"seconds_median": {"at_most": read_limit}})
 
     def balance(self) -> Iterator[dict[str, Any]]:
         """Eight ranks: how much longer than the ideal the slowest works, in a transformer's FLOPs."""
@@ -247,14 +230,12 @@ class Benchmark:
                     int(shard.epochs[0].batches.padded_tokens.max(initial=0)) for shard in shards
                 ),
             }
-            yield self._record(
-                "shard for eight ranks",
-                seconds,
-                facts,
-                Target("slowest_over_ideal_each_step", at_most=1.001),
-                Target("equal_counts", at_least=1),
-                Target("largest_batch", at_most=BUDGET),
-            )
+            targets: Targets = {
+                "slowest_over_ideal_each_step": {"at_most": 1.001},
+                "equal_counts": {"at_least": 1},
+                "largest_batch": {"at_most": BUDGET},
+            }
+            yield self._record("shard for eight ranks", seconds, facts, targets)
 
     def scaling(self) -> Iterator[dict[str, Any]]:
         """Throughput plans of a hundredth, of all and of ten times as many samples."""
@@ -263,7 +244,7 @@ class Benchmark:
             table = LengthTable.from_arrays(None, draw_lengths("lognormal", samples))
             call = partial(build_plan, table, config)
             seconds, _ = self._time(call, min(self.repeats, 3))
-            memory = peak_memory_mb(call)
+            memory = peak_of_call(call)
             facts = {
                 "planned_samples": samples,
                 "nanoseconds_a_sample": round(1e9 * statistics.median(seconds) / samples, 1),
@@ -277,15 +258,14 @@ class Benchmark:
         result = call()
         seconds = []
         for _ in range(self.repeats if repeats is None else repeats):
-            begun = time.perf_counter()
-            result = call()
-            seconds.append(time.perf_counter() - begun)
+            result, lasted = timed(call)
+            seconds.append(lasted)
         return seconds, result
 
     def _record(
-        self, figure: str, seconds: list[float], facts: dict[str, Any], *targets: Target
+        self, figure: str, seconds: list[float], facts: dict[str, Any], targets: Targets | None = None
     ) -> dict[str, Any]:
-        record: dict[str, Any] = {
+        record = {
             "benchmark": "tokens",
             "figure": figure,
             "samples": self.samples,
@@ -294,17 +274,8 @@ class Benchmark:
             "repeats": len(seconds),
             **facts,
         }
-        if targets and self.samples == STANDARD_SAMPLES:
-            record["targets"] = {
-                target.field: {
-                    name: value
-                    for name, value in (("at_most", target.at_most), ("at_least", target.at_least))
-                    if value is not None
-                }
-                for target in targets
-            }
-            record["passed"] = all(target.passed(record) for target in targets)
-        return {**record, **conditions()}
+        judged = targets if targets and self.samples == STANDARD_SAMPLES else {}
+        return {**held_to(record, judged), **conditions("numpy")}
 
 
 def build_plan(lengths: Lengths, config: BatchingConfig, packing: PackingConfig | None = None) -> BatchPlan:
@@ -316,5 +287,64 @@ def _shards(plan: BatchPlan) -> list[BatchPlan]:
     return [plan.shard(rank, RANKS, "pad", balance=True, model_width=MODEL_WIDTH) for rank in range(RANKS)]
 
 
-def _table(lengths: Int32[np.ndarray, " samples"]) -> LengthTable:
+def _table(lengths: np.ndarray) -> LengthTable:
     return LengthTable.from_arrays([f"s{row}" for row in range(len(lengths))], lengths)
+
+
+_FACTS = (
+    "distribution",
+    "form",
+    "rows",
+    "planned_samples",
+    "efficiency",
+    "fill",
+    "over_bound",
+    "drift",
+    "slowest_over_ideal",
+    "tokens_per_second",
+    "peak_memory_mb",
+    "bytes",
+)
+"""What a row shows beside its times, where the record has it."""
+
+_COLUMNS = (
+    Column("figure", lambda record: record["figure"]),
+    Column("median s", lambda record: f"{record['seconds_median']:.4f}", number=True),
+    Column("worst s", lambda record: f"{record['seconds_worst']:.4f}", number=True),
+    Column("facts", lambda record: ", ".join(f"{name} {record[name]}" for name in _FACTS if name in record)),
+    VERDICT,
+)
+
+
+def _footer(records: list[dict[str, Any]]) -> list[str]:
+    return [f"{records[-1]['samples']:,} samples, {machine_line(records[-1], 'numpy')}"]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for."""
+    parser = options(__doc__)
+    parser.add_argument(
+        "--samples", type=positive, default=STANDARD_SAMPLES, help="to plan and pack [1000000]"
+    )
+    parser.add_argument("--peers", action="store_true", help="then run compare_tokens.py")
+    parser.add_argument("--curve", type=pathlib.Path, help="draw padding against shuffling to this SVG file")
+    asked = parser.parse_args(given)
+    if asked.curve is not None:
+        if asked.peers:
+            parser.error("--curve and --peers are measured separately: give one of them")
+        import shuffle_curve
+
+        return shuffle_curve.tell_curve(asked.samples, asked.curve, asked.json)
+    try:
+        benchmark = Benchmark(asked.samples, asked.repeats)
+    except ValueError as error:
+        parser.error(str(error))
+    tell(benchmark.run(), asked.json, "Token batches", _COLUMNS, _footer)
+    if not asked.peers:
+        return 0
+    passed_on = ["--json"] if asked.json else []
+    return run_program("compare_tokens.py", "--repeats", str(asked.repeats), *passed_on)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""Random action fields for benchmarks: operation, cells and masks from one call of `jax.random.bits`.
+"""Random ARC actions that cost little: operation, cells and masks from one call of `jax.random.bits`.
 
-Agents that choose among legal operations are in `phalanx.agents`. This file imports no other of the package,
-so that a comparison with other environments can load it by its path and give them the same cheap draws.
+Agents that choose among legal operations are in `phalanx.agents`. Nothing of Phalanx is imported here, so
+that the runners of other environments take the same actions.
 """
 
 import jax

@@ -1,13 +1,15 @@
 """How fast provers train and rank, beside the figures of another prover: a record a figure.
 
-How fast the environment steps is measured in `phalanx.proofs.benchmark`, which also makes the records.
+How fast the environment steps is measured in `proofs`, which also makes the records and has the command line.
 """
 
 import pathlib
 import statistics
-import time
 from collections.abc import Iterator
 from typing import Any
+
+from measuring.timing import seconds_of
+from timed_training import TimedTraining, count_parameters
 
 from phalanx.agents.proof_training import (
     ProofTrainingConfig,
@@ -17,9 +19,7 @@ from phalanx.agents.proof_training import (
     untrained_policy,
 )
 from phalanx.agents.search.ranking import ProofRanking, RankingConfig
-from phalanx.agents.training import count_parameters
-from phalanx.agents.training_parts import TimedTraining, seconds_of
-from phalanx.proofs.benchmark import record_of
+from proofs import record_of
 
 _PRESETS = {"countries_s3": "countries", "family": "family"}
 _PPO_PEERS = {"countries_s3": {"eager": 178.0, "compiled": 211.0}, "family": {"eager": 33.0}}
@@ -58,15 +58,9 @@ def measure_ppo(
         "padding_states": config.proofs.padding_states,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
         "num_parameters": count_parameters(training.learner.network),
-        "repeats": repeats,
-        "worst": round(min(rates)),
         "compile_seconds": round(training.compile_seconds, 2),
     }
-    peers = _PPO_PEERS.get(dataset, {})
-    targets = {f"times_{name}": {"at_least": _PPO_TIMES} for name in peers} if judged else None
-    return record_of(
-        "ppo", dataset, statistics.median(rates), "steps/s", peers=peers, facts=facts, targets=targets
-    )
+    return _told("ppo", dataset, "steps/s", rates, facts, _PPO_PEERS, _PPO_TIMES if judged else None)
 
 
 def measure_ranking(
@@ -80,28 +74,31 @@ def measure_ranking(
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]
     score(triples)
-    rates = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        score(triples)
-        rates.append(len(triples) / (time.perf_counter() - began))
+    rates = [len(triples) / seconds_of(lambda: score(triples)) for _ in range(repeats)]
     search = ranking.config.search
     facts = {
         "candidates": len(triples),
         "width": search.width,
         "max_depth": search.max_depth,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
-        "repeats": repeats,
-        "worst": round(min(rates)),
     }
-    peers = _RANKING_PEER.get(dataset, {})
-    targets = {f"times_{name}": {"at_least": _RANKING_TIMES} for name in peers} if judged else None
+    times = _RANKING_TIMES if judged else None
+    return _told("ranking", dataset, "candidates/s", rates, facts, _RANKING_PEER, times)
+
+
+def _told(
+    figure: str,
+    dataset: str,
+    unit: str,
+    rates: list[float],
+    facts: dict[str, Any],
+    known: dict[str, dict[str, float]],
+    times: float | None,
+) -> dict[str, Any]:
+    """The record of some repeats, held to so many times the peer's figures; None for no target."""
+    peers = known.get(dataset, {})
+    targets = {} if times is None else {f"times_{name}": {"at_least": times} for name in peers}
+    facts = {**facts, "repeats": len(rates), "worst": round(min(rates))}
     return record_of(
-        "ranking",
-        dataset,
-        statistics.median(rates),
-        "candidates/s",
-        peers=peers,
-        facts=facts,
-        targets=targets,
+        figure, dataset, statistics.median(rates), unit, peers=peers, facts=facts, targets=targets
     )

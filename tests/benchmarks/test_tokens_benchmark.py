@@ -1,12 +1,37 @@
 """The token benchmark: its lengths, its facts, its targets; small, so the times mean nothing."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
+from shuffle_curve import draw_curve, measure_curve, mixing
+from token_facts import bin_facts, check_packs, draw_lengths, plan_facts
 
+import tokens as benchmark
 from phalanx.tokens import BatchingConfig, BatchingMode, PackingConfig, pack_tokens
-from phalanx.tokens.benchmark import Benchmark, Target, batching_config, build_plan, draw_lengths
-from phalanx.tokens.benchmark_facts import bin_facts, check_packs, peak_memory_mb, plan_facts
-from phalanx.tokens.shuffle_curve import draw_curve, measure_curve, mixing
+from tokens import Benchmark, batching_config, build_plan
+
+FIGURES = {
+    "plan predictable",
+    "plan throughput",
+    "suggest 4 buckets",
+    "suggest 8 buckets",
+    "assign best_fit_decreasing",
+    "assign hybrid",
+    "pack tokens",
+    "pack tokens in parts",
+    "save plan",
+    "load plan",
+    "write lengths",
+    "read lengths",
+    "shard for eight ranks",
+    "growth",
+}
 
 
 def test_the_lengths_are_those_of_the_published_figures():
@@ -45,22 +70,10 @@ def test_a_wrong_token_in_a_pack_is_found():
         check_packs(batch, tokens, offsets)
 
 
-def test_memory_is_what_a_call_holds_at_its_peak():
-    assert 8 <= peak_memory_mb(lambda: np.ones(2**20).sum()) < 9
-
-
-def test_targets_are_bounds_on_fields():
-    record = {"efficiency": 0.97, "seconds_median": 0.2}
-    assert Target("efficiency", at_least=0.97).passed(record)
-    assert not Target("efficiency", at_least=0.98).passed(record)
-    assert Target("seconds_median", at_most=0.2).passed(record)
-    assert not Target("seconds_median", at_most=0.1).passed(record)
-
-
 def test_verdicts_are_given_at_the_standard_size_only(monkeypatch: pytest.MonkeyPatch):
     small = Benchmark(200, repeats=1)
     assert "passed" not in next(small.suggestions())
-    monkeypatch.setattr("phalanx.tokens.benchmark.STANDARD_SAMPLES", 200)
+    monkeypatch.setattr(benchmark, "STANDARD_SAMPLES", 200)
     record = next(small.suggestions())
     assert record["targets"] == {"efficiency": {"at_least": 0.636}}
     assert record["passed"] is (record["efficiency"] >= 0.636)
@@ -98,3 +111,50 @@ def test_the_settings_are_those_of_the_published_figures():
         (128, 256, 512, 1024),
         2048,
     )
+
+
+def test_json_prints_every_figure_with_its_conditions_on_a_line(program):
+    result = program(benchmark, "--json", "--samples", 500, "--repeats", 1)
+    assert (result.code, result.err) == (0, "")
+    records = [json.loads(line) for line in result.out.splitlines()]
+    assert {record["figure"] for record in records} == FIGURES
+    for record in records:
+        assert record["samples"] == 500
+        assert 0 < record["seconds_median"] <= record["seconds_worst"]
+        assert {"load_average", "nproc", "cpu", "numpy", "phalanx"} <= set(record)
+
+
+def test_without_json_a_table_shows_the_figures(program):
+    result = program(benchmark, "--samples", 500, "--repeats", 1)
+    assert result.code == 0
+    assert "plan throughput" in result.out
+    assert "distribution hard, fill 0.9" in result.out
+    assert result.out.splitlines()[-1].startswith("500 samples, ")
+
+
+def test_the_curve_is_drawn_and_printed(program, tmp_path: Path):
+    target = tmp_path / "curve.svg"
+    result = program(benchmark, "--samples", 2000, "--curve", target)
+    assert result.code == 0
+    assert [row[0] for row in result.rows[:3]] == ["1", "2", "4"]
+    assert ElementTree.parse(target).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_peers_are_measured_by_the_comparison(program, monkeypatch: pytest.MonkeyPatch):
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert program(benchmark, "--json", "--samples", 500, "--repeats", 1, "--peers").code == 1
+    script = Path(benchmark.__file__).with_name("compare_tokens.py")
+    assert asked == [[sys.executable, str(script), "--repeats", "1", "--json"]]
+    assert script.is_file()
+
+
+def test_peers_and_the_curve_are_not_measured_together(program, tmp_path: Path):
+    result = program(benchmark, "--curve", tmp_path / "c.svg", "--peers")
+    assert result.code == 2
+    assert "give one of them" in result.err

@@ -1,38 +1,43 @@
 """How fast ARC environments step: random actions under auto-reset in one compiled `scan`.
 
-The command line is in `phalanx.cli.bench`; comparing with other environments is in the folder `benchmarks`.
+Other environments are measured in `compare_arc.py`; stepping from Python is in `simple_benchmark.py`.
 """
 
+import argparse
 import dataclasses
 import functools
 import statistics
-import time
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int8, Int32, UInt32
+from measuring.conditions import conditions
+from measuring.options import options, positive, shape, sizes
+from measuring.records import Column, machine_line, tell
+from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
+from random_actions import WORDS, draw_fields
 
-from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
-from phalanx.arc.buffer import TaskBuffer
-from phalanx.arc.config import (
+from phalanx.arc import (
+    Action,
     ActionConfig,
     ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    BboxAction,
     DatasetConfig,
-    Engine,
     EnvironmentConfig,
+    GridPair,
+    MaskAction,
     ObservationConfig,
-    SelectionFormat,
+    PointAction,
+    TaskBuffer,
+    as_grid,
 )
-from phalanx.arc.draws import draw_fields
-from phalanx.arc.environment import ArcEnvironment
-from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core import engine as native
-from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.batching import batch_reset, batch_step
-from phalanx.core.machine import machine
+from phalanx.core import AutoReset, AutoResetState, batch_reset, batch_step, engine as native
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _STEPS_A_CALL = 65_536
@@ -44,13 +49,13 @@ _SECONDS_A_REPEAT = 0.25
 class Workload:
     """What is stepped, and how."""
 
-    engine: Engine = "auto"
+    engine: str = "auto"
     """`native`, `xla`, or `auto`."""
     batch: int = 1_024
     """Environments stepped together."""
     grid: tuple[int, int] = (30, 30)
     """Rows and columns of the canvas; the tasks fill it."""
-    selection_format: SelectionFormat = "bbox"
+    selection_format: str = "bbox"
     """How actions name cells."""
     observation: bool = True
     """Whether the working grid is produced at every step."""
@@ -64,10 +69,9 @@ class Workload:
     """Seed of tasks, episodes and actions."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "tasks", "max_episode_steps", "steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(
+            batch=self.batch, tasks=self.tasks, max_episode_steps=self.max_episode_steps, steps=self.steps
+        )
 
     @property
     def config(self) -> ArcConfig:
@@ -89,7 +93,7 @@ class Workload:
 
 
 def benchmark_tasks(grid: tuple[int, int], count: int, seed: int = 0) -> TaskBuffer:
-    """Tasks that fill the canvas: coloured rectangles on black, recoloured in the output."""
+    """Tasks that fill the canvas: colored rectangles on black, recolored in the output."""
     rng = np.random.default_rng(seed)
     tasks = [
         ArcTask(f"rectangles-{index}", demos=_rectangles(rng, grid, 3), tests=_rectangles(rng, grid, 1))
@@ -140,10 +144,9 @@ class Rollout:
         layer = AutoReset(environment, "same_step")
         state, observations = jax.jit(layer.reset)(keys)
         seed = jnp.uint32(workload.seed)
-        start = time.perf_counter()
-        lowered = _rollout.lower(layer, workload, state, observations, seed)
-        compiled = lowered.compile()
-        compile_seconds = time.perf_counter() - start
+        compiled, compile_seconds = timed(
+            lambda: _rollout.lower(layer, workload, state, observations, seed).compile()
+        )
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.states)) // workload.batch
         rollout = cls(
             workload, environment, compile_seconds, first, state_bytes, compiled, (state, observations, seed)
@@ -163,14 +166,20 @@ class Rollout:
         """Environment steps of one `run`."""
         return self.workload.batch * self.workload.steps_per_call
 
+    def rate(self, runs: int) -> float:
+        """Environment steps a second of some runs."""
+        return self.steps_per_run * runs / seconds_of(self.run, runs)
+
+    def runs_per_repeat(self) -> int:
+        """How many runs make a repeat long enough to time."""
+        return calls_lasting(_SECONDS_A_REPEAT, self.run)
+
 
 def _first_batch_step(environment: ArcEnvironment, workload: Workload) -> float:
     keys = jax.random.split(jax.random.PRNGKey(workload.seed), workload.batch)
     states, _ = jax.block_until_ready(batch_reset(keys, environment))
     actions = jax.block_until_ready(_draw_once(workload))
-    start = time.perf_counter()
-    jax.block_until_ready(batch_step(states, actions, environment))
-    return time.perf_counter() - start
+    return seconds_of(lambda: jax.block_until_ready(batch_step(states, actions, environment)))
 
 
 def _draw(
@@ -220,11 +229,10 @@ def measure(
     workload: Workload, tasks: TaskBuffer | ArcTask | None = None, repeats: int = 5
 ) -> dict[str, Any]:
     """Steps a second: median and worst of `repeats`, with the conditions they were measured under."""
-    if repeats < 1:
-        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    at_least_one(repeats=repeats)
     rollout = Rollout.prepare(workload, tasks)
-    calls = calls_per_repeat(rollout)
-    rates = [rollout.steps_per_run * calls / time_calls(rollout, calls) for _ in range(repeats)]
+    calls = rollout.runs_per_repeat()
+    rates = [rollout.rate(calls) for _ in range(repeats)]
     return {
         "benchmark": "arc",
         **describe(rollout),
@@ -232,21 +240,8 @@ def measure(
         "repeats": repeats,
         "steps_per_second_median": round(statistics.median(rates)),
         "steps_per_second_worst": round(min(rates)),
-        **conditions(),
+        **conditions("jax"),
     }
-
-
-def calls_per_repeat(rollout: Rollout) -> int:
-    """How many compiled calls make a repeat long enough to time."""
-    return max(1, round(_SECONDS_A_REPEAT / time_calls(rollout, 1)))
-
-
-def time_calls(rollout: Rollout, calls: int) -> float:
-    """Seconds that some compiled calls take."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        rollout.run()
-    return time.perf_counter() - start
 
 
 def describe(rollout: Rollout) -> dict[str, Any]:
@@ -269,7 +264,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def _engine_in_use(environment: ArcEnvironment) -> Engine:
+def _engine_in_use(environment: ArcEnvironment) -> str:
     """The engine that steps here; `auto` is left open only where there are several kinds of device."""
     engine = environment.config.engine
     if engine != "auto":
@@ -277,12 +272,61 @@ def _engine_in_use(environment: ArcEnvironment) -> Engine:
     return "native" if jax.default_backend() == "cpu" else "xla"
 
 
-def conditions() -> dict[str, Any]:
-    """The machine and JAX, as every measurement names them."""
-    return {"backend": jax.default_backend(), "jax": jax.__version__, **machine()}
-
-
-def sweep(batches: tuple[int, ...], workload: Workload, repeats: int = 5) -> Iterator[dict[str, Any]]:
+def sweep(batches: Sequence[int], workload: Workload, repeats: int = 5) -> Iterator[dict[str, Any]]:
     """One measurement for each batch size, as soon as it is made."""
     for batch in batches:
         yield measure(dataclasses.replace(workload, batch=batch), repeats=repeats)
+
+
+_COLUMNS = (
+    Column("engine", lambda record: record["engine"] + (f" ({record['isa']})" if record["isa"] else "")),
+    Column("batch", lambda record: f"{record['batch']:,}", number=True),
+    Column("steps/s (median)", lambda record: f"{record['steps_per_second_median']:,}", number=True),
+    Column("worst", lambda record: f"{record['steps_per_second_worst']:,}", number=True),
+    Column("compile s", lambda record: f"{record['compile_seconds']:.2f}", number=True),
+    Column("first batch_step s", lambda record: f"{record['first_batch_step_seconds']:.2f}", number=True),
+)
+
+
+def _footer(records: list[dict[str, Any]]) -> list[str]:
+    last = records[-1]
+    seen = "with" if last["observation"] else "without"
+    work = f"{last['grid']} canvas, {last['action_format']} actions, {last['tasks']} task(s)"
+    told = f"{work}, {seen} observations, {last['repeats']} repeats"
+    return [f"{told}; {machine_line(last, 'jax')}"]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for."""
+    parser = options(__doc__)
+    parser.add_argument(
+        "--engine", choices=["auto", "native", "xla"], default="auto", help="what does the steps"
+    )
+    parser.add_argument("--batch", type=sizes, default=(1, 64, 1024, 16384), help="sizes, with commas")
+    parser.add_argument("--grid", type=shape, default=(30, 30), help="rows x columns of the canvas [30x30]")
+    parser.add_argument("--format", choices=list(WORDS), default="bbox", help="how actions name cells [bbox]")
+    parser.add_argument("--observation", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--tasks", type=positive, default=1, help="in the buffer [1]")
+    parser.add_argument("--steps", type=positive, help="of each environment in one compiled call")
+    asked = parser.parse_args(given)
+    workload = Workload(
+        engine=asked.engine,
+        grid=asked.grid,
+        selection_format=asked.format,
+        observation=asked.observation,
+        tasks=asked.tasks,
+        steps=asked.steps,
+    )
+    try:
+        workload.config  # noqa: B018 - built here so that a bad grid is told before anything runs
+    except ValueError as error:
+        parser.error(str(error))
+    if asked.engine == "native" and not native.available():
+        parser.error(f"the native engine cannot be used: {native.reason()}")
+    records = sweep(asked.batch, workload, asked.repeats)
+    tell(records, asked.json, "ARC, random operations, auto-reset", _COLUMNS, _footer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

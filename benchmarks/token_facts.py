@@ -1,20 +1,39 @@
-"""What is found out about plans and packs while they are measured, and the conditions of a measurement.
+"""The lengths and settings that every token benchmark uses, and what is found out about plans and packs.
 
-What is measured is in `benchmark` and `shuffle_curve`.
+Needs NumPy only: the runners of other libraries take the same lengths. What is measured is in `tokens`.
 """
 
-import tracemalloc
-from collections.abc import Callable
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Int32
 
-from phalanx.tokens.packing.packed_batch import PackedBatch
-from phalanx.tokens.plans.plan import BatchPlan
+if TYPE_CHECKING:
+    from phalanx.tokens import BatchPlan, PackedBatch
+
+EDGES = (128, 256, 512, 1024)
+OVERFLOW = 2048
+BUDGET = 16_384
+CAPACITY = 2048
+SEED = 0
 
 
-def plan_facts(plan: BatchPlan) -> dict[str, Any]:
+def draw_lengths(distribution: str, samples: int) -> np.ndarray:
+    """`lognormal` with mean about 300, clipped to 1..2048; or `hard` to pack: uniform from 300 to 1300."""
+    rng = np.random.default_rng(SEED)
+    if distribution == "hard":
+        return rng.integers(300, 1301, samples).astype(np.int32)
+    drawn = rng.lognormal(math.log(300) - 0.5, 1.0, samples)
+    return np.clip(np.rint(drawn), 1, OVERFLOW).astype(np.int32)
+
+
+def draw_tokens(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of samples with these lengths, one behind the other, and the offsets of the samples."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return np.arange(offsets[-1], dtype=np.int32) % np.int32(50_000), offsets
+
+
+def plan_facts(plan: "BatchPlan") -> dict[str, Any]:
     """Batches, how much of them is real, and how much the mean length differs between an epoch's ends."""
     metrics = plan.compute_metrics(0)
     epoch = plan.get_epoch(0)
@@ -29,12 +48,10 @@ def plan_facts(plan: BatchPlan) -> dict[str, Any]:
     }
 
 
-def bin_facts(
-    bins: Int32[np.ndarray, " samples"], lengths: Int32[np.ndarray, " samples"], capacity: int
-) -> dict[str, Any]:
+def bin_facts(bins: np.ndarray, lengths: np.ndarray, capacity: int = CAPACITY) -> dict[str, Any]:
     """Bins beside the fewest that could do; a bin that holds too much or nothing is an error."""
     fill = np.bincount(bins, weights=lengths)
-    if fill.max() > capacity or fill.min() < 1:
+    if fill.max() > capacity or fill.min() < 1 or len(bins) != len(lengths):
         raise AssertionError(f"a bin of {capacity} holds {fill.max():g} or {fill.min():g}")
     tokens = int(lengths.sum(dtype=np.int64))
     bound = -(-tokens // capacity)
@@ -46,7 +63,7 @@ def bin_facts(
     }
 
 
-def check_packs(batch: PackedBatch, tokens: Int32[np.ndarray, " tokens"], offsets: np.ndarray) -> None:
+def check_packs(batch: "PackedBatch", tokens: np.ndarray, offsets: np.ndarray) -> None:
     """Every segment of every pack holds its sample's tokens, and what is left is padding."""
     layout = batch.layout
     real = batch.segment_ids > 0
@@ -57,22 +74,3 @@ def check_packs(batch: PackedBatch, tokens: Int32[np.ndarray, " tokens"], offset
         raise AssertionError("a segment does not hold its sample's tokens")
     if batch.loss_mask[~real].any():
         raise AssertionError("padding counts in the loss")
-
-
-def peak_memory_mb(call: Callable[[], Any]) -> float:
-    """The most memory that a call holds beyond what is held before it, arrays included."""
-    tracemalloc.start()
-    try:
-        result = call()
-        peak = tracemalloc.get_traced_memory()[1]
-        del result
-    finally:
-        tracemalloc.stop()
-    return round(peak / 2**20, 1)
-
-
-def conditions() -> dict[str, Any]:
-    """The machine and NumPy, as every measurement names them."""
-    from phalanx.core.machine import machine
-
-    return {"numpy": np.__version__, **machine()}
