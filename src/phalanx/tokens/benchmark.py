@@ -19,12 +19,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.core import engine
 from phalanx.tokens.analysis.efficiency import suggest_bucket_edges
 from phalanx.tokens.benchmark_facts import bin_facts, check_packs, conditions, peak_memory_mb, plan_facts
 from phalanx.tokens.lengths.cache import LengthCache
 from phalanx.tokens.lengths.table import Lengths, LengthTable
 from phalanx.tokens.packing.config import PackingConfig, PackingMode
-from phalanx.tokens.packing.layout import native, pack_lengths
+from phalanx.tokens.packing.layout import pack_lengths
 from phalanx.tokens.packing.packed_batch import iter_packed_batches, pack_tokens
 from phalanx.tokens.plans.builder import BatchPlanBuilder
 from phalanx.tokens.plans.config import BatchingConfig, BatchingMode
@@ -149,7 +150,7 @@ class Benchmark:
             seconds, bins = self._time(partial(pack_lengths, lengths, CAPACITY, mode))
             facts = {
                 "distribution": distribution,
-                "compiled": native() is not None,
+                "compiled": engine.extension() is not None,
                 **bin_facts(bins, lengths, CAPACITY),
             }
             yield self._record(f"assign {mode}", seconds, facts, *targets)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from phalanx.core.config import FrozenModel, load_json, save_json
+from phalanx.core.files import atomic_write
 from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,
@@ -28,10 +29,8 @@ _FACTS = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index
 """What a file says of its batch beside the arrays."""
 
 
-class EpochFiles(BaseModel):
+class EpochFiles(FrozenModel):
     """One epoch's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     epoch: int
     """Its number."""
@@ -41,10 +40,8 @@ class EpochFiles(BaseModel):
     """Whether it is."""
 
 
-class BatchManifest(BaseModel):
+class BatchManifest(FrozenModel):
     """What a folder of batches holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: str = _FORMAT
     """Tells these folders from others."""
@@ -105,7 +102,7 @@ class BatchWriter:
             if on_batch is not None:
                 on_batch(path)
         done = (e.model_copy(update={"complete": True}) if e.epoch == epoch else e for e in manifest.epochs)
-        _save_manifest(self._folder, manifest.model_copy(update={"epochs": tuple(done)}))
+        save_json(manifest.model_copy(update={"epochs": tuple(done)}), self._folder / _MANIFEST)
         return paths
 
     def _begin(self) -> BatchManifest:
@@ -134,12 +131,10 @@ class BatchWriter:
         if self._folder.exists() and any(self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} is not empty but has no {_MANIFEST}; choose another")
         self._folder.mkdir(parents=True, exist_ok=True)
-        _save_manifest(self._folder, wanted)
+        save_json(wanted, self._folder / _MANIFEST)
         return wanted
 
     def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> None:
-        from phalanx.core.files import atomic_write
-
         batch = collate_microbatch(
             spec,
             self._samples,
@@ -299,21 +294,9 @@ def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
     )
 
 
-def _save_manifest(folder: Path, manifest: BatchManifest) -> None:
-    from phalanx.core.files import atomic_write
-
-    with atomic_write(folder / _MANIFEST, "w") as file:
-        file.write(manifest.model_dump_json(indent=2) + "\n")
-
-
 def _load_manifest(folder: Path) -> BatchManifest:
     path = folder / _MANIFEST
-    try:
-        manifest = BatchManifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(f"{path}: not a manifest of batches: {place}: {first['msg']}") from error
+    manifest = load_json(BatchManifest, path, "a manifest of batches")
     if manifest.format != _FORMAT or manifest.version != _VERSION:
         raise ValueError(f"{path}: {manifest.format} version {manifest.version}; this reads {_VERSION}")
     return manifest

@@ -7,10 +7,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.sharding import ShardPolicy, batch_costs
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    PackingConfig,
+    ShardPolicy,
+    ShardSpec,
+    verify_batch_plan,
+)
+from phalanx.tokens.plans.sharding import batch_costs
 
 POLICIES = st.sampled_from(ShardPolicy)
 
@@ -104,10 +109,44 @@ def test_more_ranks_than_samples_leave_some_with_an_empty_batch():
     assert len(plan.remaining(0, 1, 5).get_epoch(0)) == 0
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2), (0, 0)])
+@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2)])
 def test_impossible_ranks_are_refused(rank, world_size):
-    with pytest.raises(ValueError, match="rank must be"):
+    with pytest.raises(ValueError, match=f"rank must be 0 to 1, got {rank}"):
         small_plan().shard(rank, world_size)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"world_size": 0}, "world_size must be at least 1"),
+        ({"model_width": 0}, "model_width must be at least 1"),
+    ],
+)
+def test_impossible_settings_are_refused_wherever_they_are_given(wrong, message):
+    plan, options = small_plan(), {"world_size": 2, **wrong}
+    for call in (plan.shard, plan.measure_balance):
+        with pytest.raises(ValueError, match=message):
+            call(0, **options)
+    with pytest.raises(ValueError, match=message):
+        plan.remaining(0, 0, **options)
+
+
+def test_a_spec_says_in_one_object_how_ranks_are_dealt_to():
+    plan = BatchPlanBuilder(lognormal_lengths(2_000), BatchingConfig.throughput(16_384)).build_now()
+    spec = ShardSpec(world_size=3, policy="repeat", balance=True, model_width=512)
+    said = (3, "repeat", True, 512)
+    assert plan.shard(1, spec).fingerprint == plan.shard(1, *said).fingerprint
+    assert plan.remaining(0, 2, spec).fingerprint == plan.remaining(0, 2, *said).fingerprint
+    assert plan.measure_balance(0, spec) == plan.measure_balance(0, *said)
+    assert plan.shard(1, spec).meta.shard.model_dump().items() >= spec.model_dump().items()
+
+
+@pytest.mark.parametrize("model_width", [None, 2048])
+def test_a_shard_is_verified_with_all_that_it_was_made_with(model_width):
+    lengths = lognormal_lengths(5_000)
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(16_384)).build_now()
+    for rank in range(3):
+        assert verify_batch_plan(plan.shard(rank, 3, "pad", True, model_width), lengths) is None
 
 
 def test_an_unknown_policy_is_refused():
@@ -207,8 +246,6 @@ def test_the_cost_of_a_batch_in_flops_counts_its_tokens_beside_its_attention():
     epoch = plan.get_epoch(0)
     assert batch_costs(epoch.batches, epoch.lengths).tolist() == [18.0]
     assert batch_costs(epoch.batches, epoch.lengths, model_width=10).tolist() == [18.0 + 360.0]
-    with pytest.raises(ValueError, match="model_width must be at least 1, got 0"):
-        batch_costs(epoch.batches, epoch.lengths, model_width=0)
 
 
 def test_balance_is_measured_on_what_the_ranks_really_get():
