@@ -38,6 +38,8 @@ class EpochFiles(FrozenModel):
     """How many files it has once it is whole."""
     complete: bool = False
     """Whether it is."""
+    largest_token: int | None = None
+    """The largest id in it, so that a model too small for it can be refused; None until it is whole."""
 
 
 class BatchManifest(FrozenModel):
@@ -94,14 +96,15 @@ class BatchWriter:
         folder.mkdir(exist_ok=True)
         for stale in folder.glob(".batch_*.npz.*.tmp"):
             stale.unlink()
-        paths = []
+        paths, largest = [], 0
         for index, spec in enumerate(batches):
             path = _batch_path(self._folder, epoch, index)
-            self._write(path, spec, epoch)
+            largest = max(largest, self._write(path, spec, epoch))
             paths.append(path)
             if on_batch is not None:
                 on_batch(path)
-        done = (e.model_copy(update={"complete": True}) if e.epoch == epoch else e for e in manifest.epochs)
+        facts = {"complete": True, "largest_token": largest}
+        done = (e.model_copy(update=facts) if e.epoch == epoch else e for e in manifest.epochs)
         save_json(manifest.model_copy(update={"epochs": tuple(done)}), self._folder / _MANIFEST)
         return paths
 
@@ -134,7 +137,8 @@ class BatchWriter:
         save_json(wanted, self._folder / _MANIFEST)
         return wanted
 
-    def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> None:
+    def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> int:
+        """Write one file, unless it is there already. Returns the batch's largest token."""
         batch = collate_microbatch(
             spec,
             self._samples,
@@ -145,6 +149,7 @@ class BatchWriter:
         facts = {name: getattr(batch, name) for name in _FACTS if name not in ("epoch", "plan")}
         facts |= {"epoch": epoch, "plan": self._plan.fingerprint}
         arrays = batch.arrays()
+        largest = int(batch.input_ids.max(initial=0))
         if clash := sorted(arrays.keys() & facts.keys()):
             raise ValueError(f"{path}: a collate_fn may not return arrays named {', '.join(clash)}")
         kinds = {"sample_ids": np.str_, "sample_rows": np.int32, "lengths": np.int32}
@@ -154,13 +159,14 @@ class BatchWriter:
             if found is not None:
                 same = found.keys() == members.keys()
                 if same and all(np.array_equal(found[name], members[name]) for name in members):
-                    return
+                    return largest
                 raise ValueError(
                     f"{path} differs from what the plan and the samples give; the samples have changed, or "
                     f"the file has: remove it, or choose another folder"
                 )
         with atomic_write(path) as file:
             np.savez(file, allow_pickle=False, **members)
+        return largest
 
 
 class BatchReader:
@@ -220,6 +226,16 @@ class BatchReader:
                 f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
         return _batch_from(members)
+
+    def largest_token(self) -> int:
+        """The largest id in any batch, as the writer noted it; epochs that are not whole are read."""
+        noted = [
+            epoch.largest_token
+            if epoch.largest_token is not None
+            else max((int(b.input_ids.max(initial=0)) for b in self.iter_epoch(epoch.epoch)), default=0)
+            for epoch in self._manifest.epochs
+        ]
+        return max(noted, default=0)
 
     def verify_fingerprint(self, expected: str) -> bool:
         """Whether the batches are of the plan with this fingerprint."""
