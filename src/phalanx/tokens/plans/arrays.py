@@ -105,7 +105,7 @@ class MicrobatchSpec(FrozenModel):
     """Which samples, how they are packed, and how long the rows are."""
 
     samples: tuple[str, ...]
-    """Ids, in the order of the rows; empty only in a shard that was padded with empty batches."""
+    """Ids, in the order of the rows."""
     packs: tuple[tuple[str, ...], ...] | None = None
     """With packing: the ids of each row, which together are `samples`. None: one sample a row."""
     bucket_id: BucketId

@@ -235,8 +235,7 @@ def _record_shapes(histogram: BatchShapeHistogram, batches: BatchArrays) -> None
     for (bucket, rows, length), number, held in zip(
         unique.tolist(), times.tolist(), samples.tolist(), strict=True
     ):
-        if rows:
-            histogram.record_batch(bucket, rows, length, times=number, samples=held)
+        histogram.record_batch(bucket, rows, length, times=number, samples=held)
 
 
 def _positive(name: str, value: int) -> None:

@@ -25,7 +25,7 @@ class ShardPolicy(StrEnum):
     """The first few batches of the epoch come twice."""
     PAD = "pad"
     """Nothing is lost or repeated: the batches with the most rows are halved until the number divides. Only
-    where there are fewer rows than ranks, empty batches fill up."""
+    where every batch is down to one row are the first few repeated, because no rank can train on none."""
 
 
 class ShardSpec(FrozenModel):
@@ -81,7 +81,7 @@ class ShardedEpoch:
     """An epoch of all ranks: rank r does batch `sequence[step * world_size + r]` in each step."""
 
     batches: BatchArrays
-    """The epoch's batches, after some were halved or empty ones added."""
+    """The epoch's batches, after some were halved."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
     """Batches in the order of their steps."""
     world_size: int
@@ -96,7 +96,6 @@ class ShardedEpoch:
             raise ValueError(f"each rank has {len(self.sequence) // self.world_size} batches, not {steps}")
         done = np.zeros(len(self.batches), bool)
         done[self.sequence[: steps * self.world_size]] = True
-        done |= self.batches.counts == 0
         later = np.concatenate([self.sequence[steps * self.world_size :], np.arange(len(self.batches))])
         _, first = np.unique(later, return_index=True)
         later = later[np.sort(first)]
@@ -125,11 +124,10 @@ def shard_epoch(
                 f"which would leave none; use 'pad' or 'repeat', or fewer ranks"
             )
         sequence = np.arange(count - count % world_size)
-    elif spec.policy is ShardPolicy.REPEAT:
-        sequence = np.resize(np.arange(count), count + extra)
     else:
-        batches = _pad(batches, lengths, extra, pad_to_longest)
-        sequence = np.arange(count + extra)
+        if spec.policy is ShardPolicy.PAD:
+            batches = _halved(batches, lengths, extra, pad_to_longest)
+        sequence = np.resize(np.arange(len(batches)), count + extra)
     if spec.balance and len(sequence):
         costs = batch_costs(batches, lengths, spec.model_width)
         sequence = _balanced(batches, costs, sequence, world_size, seed)
@@ -189,10 +187,10 @@ def _balanced(
     return steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
 
 
-def _pad(
+def _halved(
     batches: BatchArrays, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> BatchArrays:
-    """As many batches more: halves of those with the most rows, then empty ones at the end."""
+    """As many batches more, by halving those with the most rows; fewer where all are down to one row."""
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts
@@ -212,13 +210,10 @@ def _pad(
     if batches.pack_offsets is not None:
         places = batches.pack_offsets[places]
     owners = np.array([batch for _, batch in cuts], np.int64)
-    halved = np.insert(np.arange(len(batches)), owners, owners)
-    empty = np.full(extra - len(cuts), batches.offsets[-1])
-    offsets = np.concatenate([np.insert(batches.offsets, owners + 1, places), empty]).astype(np.int64)
-    last = np.full(len(empty), len(batches) - 1)
-    source = np.concatenate([halved, last])
+    source = np.insert(np.arange(len(batches)), owners, owners)
+    offsets = np.insert(batches.offsets, owners + 1, places)
     max_lens = batches.max_lens[source]
     if pad_to_longest and batches.pack_offsets is None:
-        for batch in np.flatnonzero(np.isin(halved, owners)).tolist():
+        for batch in np.flatnonzero(np.isin(source, owners)).tolist():
             max_lens[batch] = lengths[offsets[batch] : offsets[batch + 1]].max()
     return BatchArrays(batches.order, offsets, batches.bucket_ids[source], max_lens, batches.pack_offsets)
