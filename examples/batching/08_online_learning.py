@@ -19,8 +19,7 @@ from phalanx.streams import (
     RollingBatchPlanWindow,
     WindowConfig,
 )
-from phalanx.tokens import BatchingConfig, PackingConfig
-from phalanx.tokens.batches.collation import collate_microbatch
+from phalanx.tokens import BatchingConfig, PackingConfig, collate_microbatch
 
 WIDTH = 256
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.agents.lm.batches import TokenBatch
-from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, segment_mask, turned
+from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, turned
 from phalanx.agents.lm.update import LMTrainer, OptimiserConfig, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
@@ -39,17 +39,6 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
     names = ("input_ids", "loss_mask", "segment_ids", "position_ids")
     arrays = [np.concatenate([getattr(part, name) for part in parts]).astype(np.int32) for name in names]
     return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
-
-
-def test_a_token_sees_itself_and_what_comes_before_it_in_its_segment() -> None:
-    seen = np.asarray(segment_mask(jnp.array([1, 1, 2, 2, 0], jnp.int32))).astype(int)
-    assert seen.tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [0, 0, 1, 0, 0],
-        [0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 1],
-    ]
 
 
 def test_turned_vectors_meet_by_their_distance_alone() -> None:

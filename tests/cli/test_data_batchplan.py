@@ -209,6 +209,19 @@ def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...
     assert (parts[2].meta.shard.rank, parts[2].meta.shard.world_size) == (2, 3)
 
 
+@pytest.mark.parametrize("width", [(), ("--model-width", 512)])
+def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[object, ...]):
+    build(phalanx)
+    options = ["--world-size", 3, "--balance", *width]
+    assert phalanx("data", "batchplan", "shard", "--plan", "plan", "--output", "shards", *options).code == 0
+    for rank in range(3):
+        part = ["--plan", f"shards/rank_{rank}", "--lengths", "lengths.jsonl"]
+        result = phalanx("data", "batchplan", "verify", *part)
+        assert (result.code, result.err) == (0, "")
+        shown = phalanx("data", "batchplan", "info", "--plan", "plan", "--rank", rank, *options, "--json")
+        assert json.loads(shown.out)["fingerprint"] == load_batch_plan(f"shards/rank_{rank}").fingerprint
+
+
 def test_shards_say_in_json_what_each_rank_has(phalanx):
     build(phalanx)
     options = ["--world-size", 2, "--output", "shards", "--policy", "drop", "--json"]

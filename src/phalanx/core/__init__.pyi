@@ -21,6 +21,7 @@ from .batching import (
 from .config import (
     Config as Config,
     FieldRow as FieldRow,
+    FrozenModel as FrozenModel,
     describe as describe,
     list_presets as list_presets,
     load_config as load_config,
@@ -51,3 +52,4 @@ from .profiling import (
     warm_up_batch_functions as warm_up_batch_functions,
 )
 from .spaces import Box as Box, Discrete as Discrete, Record as Record, Space as Space
+from .text import percent as percent

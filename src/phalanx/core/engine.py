@@ -1,29 +1,35 @@
 """The compiled kernels: whether they are here, whether they may be used, and registering them with JAX.
 
-What the kernels compute belongs to the domains that call them.
+What the kernels compute belongs to the domains that call them. JAX is imported only to register them.
 """
 
 import functools
 import os
 from types import ModuleType
 
-import jax
-
 _SWITCH = "PHALANX_NATIVE"
 
 
 @functools.cache
 def _load() -> ModuleType | str:
-    """The extension module with its targets registered, or why there is none."""
+    """The extension module, or why there is none."""
     try:
         import phalanx._native as _native
     except ModuleNotFoundError:
         return "the compiled extension is not installed; `pip install -v` with a C++ compiler builds it"
     except ImportError as error:
         return f"the compiled extension does not load: {error}"
-    for name, target in _native.targets().items():
-        jax.ffi.register_ffi_target(name, target, platform="cpu")
     return _native
+
+
+@functools.cache
+def _register() -> None:
+    import jax
+
+    loaded = _load()
+    assert not isinstance(loaded, str)
+    for name, target in loaded.targets().items():
+        jax.ffi.register_ffi_target(name, target, platform="cpu")
 
 
 def reason() -> str:
@@ -34,9 +40,18 @@ def reason() -> str:
     return loaded if isinstance(loaded, str) else ""
 
 
+def extension() -> ModuleType | None:
+    """The compiled extension, for calls without JAX; None where the native engine is not in use."""
+    loaded = _load()
+    return None if reason() or isinstance(loaded, str) else loaded
+
+
 def available() -> bool:
-    """Whether the native kernels can be used on the CPU."""
-    return reason() == ""
+    """Whether the native kernels can be used on the CPU; if so, JAX knows them from now on."""
+    if reason():
+        return False
+    _register()
+    return True
 
 
 def isa() -> str:
@@ -47,4 +62,6 @@ def isa() -> str:
 
 def only_cpu() -> bool:
     """Whether the CPU is the only kind of device, so that no other engine need be compiled beside."""
+    import jax
+
     return all(device.platform == "cpu" for device in jax.devices())

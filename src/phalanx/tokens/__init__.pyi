@@ -16,10 +16,10 @@ from .analysis.efficiency import (
     visualize_buckets as visualize_buckets,
 )
 from .analysis.histogram import (
+    HistogramBin as HistogramBin,
     LengthHistogram as LengthHistogram,
     compute_length_histogram as compute_length_histogram,
 )
-from .analysis.metrics import BatchMetrics as BatchMetrics, BatchShapeHistogram as BatchShapeHistogram
 from .analysis.report import (
     BatchingEfficiencyReport as BatchingEfficiencyReport,
     PackingEstimate as PackingEstimate,
@@ -27,11 +27,16 @@ from .analysis.report import (
 )
 from .batches.collation import (
     CollatedBatch as CollatedBatch,
+    collate_microbatch as collate_microbatch,
     default_collate as default_collate,
     pad_sequences as pad_sequences,
 )
 from .batches.files import BatchReader as BatchReader, BatchWriter as BatchWriter
 from .lengths.cache import LengthCache as LengthCache, LengthEntry as LengthEntry
+from .lengths.ray import (
+    RayWorkerError as RayWorkerError,
+    iterate_lengths_on_ray as iterate_lengths_on_ray,
+)
 from .lengths.sources import (
     SourceSample as SourceSample,
     TokenizedSample as TokenizedSample,
@@ -39,35 +44,42 @@ from .lengths.sources import (
     iterate_samples as iterate_samples,
     tokenize_samples as tokenize_samples,
 )
-from .lengths.table import Lengths as Lengths, LengthTable as LengthTable
+from .lengths.table import (
+    Lengths as Lengths,
+    LengthTable as LengthTable,
+    SkippedSample as SkippedSample,
+)
 from .lengths.tokenizers import (
     ByteTokenizer as ByteTokenizer,
     FileTokenizer as FileTokenizer,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
 )
-from .packing.layout import pack_lengths as pack_lengths
+from .packing.config import (
+    OverlongPolicy as OverlongPolicy,
+    PackingConfig as PackingConfig,
+    PackingMode as PackingMode,
+)
+from .packing.layout import (
+    PackLayout as PackLayout,
+    lay_out_packs as lay_out_packs,
+    pack_lengths as pack_lengths,
+)
 from .packing.packed_batch import (
+    PackedBatch as PackedBatch,
     create_segment_attention_mask as create_segment_attention_mask,
     cu_seqlens_of as cu_seqlens_of,
     iter_packed_batches as iter_packed_batches,
-)
-from .packing.packing import (
-    OverlongPolicy as OverlongPolicy,
-    PackedBatch as PackedBatch,
-    PackedSequence as PackedSequence,
-    PackedSequences as PackedSequences,
-    PackingConfig as PackingConfig,
-    PackingMetrics as PackingMetrics,
-    PackingMode as PackingMode,
-    PackLayout as PackLayout,
-    SequenceToPack as SequenceToPack,
-    compute_packing_metrics as compute_packing_metrics,
-    lay_out_packs as lay_out_packs,
-    pack_sequences as pack_sequences,
     pack_tokens as pack_tokens,
 )
-from .plans.admission import SkippedSample as SkippedSample
+from .packing.sequences import (
+    PackedSequence as PackedSequence,
+    PackedSequences as PackedSequences,
+    PackingMetrics as PackingMetrics,
+    SequenceToPack as SequenceToPack,
+    compute_packing_metrics as compute_packing_metrics,
+    pack_sequences as pack_sequences,
+)
 from .plans.arrays import BatchArrays as BatchArrays, MicrobatchSpec as MicrobatchSpec
 from .plans.buckets import BucketId as BucketId, BucketSpec as BucketSpec, BucketStats as BucketStats
 from .plans.builder import (
@@ -96,6 +108,12 @@ from .plans.fingerprint import (
     save_fingerprint_async as save_fingerprint_async,
     verify_batch_fingerprint as verify_batch_fingerprint,
 )
+from .plans.metrics import BatchMetrics as BatchMetrics, BatchShapeHistogram as BatchShapeHistogram
 from .plans.plan import BatchPlan as BatchPlan, BatchPlanMeta as BatchPlanMeta, EpochPlan as EpochPlan
 from .plans.sampler import BatchSpec as BatchSpec, TokenBudgetBatchSampler as TokenBudgetBatchSampler
-from .plans.sharding import ShardBalance as ShardBalance, ShardInfo as ShardInfo, ShardPolicy as ShardPolicy
+from .plans.sharding import (
+    ShardBalance as ShardBalance,
+    ShardInfo as ShardInfo,
+    ShardPolicy as ShardPolicy,
+    ShardSpec as ShardSpec,
+)

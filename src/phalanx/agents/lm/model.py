@@ -18,6 +18,7 @@ from phalanx.agents.networks.distributions import draw
 from phalanx.agents.networks.layers import Dense
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
+from phalanx.tokens import create_segment_attention_mask
 
 _ONE_HOT_VOCABULARY = 1024
 """Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
@@ -139,7 +140,7 @@ class LanguageModel(eqx.Module):
         positions: Int32[Array, " length"],
     ) -> Float[Array, "length vocabulary"]:
         """Of a packed row: segments are numbered from 1, padding is segment 0, positions start in each."""
-        seen = segment_mask(segments)
+        seen = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
 
         def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
@@ -189,13 +190,6 @@ def _attended(queries: Array, keys: Array, values: Array, seen: Array) -> Array:
     scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
     weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
     return jnp.einsum("hqk,khd->qhd", weights, values)
-
-
-def segment_mask(segments: Int32[Array, " length"]) -> Bool[Array, "length length"]:
-    """Which tokens each sees: itself, and earlier ones of its segment; padding sees itself alone."""
-    places = jnp.arange(segments.shape[0])
-    same = (segments[:, None] == segments[None]) & (segments[:, None] > 0)
-    return (same & (places[:, None] >= places[None])) | jnp.eye(segments.shape[0], dtype=bool)
 
 
 def turned(

@@ -25,13 +25,11 @@ def open_source(config: LMTrainingConfig) -> BatchSource:
     """The batches that a config describes; files are read and checked here."""
     data = config.data
     if data.source == "plan":
-        return _plan(data)
+        planned, vocabulary = _plan(data)
+        _check_vocabulary(vocabulary, config)
+        return planned
     samples, vocabulary, name = _samples(config)
-    if vocabulary > config.model.vocab_size:
-        raise ValueError(
-            f"the samples have tokens up to {vocabulary - 1}, the model knows {config.model.vocab_size}; "
-            f"set model.vocab_size={vocabulary}"
-        )
+    _check_vocabulary(vocabulary, config)
     source = StreamedBatches(
         samples,
         name,
@@ -45,8 +43,18 @@ def open_source(config: LMTrainingConfig) -> BatchSource:
     return source
 
 
-def _plan(data: LMDataConfig) -> PlannedBatches:
-    from phalanx.tokens import iterate_samples, load_batch_plan, load_tokenizer, tokenize_samples
+def _check_vocabulary(vocabulary: int, config: LMTrainingConfig) -> None:
+    # Not left to the model: in a compiled gather an id that it does not know gives NaN, and no error.
+    if vocabulary > config.model.vocab_size:
+        raise ValueError(
+            f"the samples have tokens up to {vocabulary - 1}, the model knows {config.model.vocab_size}; "
+            f"set model.vocab_size={vocabulary}"
+        )
+
+
+def _plan(data: LMDataConfig) -> tuple[PlannedBatches, int]:
+    """The batches of a plan, and how many tokens there are."""
+    from phalanx.tokens import BatchReader, iterate_samples, load_batch_plan, load_tokenizer, tokenize_samples
 
     folder = Path(data.path)
     if not data.dataset:
@@ -55,7 +63,7 @@ def _plan(data: LMDataConfig) -> PlannedBatches:
                 f"{folder} holds no batch files, so its plan's samples must come from somewhere: "
                 f"give --dataset, or write them with `phalanx data batch generate`"
             )
-        return PlannedBatches.of_files(folder)
+        return PlannedBatches.of_files(folder), 1 + BatchReader(folder).largest_token()
     plan = load_batch_plan(folder)
     tokenizer = load_tokenizer(data.tokenizer)
     if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
@@ -63,8 +71,10 @@ def _plan(data: LMDataConfig) -> PlannedBatches:
             f"{folder} was made with tokenizer {plan.meta.tokenizer_hash}, but {data.tokenizer!r} is "
             f"{tokenizer.tokenizer_hash}; give the one that the lengths were counted with"
         )
-    samples = tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
-    return PlannedBatches.of_plan(plan, {sample.sample_id: sample for sample in samples})
+    found = tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
+    samples = {sample.sample_id: sample for sample in found}
+    vocabulary = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
+    return PlannedBatches.of_plan(plan, samples), vocabulary
 
 
 Samples = Callable[[int], Iterator[StreamSample]]

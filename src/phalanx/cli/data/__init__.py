@@ -1,7 +1,7 @@
 """`phalanx data`: one group of commands for each domain's data.
 
-The commands of the ARC data sets are in `data_arc`, those of knowledge bases in `data_kg`, and those of token
-batches in the other modules named here.
+The commands of ARC data sets are in `arc`, those of knowledge bases in `kg`, those of token batches in the
+other modules named here.
 """
 
 import typer
@@ -15,7 +15,7 @@ app = typer.Typer(
             "arc": Mount("phalanx.cli.data.arc", "ARC data sets: list, show, download."),
             "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
             "batchplan": Mount("phalanx.cli.data.batchplan", "Batch plans: build, info, verify, shard."),
-            "batching": Mount("phalanx.cli.data.batching", "Lengths analysed: analyze, histogram, suggest."),
+            "batching": Mount("phalanx.cli.data.batching", "Lengths analyzed: analyze, histogram, suggest."),
             "batch": Mount("phalanx.cli.data.batch", "Batch files: generate."),
             "kg": Mount("phalanx.cli.data.kg", "Knowledge bases: list, show, depths, generate."),
             "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows of one length."),

@@ -1,19 +1,16 @@
 """`phalanx data batch`: turn a plan and a dataset into batch files that a trainer only has to load.
 
-Writing and reading the files is in `phalanx.tokens.batches.files`.
+The files are written by `phalanx.tokens.BatchWriter` and read by `BatchReader`.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from phalanx.cli.data.inputs import input_errors, read_plan
+from phalanx.cli.data.inputs import AsJson, PadId, Split, TextField, input_errors, read_plan, read_tokens
 from phalanx.cli.errors import UserError
 from phalanx.cli.printing import print_json, progress
-
-if TYPE_CHECKING:
-    from phalanx.tokens import Tokenizer
 
 app = typer.Typer(name="batch", help="Batch files: generate.", no_args_is_help=True, add_completion=False)
 
@@ -31,12 +28,10 @@ def generate(
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", "-t", help="The tokenizer that the lengths were counted with.")
     ] = "bytes",
-    text_field: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
-    split: Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")] = None,
-    pad_id: Annotated[
-        int | None, typer.Option(help="The token that fills rows up.", show_default="the tokenizer's, or 0")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    text_field: TextField = "text",
+    split: Split = None,
+    pad_id: PadId = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one NPZ file for each batch; writing that was interrupted goes on where it stopped."""
     from phalanx.tokens import BatchWriter, load_tokenizer
@@ -54,10 +49,10 @@ def generate(
         str(opened.table.ids[row]) for epoch in opened.epochs for row in set(epoch.batches.order.tolist())
     }
     with input_errors(), progress("tokenizing", "samples", len(wanted), quiet=as_json) as advance:
-        samples: dict[str, Any] = {}
-        for sample_id, tokens in _tokenized(dataset, used, text_field, split):
-            if sample_id in wanted:
-                samples[sample_id] = tokens
+        samples = {}
+        for sample in read_tokens(dataset, used, text_field, split):
+            if sample.sample_id in wanted:
+                samples[sample.sample_id] = sample
                 advance(1)
     padding = pad_id if pad_id is not None else used.pad_token_id or 0
     writer = BatchWriter(opened, samples, output, pad_id=padding)
@@ -77,19 +72,3 @@ def generate(
         )
     else:
         typer.echo(f"{output}: {len(files):,} batches of plan {opened.fingerprint}")
-
-
-def _tokenized(dataset: Path, tokenizer: "Tokenizer", text_field: str, split: str | None) -> Any:
-    """(id, arrays) of every sample; arrays, because lists of numbers take several times the memory."""
-    import numpy as np
-
-    from phalanx.tokens import iterate_samples, tokenize_samples
-
-    for sample in tokenize_samples(iterate_samples(dataset, text_field=text_field, split=split), tokenizer):
-        yield (
-            sample.sample_id,
-            {
-                "input_ids": np.array(sample.input_ids, np.int32),
-                "loss_mask": np.array(sample.loss_mask, np.int8),
-            },
-        )

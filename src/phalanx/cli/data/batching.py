@@ -1,6 +1,6 @@
 """`phalanx data batching`: how well buckets and packing suit a dataset's lengths, in text or as SVG.
 
-The figures come from `phalanx.tokens`: `histogram`, `efficiency`, `suggestion` and `report`.
+The figures come from `phalanx.tokens.analysis`.
 """
 
 from pathlib import Path
@@ -8,28 +8,24 @@ from typing import Annotated, Literal
 
 import typer
 
-from phalanx.cli.data.inputs import parse_edges, read_lengths
+from phalanx.cli.data.inputs import AsJson, BucketEdges, CachePath, parse_edges, read_lengths
 from phalanx.cli.errors import user_errors
 from phalanx.cli.printing import facts, print_json
 
 app = typer.Typer(
     name="batching",
-    help="Lengths analysed: analyze, histogram, suggest.",
+    help="Lengths analyzed: analyze, histogram, suggest.",
     no_args_is_help=True,
     add_completion=False,
 )
 
-CachePath = Annotated[Path, typer.Option("--cache", "-c", help="A length cache.")]
 SvgPath = Annotated[Path | None, typer.Option(help="Also draw it to this file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def analyze(
     cache: CachePath,
-    bucket_edges: Annotated[
-        str, typer.Option(help="Longest length of each bucket but the last.")
-    ] = "128,256,512",
+    bucket_edges: BucketEdges = "128,256,512",
     overflow_max: Annotated[int, typer.Option(help="Longest length of the last bucket.")] = 2048,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the report as JSON.")] = None,
     svg: SvgPath = None,

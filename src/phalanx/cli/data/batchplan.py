@@ -1,6 +1,6 @@
 """`phalanx data batchplan`: plan batches from lengths, look at a plan, check that it comes out again, shard.
 
-Plans are `phalanx.tokens.BatchPlan`; what a folder on disk holds is told in `phalanx.tokens.plans.files`.
+Plans are `phalanx.tokens.BatchPlan`; what a folder holds is told in docs/tokens.md.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.inputs import parse_edges, read_lengths, read_plan
+from phalanx.cli.data.inputs import AsJson, BucketEdges, PackMode, parse_edges, read_lengths, read_plan
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.printing import columns, facts, print_json, progress
 
@@ -26,12 +26,15 @@ app = typer.Typer(
 
 PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="The folder of a plan.")]
 LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="A length cache.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Policy = Annotated[
     Literal["pad", "repeat", "drop"],
     typer.Option(help="If batches do not divide by ranks: halve some, repeat some, or drop some."),
 ]
 Balance = Annotated[bool, typer.Option(help="Give all ranks batches of like attention cost in each step.")]
+ModelWidth = Annotated[
+    int | None,
+    typer.Option(min=1, help="Balance the FLOPs of a model of this hidden size, not attention alone."),
+]
 _SHOWN = 10
 
 
@@ -43,9 +46,7 @@ def build(
     token_budget: Annotated[
         int, typer.Option("--token-budget", "-b", help="Most tokens in a batch, padding included.")
     ] = 4096,
-    bucket_edges: Annotated[
-        str, typer.Option(help="Longest length of each bucket but the last.")
-    ] = "128,256,512",
+    bucket_edges: BucketEdges = "128,256,512",
     overflow_max: Annotated[
         int, typer.Option(help="Longest length of the last bucket; longer samples are skipped and reported.")
     ] = 2048,
@@ -67,8 +68,7 @@ def build(
         int | None, typer.Option(help="Tokens in a pack.", show_default="overflow-max, or less by budget")
     ] = None,
     pack_mode: Annotated[
-        Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"],
-        typer.Option(help="How samples choose their packs."),
+        PackMode, typer.Option(help="How samples choose their packs.")
     ] = "best_fit_decreasing",
     overlong: Annotated[
         Literal["error", "skip", "truncate"], typer.Option(help="What to do with samples longer than a pack.")
@@ -122,6 +122,7 @@ def info(
     world_size: Annotated[int | None, typer.Option("--world-size", "-w", help="Of so many ranks.")] = None,
     policy: Policy = "pad",
     balance: Balance = False,
+    model_width: ModelWidth = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a plan holds, or what one rank of it would."""
@@ -130,7 +131,7 @@ def info(
     opened = read_plan(plan)
     if rank is not None and world_size is not None:
         with user_errors():
-            opened = opened.shard(rank, world_size, policy, balance)
+            opened = opened.shard(rank, world_size, policy, balance, model_width)
     batches = [
         {
             "index": batch.index,
@@ -198,17 +199,15 @@ def shard(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write, rank_0 and so on.")],
     policy: Policy = "pad",
     balance: Balance = False,
-    model_width: Annotated[
-        int | None,
-        typer.Option(min=1, help="Balance the FLOPs of a model of this hidden size, not attention alone."),
-    ] = None,
+    model_width: ModelWidth = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one plan for each rank: disjoint, complete, and equally many batches each."""
     from phalanx.core.files import atomic_directory
-    from phalanx.tokens import save_batch_plan
+    from phalanx.tokens import ShardSpec, save_batch_plan
 
     opened = read_plan(plan)
+    spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, model_width=model_width)
     rows: list[dict[str, Any]] = []
     with (
         user_errors(),
@@ -216,14 +215,11 @@ def shard(
         atomic_directory(output) as folder,
     ):
         for rank in range(world_size):
-            part = opened.shard(rank, world_size, policy, balance, model_width)
+            part = opened.shard(rank, spec)
             save_batch_plan(part, folder / f"rank_{rank}")
             rows.append({"rank": rank, **_totals(part)})
             advance(1)
-    slowest = [
-        opened.measure_balance(epoch.epoch, world_size, policy, balance, model_width).by_rank
-        for epoch in opened.epochs
-    ]
+    slowest = [opened.measure_balance(epoch.epoch, spec).by_rank for epoch in opened.epochs]
     if as_json:
         print_json({"output": str(output), "policy": policy, "slowest_over_ideal": slowest, "ranks": rows})
         return

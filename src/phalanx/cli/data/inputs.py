@@ -1,18 +1,40 @@
-"""What the token commands read: length caches, plans, bucket edges; each mistake becomes one line.
+"""What the token commands share: options, and reading caches, plans and tokens; a mistake becomes one line.
 
-What is printed and drawn is in `printing`; the files themselves are described in `phalanx.tokens`.
+What is printed is in `phalanx.cli.printing`; the files themselves are described in `phalanx.tokens`.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
 
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.tokens import BatchPlan, LengthCache
+    import numpy as np
+
+    from phalanx.tokens import BatchPlan, LengthCache, Tokenizer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CachePath = Annotated[Path, typer.Option("--cache", "-c", help="A length cache.")]
+BucketEdges = Annotated[str, typer.Option(help="Longest length of each bucket but the last.")]
+TextField = Annotated[str, typer.Option(help="The column that holds the text.")]
+Split = Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")]
+PadId = Annotated[
+    int | None, typer.Option(help="The token that fills rows up.", show_default="the tokenizer's, or 0")
+]
+PackMode = Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"]
+
+
+class Tokens(NamedTuple):
+    """A sample as arrays, because lists of numbers take several times the memory."""
+
+    sample_id: str
+    input_ids: "np.ndarray"
+    loss_mask: "np.ndarray"
 
 
 @contextlib.contextmanager
@@ -45,6 +67,20 @@ def read_plan(path: Path) -> "BatchPlan":
 
     with user_errors():
         return load_batch_plan(path)
+
+
+def read_tokens(
+    dataset: Path, tokenizer: "Tokenizer", text_field: str, split: str | None
+) -> Iterator[Tokens]:
+    """The tokens of every sample of a dataset, in order."""
+    import numpy as np
+
+    from phalanx.tokens import iterate_samples, tokenize_samples
+
+    for sample in tokenize_samples(iterate_samples(dataset, text_field=text_field, split=split), tokenizer):
+        yield Tokens(
+            sample.sample_id, np.array(sample.input_ids, np.int32), np.array(sample.loss_mask, np.int8)
+        )
 
 
 def parse_edges(text: str) -> tuple[int, ...]:

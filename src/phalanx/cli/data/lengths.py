@@ -1,6 +1,6 @@
 """`phalanx data lengths`: count the tokens of a dataset's samples once, and look at the counts.
 
-The cache file is `phalanx.tokens.LengthCache`; datasets are read by `phalanx.tokens.lengths.sources`.
+The cache file is `phalanx.tokens.LengthCache`; datasets are read by `iterate_samples` there.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli.data.inputs import input_errors, read_lengths
+from phalanx.cli.data.inputs import AsJson, CachePath, Split, TextField, input_errors, read_lengths
 from phalanx.cli.errors import UserError
 from phalanx.cli.printing import facts, print_json, progress
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -40,8 +38,8 @@ def build(
             "--tokenizer", "-t", help="bytes, a tokenizer.json or its folder, or a Hugging Face name."
         ),
     ] = "bytes",
-    text_field: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
-    split: Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")] = None,
+    text_field: TextField = "text",
+    split: Split = None,
     on_ray: Annotated[
         bool, typer.Option("--ray", help="Count with many processes on Ray; the result is the same.")
     ] = False,
@@ -96,7 +94,7 @@ def build(
 def _count_on_ray(
     dataset: Path, tokenizer: "Tokenizer", text_field: str, address: str | None, workers: int | None
 ) -> Generator[tuple[list[str], list[int]], None, None]:
-    from phalanx.tokens.lengths.ray import RayWorkerError, iterate_lengths_on_ray
+    from phalanx.tokens import RayWorkerError, iterate_lengths_on_ray
 
     try:
         yield from iterate_lengths_on_ray(
@@ -107,10 +105,7 @@ def _count_on_ray(
 
 
 @app.command()
-def stats(
-    cache: Annotated[Path, typer.Option("--cache", "-c", help="A length cache.")],
-    as_json: AsJson = False,
-) -> None:
+def stats(cache: CachePath, as_json: AsJson = False) -> None:
     """Show how many samples a cache holds and how long they are."""
     from phalanx.tokens import compute_length_histogram
 

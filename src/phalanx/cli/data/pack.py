@@ -1,6 +1,6 @@
 """`phalanx data pack`: put samples into packs, from their lengths alone or with their tokens.
 
-Which sample goes where is decided in `phalanx.tokens.packing.layout`; `packed_batch` there copies tokens.
+Which sample goes where is decided by `phalanx.tokens.lay_out_packs`; `pack_tokens` copies the tokens.
 """
 
 import itertools
@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.inputs import input_errors, read_lengths
+from phalanx.cli.data.inputs import (
+    AsJson,
+    PackMode,
+    PadId,
+    Split,
+    TextField,
+    input_errors,
+    read_lengths,
+    read_tokens,
+)
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.printing import facts, print_json, progress
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from phalanx.tokens import PackingConfig, PackLayout
+    from phalanx.tokens import PackLayout
 
 app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add_completion=False)
 
@@ -40,8 +49,7 @@ def pack(
     ] = "bytes",
     max_length: Annotated[int, typer.Option("--max-length", min=1, help="Tokens in a pack.")] = 2048,
     mode: Annotated[
-        Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"],
-        typer.Option("--mode", "-m", help="How samples choose their packs."),
+        PackMode, typer.Option("--mode", "-m", help="How samples choose their packs.")
     ] = "best_fit_decreasing",
     overlong: Annotated[
         Literal["error", "skip", "truncate", "split"],
@@ -50,12 +58,10 @@ def pack(
     separator: Annotated[
         int | None, typer.Option(help="Put this token between samples.", show_default="none")
     ] = None,
-    pad_id: Annotated[
-        int | None, typer.Option(help="The token that fills packs up.", show_default="the tokenizer's, or 0")
-    ] = None,
-    text_field: Annotated[str, typer.Option(help="The column that holds the text.")] = "text",
-    split: Annotated[str | None, typer.Option(help="Which split of a saved Hugging Face dataset.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    pad_id: PadId = None,
+    text_field: TextField = "text",
+    split: Split = None,
+    as_json: AsJson = False,
 ) -> None:
     """Pack samples: never more in a pack than fits, and each whole unless --overlong says otherwise."""
     from phalanx.tokens import PackingConfig, compute_packing_metrics, lay_out_packs, pack_tokens
@@ -78,10 +84,10 @@ def pack(
         with user_errors():
             layout = lay_out_packs(table.lengths, config, sample_ids=table.ids)
         _write_layout(output, layout, table.ids)
-        figures = _figures(layout, config)
+        metrics = compute_packing_metrics(layout)
     else:
         assert dataset is not None
-        ids, tokens, offsets, loss, padding = _read_tokens(
+        ids, tokens, offsets, loss, padding = _read(
             dataset, tokenizer, text_field, split, pad_id, quiet=as_json
         )
         import numpy as np
@@ -93,7 +99,8 @@ def pack(
             name: getattr(batch, name) for name in ("input_ids", "loss_mask", "segment_ids", "position_ids")
         }
         _write_npz(output, {**arrays, **_layout_arrays(layout, ids)})
-        figures = {**_figures(layout, config), **compute_packing_metrics(batch).summary()}
+        metrics = compute_packing_metrics(batch)
+    figures = metrics.summary()
     skipped = [str((table.ids if lengths is not None else ids)[row]) for row in layout.skipped.tolist()]
     if as_json:
         print_json(
@@ -104,17 +111,6 @@ def pack(
     typer.echo(facts([("output", output), *((name, figures[name]) for name in names)]))
     if skipped:
         typer.echo(f"skipped: {len(skipped):,} samples longer than {max_length}: {_listed(skipped)}")
-
-
-def _figures(layout: "PackLayout", config: "PackingConfig") -> dict[str, Any]:
-    packs, tokens = len(layout), int(layout.lengths.sum(dtype="int64"))
-    return {
-        "num_packs": packs,
-        "num_segments": len(layout.samples),
-        "total_tokens": tokens,
-        "packing_ratio": len(layout.samples) / packs if packs else 0.0,
-        "efficiency": tokens / (packs * config.max_length) if packs else 0.0,
-    }
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
@@ -160,26 +156,23 @@ def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def _read_tokens(
+def _read(
     dataset: Path, tokenizer: str, text_field: str, split: str | None, pad_id: int | None, *, quiet: bool
 ) -> "tuple[list[str], np.ndarray, np.ndarray, np.ndarray, int]":
     """Ids, all tokens end to end, where each sample begins, the loss mask, and the padding token."""
     import numpy as np
 
-    from phalanx.tokens import iterate_samples, load_tokenizer, tokenize_samples
+    from phalanx.tokens import load_tokenizer
 
-    ids: list[str] = []
-    tokens: list[np.ndarray] = []
-    masks: list[np.ndarray] = []
+    samples = []
     with input_errors(), progress("tokenizing", "samples", quiet=quiet) as advance:
         used = load_tokenizer(tokenizer)
-        for sample in tokenize_samples(iterate_samples(dataset, text_field=text_field, split=split), used):
-            ids.append(sample.sample_id)
-            tokens.append(np.array(sample.input_ids, np.int32))
-            masks.append(np.array(sample.loss_mask, np.int8))
+        for sample in read_tokens(dataset, used, text_field, split):
+            samples.append(sample)
             advance(1)
-        if not ids:
+        if not samples:
             raise ValueError(f"{dataset} holds no samples")
+    ids, tokens, masks = zip(*samples, strict=True)
     offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
     padding = pad_id if pad_id is not None else used.pad_token_id or 0
-    return ids, np.concatenate(tokens), offsets, np.concatenate(masks), padding
+    return list(ids), np.concatenate(tokens), offsets, np.concatenate(masks), padding

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import drawsvg as draw
 
+from phalanx.core.files import atomic_write
+from phalanx.core.text import percent
 from phalanx.tokens.analysis.efficiency import BucketAnalysis
-from phalanx.tokens.analysis.histogram import LengthHistogram, percent
+from phalanx.tokens.analysis.histogram import LengthHistogram
 from phalanx.tokens.analysis.report import BatchingEfficiencyReport
 from phalanx.tokens.plans.buckets import BucketSpec
 
@@ -146,8 +148,6 @@ def draw_bucketing_vs_packing(
 
 def save_chart(chart: draw.Drawing, path: str | os.PathLike[str]) -> None:
     """Write a chart as an SVG file."""
-    from phalanx.core.files import atomic_write
-
     with atomic_write(path, "w") as file:
         file.write(chart.as_svg())
 

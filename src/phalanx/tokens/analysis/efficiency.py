@@ -1,6 +1,6 @@
-"""What padding to buckets costs: real over padded tokens, bucket by bucket.
+"""What padding to buckets costs, bucket by bucket, and which edges would cost the least.
 
-Which edges would cost less is in `suggestion`; what packing would cost, and advice, in `report`.
+What packing would cost, and advice, are in `report`.
 """
 
 from collections.abc import Callable
@@ -9,17 +9,16 @@ from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Int64
-from pydantic import BaseModel, ConfigDict
 
-from phalanx.tokens.analysis.histogram import Bar, LengthCounts, bar_lines, count_lengths, percent
+from phalanx.core.config import FrozenModel
+from phalanx.core.text import percent
+from phalanx.tokens.analysis.histogram import Bar, LengthCounts, bar_lines, count_lengths
 from phalanx.tokens.lengths.table import Lengths
 from phalanx.tokens.plans.buckets import BucketSpec
 
 
-class BucketEfficiency(BaseModel):
+class BucketEfficiency(FrozenModel):
     """One bucket: who is in it and how much of it is padding."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     bucket_id: int
     """Which bucket."""
@@ -55,13 +54,11 @@ class BucketEfficiency(BaseModel):
         return f"{self.min_length}-{self.max_length}"
 
 
-class BucketAnalysis(BaseModel):
+class BucketAnalysis(FrozenModel):
     """Every bucket, and the samples that no bucket takes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
     bucket_spec: BucketSpec
-    """What was analysed."""
+    """What was analyzed."""
     buckets: tuple[BucketEfficiency, ...]
     """All of them, empty ones too."""
     skipped_samples: int
@@ -176,10 +173,8 @@ class OptimizationGoal(StrEnum):
     """As few padded attention scores as there can be: each sample counts the square of its padded length."""
 
 
-class BucketSuggestion(BaseModel):
+class BucketSuggestion(FrozenModel):
     """Edges, and what they would give."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     edges: tuple[int, ...]
     """Longest length of each bucket but the last."""
@@ -275,7 +270,7 @@ def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> 
         begin = np.zeros(total + 1, np.int64)
         stride = 1 << max(0, total.bit_length() - 1)
         while stride:
-            # Every second multiple of the stride; its neighbours were solved in the rounds before.
+            # Every second multiple of the stride; its neighbors were solved in the rounds before.
             rows = np.arange(k, total + 1)[stride - 1 :: 2 * stride]
             low = np.where(rows - stride >= k, begin[np.maximum(rows - stride, 0)], k - 1)
             high = np.where(rows + stride <= total, begin[np.minimum(rows + stride, total)], rows - 1)

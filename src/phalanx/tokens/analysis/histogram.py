@@ -1,6 +1,6 @@
-"""Horizontal bars in plain ASCII, lined up and kept within a terminal's width.
+"""How lengths are distributed: counts, histograms and percentiles, and bars of plain ASCII to show them.
 
-What the bars stand for is decided in `histogram`, `efficiency` and `report`; pictures are in `charts`.
+What buckets and packing make of the lengths is in `efficiency` and `report`; pictures are in `charts`.
 """
 
 from collections.abc import Sequence
@@ -8,57 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
-from pydantic import BaseModel, ConfigDict
 
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.lengths.table import Lengths, as_length_table
 
 SIDES = 30
 """Columns that labels and notes may take beside the bars; where they need more, the bars give way."""
-
-
-class Bar(NamedTuple):
-    """One line: a label, a bar as long as the value, a note."""
-
-    label: str
-    value: float
-    note: str
-
-
-def bar_lines(bars: Sequence[Bar], width: int = 50, full: float | None = None) -> list[str]:
-    """Lines of at most `width` + 30 columns, `full` (or the largest value) as long as the bars can be.
-
-    >>> print(*bar_lines([Bar("a", 4, "4"), Bar("bb", 2, "2")], width=4), sep=chr(10))
-     a |####| 4
-    bb |##  | 2
-    """
-    if width < 1:
-        raise ValueError(f"width must be at least 1 column, got {width}")
-    label = max((len(bar.label) for bar in bars), default=0)
-    note = max((len(bar.note) for bar in bars), default=0)
-    room = max(1, min(width, width + SIDES - label - note - len(" || ")))
-    top = max((bar.value for bar in bars), default=0) if full is None else full
-    return [
-        f"{bar.label:>{label}} |{_marks(bar.value, top, room):<{room}}| {bar.note:>{note}}".rstrip()
-        for bar in bars
-    ]
-
-
-def _marks(value: float, top: float, room: int) -> str:
-    """Something that is there but too little for a mark shows as a dot."""
-    count = min(room, round(room * value / top)) if top > 0 else 0
-    return "#" * count if count or value <= 0 else "."
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """A share from 0 to 1 in per cent; only a true 1 reads 100.
-
-    >>> percent(0.9999), percent(1.0)
-    ('99.9%', '100.0%')
-    """
-    most = 100.0 if share >= 1 else 100 - 10.0**-digits
-    return f"{min(most, round(100 * share, digits)):.{digits}f}%"
-
-
 _COUNTED_DIRECTLY = 1 << 22
 
 
@@ -93,7 +48,7 @@ def count_lengths(lengths: Lengths) -> LengthCounts:
     """The distinct lengths and their counts; no samples at all are an error."""
     array = as_length_table(lengths).lengths
     if not len(array):
-        raise ValueError("there are no samples: nothing to analyse")
+        raise ValueError("there are no samples: nothing to analyze")
     if array.max() < _COUNTED_DIRECTLY:
         counts = np.bincount(array)
         values = np.flatnonzero(counts)
@@ -102,10 +57,8 @@ def count_lengths(lengths: Lengths) -> LengthCounts:
     return LengthCounts(values.astype(np.int64), counts.astype(np.int64))
 
 
-class HistogramBin(BaseModel):
+class HistogramBin(FrozenModel):
     """One bar of a histogram."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     min_length: int
     """The shortest length in it."""
@@ -123,10 +76,8 @@ class HistogramBin(BaseModel):
         return str(last) if last == self.min_length else f"{self.min_length}-{last}"
 
 
-class LengthHistogram(BaseModel):
+class LengthHistogram(FrozenModel):
     """The distribution of lengths; percentiles are lengths that occur."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     bins: tuple[HistogramBin, ...]
     """Side by side, from the shortest sample on."""
@@ -207,3 +158,36 @@ def compute_length_histogram(
         p95=counts.percentile(95),
         p99=counts.percentile(99),
     )
+
+
+class Bar(NamedTuple):
+    """One line: a label, a bar as long as the value, a note."""
+
+    label: str
+    value: float
+    note: str
+
+
+def bar_lines(bars: Sequence[Bar], width: int = 50, full: float | None = None) -> list[str]:
+    """Lines of at most `width` + 30 columns, `full` (or the largest value) as long as the bars can be.
+
+    >>> print(*bar_lines([Bar("a", 4, "4"), Bar("bb", 2, "2")], width=4), sep=chr(10))
+     a |####| 4
+    bb |##  | 2
+    """
+    if width < 1:
+        raise ValueError(f"width must be at least 1 column, got {width}")
+    label = max((len(bar.label) for bar in bars), default=0)
+    note = max((len(bar.note) for bar in bars), default=0)
+    room = max(1, min(width, width + SIDES - label - note - len(" || ")))
+    top = max((bar.value for bar in bars), default=0) if full is None else full
+    return [
+        f"{bar.label:>{label}} |{_marks(bar.value, top, room):<{room}}| {bar.note:>{note}}".rstrip()
+        for bar in bars
+    ]
+
+
+def _marks(value: float, top: float, room: int) -> str:
+    """Something that is there but too little for a mark shows as a dot."""
+    count = min(room, round(room * value / top)) if top > 0 else 0
+    return "#" * count if count or value <= 0 else "."

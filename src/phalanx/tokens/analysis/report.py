@@ -1,13 +1,14 @@
 """The efficiency report: lengths, buckets, better buckets, packing, and what to do about it, in one object.
 
-Each part on its own is in `histogram`, `efficiency`, `suggestion` and `assignment`.
+Each part on its own is in `histogram`, `efficiency` and `phalanx.tokens.packing`.
 """
 
 import textwrap
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from phalanx.core.config import FrozenModel
+from phalanx.core.text import percent
 from phalanx.tokens.analysis.efficiency import (
     BucketAnalysis,
     BucketSuggestion,
@@ -22,7 +23,6 @@ from phalanx.tokens.analysis.histogram import (
     bar_lines,
     compute_length_histogram,
     count_lengths,
-    percent,
 )
 from phalanx.tokens.lengths.table import Lengths, LengthTable, as_length_table
 from phalanx.tokens.packing.config import PackingMode
@@ -34,10 +34,8 @@ _WORTH_SAYING = 0.02
 _CROWDED = 0.8
 
 
-class PackingEstimate(BaseModel):
+class PackingEstimate(FrozenModel):
     """What packing whole samples into rows of one length would give."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     mode: PackingMode
     """How samples choose their rows."""
@@ -66,10 +64,8 @@ class PackingEstimate(BaseModel):
         return self.total_samples / self.num_packs if self.num_packs else 0.0
 
 
-class BatchingEfficiencyReport(BaseModel):
+class BatchingEfficiencyReport(FrozenModel):
     """How a dataset's lengths meet a set of buckets, beside the best buckets and beside packing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     length_histogram: LengthHistogram
     """All samples."""
@@ -127,7 +123,7 @@ class BatchingEfficiencyReport(BaseModel):
 def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
-    """Analyse the lengths against the buckets, the best buckets and packing, and say what to do."""
+    """Analyze the lengths against the buckets, the best buckets and packing, and say what to do."""
     table = as_length_table(lengths)
     counts = count_lengths(table)
     analysis = analyze_counts(counts, bucket_spec)

@@ -1,1 +1,4 @@
-"""Batches of tokens: collated arrays and batch files."""
+"""Batches as arrays, made from a plan and its samples, and as files.
+
+What is public is opened by `phalanx.tokens`; tensors of other libraries are made in `phalanx.adapters`.
+"""

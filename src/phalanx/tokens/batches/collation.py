@@ -1,6 +1,6 @@
 """Samples as the arrays of one batch: padded rows, or packs with their segments and positions.
 
-Which samples share a batch is decided in a plan; batches as files are in `batch_files`.
+Which samples share a batch is decided in a plan; batches as files are in `files`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, Int8, Int32
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.packing.layout import PackLayout
 from phalanx.tokens.packing.packed_batch import pack_tokens
@@ -39,12 +40,8 @@ CollateFunction: TypeAlias = Callable[[list[dict[str, np.ndarray]], int, int], d
 """(samples, max_len, pad_id) -> arrays by name, each with one row for each sample."""
 
 
-class CollatedBatch(BaseModel):
+class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     """One batch, ready for a model; its arrays can also be had by name, as `batch["input_ids"]`."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
-    )
 
     input_ids: Int[np.ndarray, "rows width"]
     """Tokens, padded at the end of each row."""
@@ -54,7 +51,7 @@ class CollatedBatch(BaseModel):
     """With packing: 1, 2, ... for the samples of a row, 0 for padding."""
     position_ids: Int[np.ndarray, "rows width"] | None = None
     """With packing: counted from 0 in each segment."""
-    extras: dict[str, np.ndarray] = {}
+    extras: dict[str, np.ndarray] = Field(default_factory=dict)
     """Whatever else a collate function of one's own returned."""
     sample_ids: tuple[str, ...]
     """The samples, row after row."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from phalanx.core.config import FrozenModel, load_json, save_json
+from phalanx.core.files import atomic_write
 from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,
@@ -28,10 +29,8 @@ _FACTS = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index
 """What a file says of its batch beside the arrays."""
 
 
-class EpochFiles(BaseModel):
+class EpochFiles(FrozenModel):
     """One epoch's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     epoch: int
     """Its number."""
@@ -39,12 +38,12 @@ class EpochFiles(BaseModel):
     """How many files it has once it is whole."""
     complete: bool = False
     """Whether it is."""
+    largest_token: int | None = None
+    """The largest id in it, so that a model too small for it can be refused; None until it is whole."""
 
 
-class BatchManifest(BaseModel):
+class BatchManifest(FrozenModel):
     """What a folder of batches holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: str = _FORMAT
     """Tells these folders from others."""
@@ -97,15 +96,16 @@ class BatchWriter:
         folder.mkdir(exist_ok=True)
         for stale in folder.glob(".batch_*.npz.*.tmp"):
             stale.unlink()
-        paths = []
+        paths, largest = [], 0
         for index, spec in enumerate(batches):
             path = _batch_path(self._folder, epoch, index)
-            self._write(path, spec, epoch)
+            largest = max(largest, self._write(path, spec, epoch))
             paths.append(path)
             if on_batch is not None:
                 on_batch(path)
-        done = (e.model_copy(update={"complete": True}) if e.epoch == epoch else e for e in manifest.epochs)
-        _save_manifest(self._folder, manifest.model_copy(update={"epochs": tuple(done)}))
+        facts = {"complete": True, "largest_token": largest}
+        done = (e.model_copy(update=facts) if e.epoch == epoch else e for e in manifest.epochs)
+        save_json(manifest.model_copy(update={"epochs": tuple(done)}), self._folder / _MANIFEST)
         return paths
 
     def _begin(self) -> BatchManifest:
@@ -134,12 +134,11 @@ class BatchWriter:
         if self._folder.exists() and any(self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} is not empty but has no {_MANIFEST}; choose another")
         self._folder.mkdir(parents=True, exist_ok=True)
-        _save_manifest(self._folder, wanted)
+        save_json(wanted, self._folder / _MANIFEST)
         return wanted
 
-    def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> None:
-        from phalanx.core.files import atomic_write
-
+    def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> int:
+        """Write one file, unless it is there already. Returns the batch's largest token."""
         batch = collate_microbatch(
             spec,
             self._samples,
@@ -150,6 +149,7 @@ class BatchWriter:
         facts = {name: getattr(batch, name) for name in _FACTS if name not in ("epoch", "plan")}
         facts |= {"epoch": epoch, "plan": self._plan.fingerprint}
         arrays = batch.arrays()
+        largest = int(batch.input_ids.max(initial=0))
         if clash := sorted(arrays.keys() & facts.keys()):
             raise ValueError(f"{path}: a collate_fn may not return arrays named {', '.join(clash)}")
         kinds = {"sample_ids": np.str_, "sample_rows": np.int32, "lengths": np.int32}
@@ -159,13 +159,14 @@ class BatchWriter:
             if found is not None:
                 same = found.keys() == members.keys()
                 if same and all(np.array_equal(found[name], members[name]) for name in members):
-                    return
+                    return largest
                 raise ValueError(
                     f"{path} differs from what the plan and the samples give; the samples have changed, or "
                     f"the file has: remove it, or choose another folder"
                 )
         with atomic_write(path) as file:
             np.savez(file, allow_pickle=False, **members)
+        return largest
 
 
 class BatchReader:
@@ -225,6 +226,16 @@ class BatchReader:
                 f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
         return _batch_from(members)
+
+    def largest_token(self) -> int:
+        """The largest id in any batch, as the writer noted it; epochs that are not whole are read."""
+        noted = [
+            epoch.largest_token
+            if epoch.largest_token is not None
+            else max((int(b.input_ids.max(initial=0)) for b in self.iter_epoch(epoch.epoch)), default=0)
+            for epoch in self._manifest.epochs
+        ]
+        return max(noted, default=0)
 
     def verify_fingerprint(self, expected: str) -> bool:
         """Whether the batches are of the plan with this fingerprint."""
@@ -299,21 +310,9 @@ def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
     )
 
 
-def _save_manifest(folder: Path, manifest: BatchManifest) -> None:
-    from phalanx.core.files import atomic_write
-
-    with atomic_write(folder / _MANIFEST, "w") as file:
-        file.write(manifest.model_dump_json(indent=2) + "\n")
-
-
 def _load_manifest(folder: Path) -> BatchManifest:
     path = folder / _MANIFEST
-    try:
-        manifest = BatchManifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(f"{path}: not a manifest of batches: {place}: {first['msg']}") from error
+    manifest = load_json(BatchManifest, path, "a manifest of batches")
     if manifest.format != _FORMAT or manifest.version != _VERSION:
         raise ValueError(f"{path}: {manifest.format} version {manifest.version}; this reads {_VERSION}")
     return manifest

@@ -1,6 +1,6 @@
 """The length cache: sample ids and their lengths under one tokenizer, kept in a file that is appended to.
 
-How entries look in a file is in `length_lines` and `length_arrays`; tokenizing is in `tokenizers`.
+How entries look in a file is in `records`; tokenizing is in `tokenizers`.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from typing import IO, cast
 
 import numpy as np
 from jaxtyping import Int, Int32
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.lengths.records import (
     BINARY_SUFFIXES,
     TornLineError,
@@ -33,10 +34,8 @@ _PENDING = 1 << 14
 """Entries held back before they are written, so that a small one does not cost a system call."""
 
 
-class LengthEntry(BaseModel):
+class LengthEntry(FrozenModel):
     """One line of a length cache."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     sample_id: str
     """Which sample."""

@@ -1,6 +1,6 @@
-"""A corpus in parts that can be read apart from one another, each with the same samples wherever it is read.
+"""Lengths counted by many processes on Ray: a corpus in parts that are read apart and put together in order.
 
-Reading a dataset from end to end is in `sources`; who reads the parts is in `ray_lengths`.
+Reading a dataset from end to end, in one process, is in `sources`.
 """
 
 import contextlib
@@ -18,8 +18,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from phalanx.tokens.lengths.records import entry_id, require_pyarrow
-from phalanx.tokens.lengths.sources import ID_FIELDS, SourceSample, parquet_rows, row_of_line, sample_of_row
+from phalanx.tokens.lengths.records import require_pyarrow
+from phalanx.tokens.lengths.sources import (
+    IdCheck,
+    SourceSample,
+    count_samples,
+    dataset_files,
+    is_saved_dataset,
+    parquet_rows,
+    row_of_line,
+    sample_of_row,
+)
 from phalanx.tokens.lengths.tokenizers import Tokenizer
 
 
@@ -43,19 +52,12 @@ class CorpusPart:
 def corpus_files(path: Path) -> list[Path]:
     """The JSONL and Parquet files of a dataset, by name; absolute."""
     path = path.resolve()
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no dataset {path}")
-    if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
+    if is_saved_dataset(path):
         raise ValueError(
             f"{path} is a dataset saved by Hugging Face, which is not read with Ray; "
             f"write it as Parquet (Dataset.to_parquet), or count without Ray"
         )
-    files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".jsonl"))
-    if not files:
-        raise ValueError(f"the folder {path} holds no .parquet or .jsonl file")
-    return files
+    return dataset_files(path)
 
 
 def cut_into_parts(files: Sequence[Path], part_bytes: int) -> list[CorpusPart]:
@@ -96,9 +98,7 @@ def read_part(part: CorpusPart, text_field: str, first_line: int) -> Iterator[So
         if part.is_parquet
         else _line_rows(part, first_line)
     )
-    for where, row in rows:
-        found = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
-        yield sample_of_row("" if found is None else entry_id(found, where), where, row, text_field)
+    return (sample_of_row(where, row, text_field) for where, row in rows)
 
 
 def _line_rows(part: CorpusPart, first_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,7 +137,6 @@ def lines_before(part: CorpusPart) -> int:
     return lines
 
 
-_ROWS_AT_ONCE = 1024
 _LARGEST_PART = 1 << 26
 _SMALLEST_PART = 1 << 20
 _PARTS_PER_WORKER = 8
@@ -277,9 +276,8 @@ def _in_order(
 ) -> Iterator[tuple[list[str], list[int]]]:
     """Checks what only the whole corpus shows: ids that come twice, and rows with and without ids."""
     rows_of: Counter[int] = Counter()
-    row_by_id: dict[str, int] = {}
+    check = IdCheck()
     done = 0
-    named: bool | None = None
 
     def where(row: int) -> str:
         return _where(parts, rows_of, row, text_field)
@@ -297,16 +295,8 @@ def _in_order(
         rows_of.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
         ids: list[str] = table.column("sample_id").to_pylist()
         lengths: list[int] = table.column("length").to_pylist()
-        for row, (sample_id, length) in enumerate(zip(ids, lengths, strict=True), done):
-            if named is None:
-                named = bool(sample_id)
-            if named != bool(sample_id):
-                missing, present = ("has no id", "have one") if named else ("has an id", "have none")
-                raise ValueError(f"{where(row)}: this row {missing}, but the rows before it {present}")
-            if not sample_id:
-                ids[row - done] = sample_id = str(row)
-            elif (first := row_by_id.setdefault(sample_id, row)) != row:
-                raise ValueError(f"{where(row)}: sample id {sample_id!r} is at {where(first)} already")
+        for row, (found, length) in enumerate(zip(ids, lengths, strict=True), done):
+            ids[row - done] = sample_id = check.accept(found, row, row, where)
             if not length:
                 raise ValueError(f"{where(row)}: sample {sample_id!r} has no tokens; leave it out")
         done += len(ids)
@@ -376,9 +366,7 @@ def _count_from(
 ) -> tuple[list[str], list[int]]:
     ids: list[str] = []
     lengths: list[int] = []
-    samples = read_part(part, text_field, first_line)
-    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
-        counts = iter(tokenizer.count_many([row.text for row in rows if row.text is not None]))
+    for rows, counts in count_samples(read_part(part, text_field, first_line), tokenizer):
         ids += [row.sample_id for row in rows]
-        lengths += [next(counts) if row.input_ids is None else len(row.input_ids) for row in rows]
+        lengths += counts
     return ids, lengths

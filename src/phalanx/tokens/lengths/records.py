@@ -1,6 +1,6 @@
-"""Length entries as JSON lines: formatted and parsed in bulk, with the file and the line in every error.
+"""Length entries in files: JSON lines, formatted and parsed in bulk, and their binary twins, NPZ and Arrow.
 
-The cache that owns such a file is in `length_cache`; its binary twins are in `length_arrays`.
+The cache that owns such a file is in `cache`. Errors name the file and, where it has lines, the line.
 """
 
 import itertools
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.core.files import atomic_write
 from phalanx.tokens.lengths.table import MAX_LENGTH, LazyIds
 
 # Small enough to stay in a processor's cache while it is taken apart.
@@ -207,9 +208,6 @@ def write_arrays(
     path: Path, ids: Sequence[str], lengths: Int32[np.ndarray, " samples"], tokenizer_hash: str
 ) -> None:
     """Write a whole binary cache, in place of an older one; `.arrow` or `.npz` by suffix."""
-    # Importing phalanx.core imports JAX, which takes longer than most of what is done here.
-    from phalanx.core.files import atomic_write
-
     header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
     with atomic_write(path) as file:
         if path.suffix == ".arrow":

@@ -61,20 +61,31 @@ def iterate_samples(
     or without `loss_mask`. A folder may be a dataset saved by Hugging Face (`split` chooses from several) or
     hold Parquet or JSONL files, which are read in the order of their names. Repeated ids are errors.
     """
-    first_seen: dict[str, str] = {}
-    named: bool | None = None
+    ids = IdCheck()
     for number, (where, row) in enumerate(_rows(Path(path), text_field, split)):
-        id_field = next((field for field in ID_FIELDS if row.get(field) is not None), None)
-        if named is None:
-            named = id_field is not None
-        if named != (id_field is not None):
-            missing, present = ("has no id", "have one") if named else ("has an id", "have none")
-            raise ValueError(f"{where}: this row {missing}, but the rows before it {present}")
-        sample_id = str(number) if id_field is None else entry_id(row[id_field], where)
-        if sample_id in first_seen:
-            raise ValueError(f"{where}: sample id {sample_id!r} is at {first_seen[sample_id]} already")
-        first_seen[sample_id] = where
-        yield sample_of_row(sample_id, where, row, text_field)
+        sample = sample_of_row(where, row, text_field)
+        yield dataclasses.replace(sample, sample_id=ids.accept(sample.sample_id, number, where))
+
+
+class IdCheck:
+    """Gives every row of a dataset its id; refuses one that comes twice, and ids of only some rows."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+        self._named: bool | None = None
+
+    def accept(self, sample_id: str, number: int, place: Any, in_words: Callable[[Any], str] = str) -> str:
+        """The id of a row, or its number where it has none; a place is put in words only for an error."""
+        if self._named is None:
+            self._named = bool(sample_id)
+        if self._named != bool(sample_id):
+            missing, present = ("has no id", "have one") if self._named else ("has an id", "have none")
+            raise ValueError(f"{in_words(place)}: this row {missing}, but the rows before it {present}")
+        if not sample_id:
+            return str(number)
+        if (first := self._first.setdefault(sample_id, place)) != place:
+            raise ValueError(f"{in_words(place)}: sample id {sample_id!r} is at {in_words(first)} already")
+        return sample_id
 
 
 def tokenize_samples(
@@ -96,12 +107,19 @@ def iterate_lengths(
     samples: Iterator[SourceSample], tokenizer: Tokenizer, on_empty: OnEmpty | None = None
 ) -> Iterator[tuple[list[str], list[int]]]:
     """(ids, lengths) of about a thousand samples at a time, for `LengthCache.add_many`."""
-    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
-        counts = iter(tokenizer.count_many([row.text for row in rows if row.text is not None]))
-        lengths = [next(counts) if row.input_ids is None else len(row.input_ids) for row in rows]
+    for rows, lengths in count_samples(samples, tokenizer):
         pairs = zip(rows, lengths, strict=True)
         kept = [(row.sample_id, n) for row, n in pairs if _has_tokens(row, n, on_empty)]
         yield [sample_id for sample_id, _ in kept], [n for _, n in kept]
+
+
+def count_samples(
+    samples: Iterator[SourceSample], tokenizer: Tokenizer
+) -> Iterator[tuple[list[SourceSample], list[int]]]:
+    """About a thousand samples at a time, and how many tokens each has, which may be none."""
+    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
+        counts = iter(tokenizer.count_many([row.text for row in rows if row.text is not None]))
+        yield rows, [next(counts) if row.input_ids is None else len(row.input_ids) for row in rows]
 
 
 def _has_tokens(row: SourceSample, length: int, on_empty: OnEmpty | None) -> bool:
@@ -113,8 +131,10 @@ def _has_tokens(row: SourceSample, length: int, on_empty: OnEmpty | None) -> boo
     return False
 
 
-def sample_of_row(sample_id: str, where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
-    """The sample of a row, or an error that says where and what is wrong with it."""
+def sample_of_row(where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
+    """The sample of a row, its id empty where it has none; or an error that says where and what is wrong."""
+    found = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
+    sample_id = "" if found is None else entry_id(found, where)
     if row.get("input_ids") is not None:
         ids = _integers(row["input_ids"], f"{where}: input_ids")
         mask = row.get("loss_mask")
@@ -144,21 +164,31 @@ def _integers(values: Any, where: str) -> list[int]:
 
 def _rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, row) of every row."""
-    if path.is_dir():
-        if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
-            yield from _saved_rows(path, text_field, split)
-            return
-        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".jsonl"))
-        if not files:
-            raise ValueError(f"the folder {path} holds no .parquet or .jsonl file and no saved dataset")
-    elif path.is_file():
-        files = [path]
-    else:
-        raise FileNotFoundError(f"there is no dataset {path}")
+    if is_saved_dataset(path):
+        yield from _saved_rows(path, text_field, split)
+        return
+    files = dataset_files(path)
     if split is not None:
         raise ValueError(f"{path} has no splits; leave out split={split!r}")
     for file in files:
         yield from parquet_rows(file, text_field) if file.suffix == ".parquet" else _json_rows(file)
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Whether Hugging Face wrote this folder."""
+    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
+
+
+def dataset_files(path: Path) -> list[Path]:
+    """The file itself, or the JSONL and Parquet files of a folder, by name."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no dataset {path}")
+    files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".jsonl"))
+    if not files:
+        raise ValueError(f"the folder {path} holds no .parquet or .jsonl file and no saved dataset")
+    return files
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,6 +1,6 @@
 """The length table: sample ids beside an int32 array of their lengths, checked once.
 
-Where lengths come from (tokenizers, caches) lives in `length_cache`; what is done with them lives elsewhere.
+Files of lengths are in `cache`; which samples share a batch is decided in `phalanx.tokens.plans`.
 """
 
 import dataclasses
@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 from jaxtyping import Int32
+
+from phalanx.core.config import FrozenModel
 
 MAX_LENGTH = 2**31 - 1
 
@@ -121,6 +123,17 @@ class LengthTable:
         """The table itself, not to be checked again: for tables read from files that were checked before."""
         object.__setattr__(self, "_checked", True)
         return self
+
+
+class SkippedSample(FrozenModel):
+    """A sample that is in no batch, with the reason."""
+
+    sample_id: str
+    """Which sample."""
+    length: int
+    """Its length in tokens."""
+    reason: str
+    """Why it is in no batch."""
 
 
 Lengths: TypeAlias = Mapping[Any, Any] | LengthTable

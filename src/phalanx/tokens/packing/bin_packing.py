@@ -1,7 +1,7 @@
 """The packing rules in Python, for machines without the compiled code; both give the same bins.
 
-Best-fit decreasing works over the histogram of lengths, so it is quick here too. The hybrid mode is in
-`pattern_packing`; the public entry is `assignment`.
+Best-fit decreasing and the hybrid mode work over the histogram of lengths, so they are quick here too. The
+public entry is `layout.pack_lengths`.
 """
 
 import bisect

@@ -1,11 +1,13 @@
 """How samples are packed: the modes, what happens to overlong samples, and the settings as one config.
 
-The packing itself is in `assignment` (bins from lengths) and `packing` (tokens).
+The packing itself is in `layout` (bins from lengths) and `packed_batch` (tokens).
 """
 
 import enum
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from phalanx.core.config import FrozenModel
 
 
 class PackingMode(enum.StrEnum):
@@ -36,10 +38,8 @@ class OverlongPolicy(enum.StrEnum):
     """It is cut into pieces of `max_length`, each a segment of its own."""
 
 
-class PackingConfig(BaseModel):
+class PackingConfig(FrozenModel):
     """The settings of packing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     mode: PackingMode = PackingMode.BEST_FIT_DECREASING
     """How samples choose their bins."""

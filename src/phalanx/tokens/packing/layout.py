@@ -1,35 +1,22 @@
-"""Bins for samples from their lengths alone, so that a plan can pack without touching tokens.
+"""Which sample stands in which pack, decided from lengths alone, so that a plan can pack without tokens.
 
-Compiled code does it where there is some; `bin_packing` gives the same bins without. What a pack holds is
-decided in `pack_layout`.
+Compiled code finds the bins where there is some; `bin_packing` finds the same without. The tokens themselves
+are copied in `packed_batch`.
 """
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
+from phalanx.core import engine
 from phalanx.tokens.packing import bin_packing
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig, PackingMode
 
 MAX_CAPACITY = 1 << 24
 """The largest bin: open bins are looked up in a table by the room they have left."""
-
-
-def native() -> ModuleType | None:
-    """The compiled packing, or None if it is not installed or switched off by `PHALANX_NATIVE=0`."""
-    # Not through `phalanx.core.engine`, which imports JAX: packing needs none, and must start at once.
-    if os.environ.get("PHALANX_NATIVE", "1") == "0":
-        return None
-    try:
-        from phalanx import _native
-    except ImportError:
-        return None
-    return _native
 
 
 def pack_lengths(
@@ -46,7 +33,7 @@ def pack_lengths(
     """
     chosen = PackingMode(mode)
     checked = check_lengths(lengths, capacity)
-    compiled = native()
+    compiled = engine.extension()
     if compiled is None:
         return bin_packing.pack(checked, capacity, chosen)
     bins = np.empty(len(checked), np.int32)
@@ -105,6 +92,13 @@ class PackLayout:
             spans += 1
             spans[self.offsets[1:] - 1] -= 1  # nothing follows the last segment of a pack
         return spans
+
+    @property
+    def width(self) -> int:
+        """How wide the rows are: `max_length`, or with `pad_to_max=False` as wide as the fullest pack."""
+        if self.config.pad_to_max:
+            return self.config.max_length
+        return int(self.sums(self.spans).max(initial=0))
 
     def sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " packs"]:
         """The sum of a value of the segments, for each pack."""

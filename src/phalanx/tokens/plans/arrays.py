@@ -1,19 +1,15 @@
 """The batches of one epoch as arrays: rows in order, where each batch begins, its bucket and its width.
 
-How the arrays come about lives in `ordering` and `sharding`; what the rows are called, in the length table.
+How they come about is in `ordering` and `sharding`; what the rows are called is in the length table.
 """
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from phalanx.tokens.lengths.table import LengthTable
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
 
 
@@ -105,13 +101,11 @@ def batch_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " g
     return offsets
 
 
-class MicrobatchSpec(BaseModel):
+class MicrobatchSpec(FrozenModel):
     """Which samples, how they are packed, and how long the rows are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
     samples: tuple[str, ...]
-    """Ids, in the order of the rows; empty only in a shard that was padded with empty batches."""
+    """Ids, in the order of the rows."""
     packs: tuple[tuple[str, ...], ...] | None = None
     """With packing: the ids of each row, which together are `samples`. None: one sample a row."""
     bucket_id: BucketId
@@ -137,41 +131,3 @@ class MicrobatchSpec(BaseModel):
     def padded_token_count(self) -> int:
         """Real tokens and padding."""
         return self.batch_size * self.max_len
-
-
-DIGEST_VERSION = 1
-
-
-def digest_plan(
-    settings: Any, table: LengthTable, epochs: Iterable[tuple[int, BatchArrays]], used: np.ndarray
-) -> str:
-    """SHA-256 of the settings and of every batch of every epoch: its samples, their lengths, its width.
-
-    Samples that are in no batch do not count, nor does how the arrays are stored.
-    """
-    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
-    rows = np.flatnonzero(used)
-    everything = len(rows) == len(table)
-    _texts(sha, table.ids if everything else [table.ids[row] for row in rows.tolist()])
-    _numbers(sha, table.lengths[rows], "<i4")
-    renumbered = np.cumsum(used) - 1
-    for epoch, batches in epochs:
-        sha.update(json.dumps(["epoch", epoch]).encode())
-        _numbers(sha, batches.order if everything else renumbered[batches.order], "<i4")
-        _numbers(sha, batches.offsets, "<i8")
-        _numbers(sha, batches.bucket_ids, "<i4")
-        _numbers(sha, batches.max_lens, "<i4")
-        if batches.pack_offsets is not None:
-            _numbers(sha, batches.pack_offsets, "<i8")
-    return sha.hexdigest()
-
-
-def _numbers(sha: Any, array: np.ndarray, form: str) -> None:
-    # Told by their count and written in one form, so that neither storage nor neighbours can matter.
-    sha.update(len(array).to_bytes(8, "little"))
-    sha.update(np.ascontiguousarray(array, form))
-
-
-def _texts(sha: Any, texts: Sequence[str]) -> None:
-    _numbers(sha, np.fromiter(map(len, texts), np.int32, len(texts)), "<i4")
-    sha.update("".join(texts).encode("utf-8", "surrogatepass"))

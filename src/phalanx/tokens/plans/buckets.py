@@ -1,6 +1,6 @@
 """Buckets: ranges of length whose samples are batched together, and their tallies.
 
-How a bucket's samples become batches lives in `ordering`; which edges suit a dataset, in `suggestion`.
+How a bucket's samples become batches is in `ordering`; which edges suit a dataset, in `analysis.efficiency`.
 """
 
 import itertools
@@ -9,7 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Int16, Int32
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from phalanx.core.config import FrozenModel
 
 BucketId: TypeAlias = int
 """0 for the shortest samples; the last is the overflow bucket."""
@@ -17,10 +19,8 @@ BucketId: TypeAlias = int
 MAX_BUCKETS = 1024
 
 
-class BucketSpec(BaseModel):
+class BucketSpec(FrozenModel):
     """Bucket boundaries: bucket i holds lengths up to `edges[i]`, the last one up to `overflow_max`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     edges: tuple[int, ...]
     """Longest length of each bucket but the last, ascending."""
@@ -119,10 +119,8 @@ class BucketSpec(BaseModel):
         return not self.min_length <= length <= self.overflow_max
 
 
-class BucketStats(BaseModel):
+class BucketStats(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """What went into one bucket, and how much of its padded size was real."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     bucket_id: BucketId
     """Which bucket."""

@@ -1,6 +1,6 @@
-"""What tells two plans apart: the cause, and the first batch that differs.
+"""Making plans, and making them again: whether one comes out the same and, if not, what differs first.
 
-Whether they differ at all is quicker told by their fingerprints.
+How an epoch's batches come about is in `ordering`; that two plans differ is told by their fingerprints.
 """
 
 import asyncio
@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Int32
-from pydantic import BaseModel, ConfigDict
 
-from phalanx.tokens.lengths.table import Lengths, LengthTable, as_length_table
+from phalanx.core.config import FrozenModel
+from phalanx.tokens.lengths.table import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
-from phalanx.tokens.plans.admission import SkippedSample, admit
 from phalanx.tokens.plans.arrays import MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.filter import filter_samples
 from phalanx.tokens.plans.ordering import epoch_seed, order_epoch
 from phalanx.tokens.plans.plan import BatchPlan, BatchPlanMeta, EpochPlan
 
@@ -22,10 +22,64 @@ _SHOWN = 4
 """Samples of a batch that a message names."""
 
 
-class PlanDifference(BaseModel):
-    """Why two plans differ, and where first."""
+class BatchPlanBuilder:
+    """Plans epochs of batches; lengths and settings are checked at once, batches made by `build`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    def __init__(
+        self,
+        lengths: Lengths,
+        batching_config: BatchingConfig,
+        dataset_hash: str = "",
+        tokenizer_hash: str = "",
+        packing: PackingConfig | None = None,
+    ) -> None:
+        self.table = as_length_table(lengths)
+        self.batching_config = batching_config
+        self.dataset_hash = dataset_hash
+        self.tokenizer_hash = tokenizer_hash
+        self.packing = packing
+        self._filtered = filter_samples(self.table, batching_config, packing)
+
+    @property
+    def num_skipped(self) -> int:
+        """Samples that fit no batch."""
+        return self._filtered.num_skipped
+
+    @property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Every sample that fits no batch, with the reason."""
+        return self._filtered.skipped
+
+    async def build(self, num_epochs: int = 1) -> BatchPlan:
+        """`build_now` without blocking the event loop."""
+        return await asyncio.to_thread(self.build_now, num_epochs)
+
+    def build_now(self, num_epochs: int = 1) -> BatchPlan:
+        """Plan epochs 0 to `num_epochs` - 1."""
+        if num_epochs < 1:
+            raise ValueError(f"a plan needs at least one epoch, got num_epochs={num_epochs}")
+        return self._build(range(num_epochs))
+
+    def _build(self, epochs: range) -> BatchPlan:
+        cuts = self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE
+        longest = self.packing.max_length if self.packing is not None and cuts else None
+        seed = self.batching_config.seed
+        plans = [
+            EpochPlan(epoch, epoch_seed(seed, epoch), order_epoch(self._filtered, epoch), self.table, longest)
+            for epoch in epochs
+        ]
+        meta = BatchPlanMeta(
+            dataset_hash=self.dataset_hash,
+            tokenizer_hash=self.tokenizer_hash,
+            batching=self.batching_config,
+            pack_config=self.packing,
+            num_epochs=len(plans),
+        )
+        return BatchPlan(meta, self.table, tuple(plans))
+
+
+class PlanDifference(FrozenModel):
+    """Why two plans differ, and where first."""
 
     cause: Literal["config", "membership", "lengths", "order"]
     """What changed first: the settings, which samples there are, how long they are, or only their order."""
@@ -57,6 +111,23 @@ def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | Non
     return PlanDifference(
         cause=cause, message=f"{message}; {where}" if where else message, epoch=epoch, batch=batch
     )
+
+
+def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
+    """None if planning these lengths with the plan's own settings gives the plan again, else what differs.
+
+    A shard is made again by sharding the plan made again. What `remaining` gives is not a plan of its own and
+    cannot be made again: verify the whole plan instead.
+    """
+    meta = plan.meta
+    builder = BatchPlanBuilder(
+        lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.pack_config
+    )
+    first = plan.epochs[0].epoch if plan.epochs else 0
+    again = builder._build(range(first, first + plan.num_epochs))
+    if meta.shard is not None:
+        again = again.shard(meta.shard.rank, meta.shard)
+    return compare_plans(plan, again)
 
 
 def _settings(expected: BatchPlanMeta, found: BatchPlanMeta) -> str:
@@ -156,78 +227,3 @@ def _shown(epoch: EpochPlan, batch: int) -> str:
     spec: MicrobatchSpec = epoch[batch]
     more = f" and {len(spec.samples) - _SHOWN} more" if len(spec.samples) > _SHOWN else ""
     return f"{list(spec.samples[:_SHOWN])}{more}, {spec.batch_size} x {spec.max_len}"
-
-
-class BatchPlanBuilder:
-    """Plans epochs of batches; lengths and settings are checked at once, batches made by `build`."""
-
-    def __init__(
-        self,
-        lengths: Lengths,
-        batching_config: BatchingConfig,
-        dataset_hash: str = "",
-        tokenizer_hash: str = "",
-        packing: PackingConfig | None = None,
-    ) -> None:
-        self.table = as_length_table(lengths)
-        self.batching_config = batching_config
-        self.dataset_hash = dataset_hash
-        self.tokenizer_hash = tokenizer_hash
-        self.packing = packing
-        self._admission = admit(self.table, batching_config, packing)
-
-    @property
-    def num_skipped(self) -> int:
-        """Samples that fit no batch."""
-        return self._admission.num_skipped
-
-    @property
-    def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits no batch, with the reason."""
-        return self._admission.skipped
-
-    async def build(self, num_epochs: int = 1) -> BatchPlan:
-        """`build_now` without blocking the event loop."""
-        return await asyncio.to_thread(self.build_now, num_epochs)
-
-    def build_now(self, num_epochs: int = 1) -> BatchPlan:
-        """Plan epochs 0 to `num_epochs` - 1."""
-        if num_epochs < 1:
-            raise ValueError(f"a plan needs at least one epoch, got num_epochs={num_epochs}")
-        return self._build(range(num_epochs))
-
-    def _build(self, epochs: range) -> BatchPlan:
-        cuts = self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE
-        longest = self.packing.max_length if self.packing is not None and cuts else None
-        seed = self.batching_config.seed
-        plans = [
-            EpochPlan(
-                epoch, epoch_seed(seed, epoch), order_epoch(self._admission, epoch), self.table, longest
-            )
-            for epoch in epochs
-        ]
-        meta = BatchPlanMeta(
-            dataset_hash=self.dataset_hash,
-            tokenizer_hash=self.tokenizer_hash,
-            batching=self.batching_config,
-            pack_config=self.packing,
-            num_epochs=len(plans),
-        )
-        return BatchPlan(meta, self.table, tuple(plans))
-
-
-def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
-    """None if planning these lengths with the plan's own settings gives the plan again, else what differs.
-
-    A shard is made again by sharding the plan made again. What `remaining` gives is not a plan of its own and
-    cannot be made again: verify the whole plan instead.
-    """
-    meta = plan.meta
-    builder = BatchPlanBuilder(
-        lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.pack_config
-    )
-    first = plan.epochs[0].epoch if plan.epochs else 0
-    again = builder._build(range(first, first + plan.num_epochs))
-    if meta.shard is not None:
-        again = again.shard(meta.shard.rank, meta.shard.world_size, meta.shard.policy, meta.shard.balance)
-    return compare_plans(plan, again)

@@ -1,6 +1,6 @@
 """How batches are formed: the mode, the padding, the budget, the seed.
 
-How a config is carried out lives in `ordering`; packing has its own `PackingConfig` in `packing`.
+How a config is carried out is in `ordering`; packing has a `PackingConfig` of its own.
 """
 
 import hashlib
@@ -10,8 +10,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId, BucketSpec
 
 
@@ -33,14 +34,12 @@ class PadPolicy(StrEnum):
     """As long as its longest sample."""
 
 
-class BatchingConfig(BaseModel):
+class BatchingConfig(FrozenModel):
     """Everything that decides the batches, beside the lengths themselves and the epoch.
 
     No batch exceeds the budget in padded tokens. Where a bucket's edge lies above the budget, its samples are
     padded to the budget instead; a sample that is itself longer than the budget is skipped and reported.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     mode: BatchingMode = BatchingMode.PREDICTABLE
     """Cut batches from buckets (predictable) or from sorted pools (throughput)."""

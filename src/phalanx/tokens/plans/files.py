@@ -6,7 +6,8 @@
     ids.json.gz      a JSON list; absent where ids are the row numbers. Unpacked when an id is first asked for
 
 A million samples named s0, s1, ... take about 9 MB: 4 for the order, 2 for lengths, 2 to 3 for ids. Random
-ids (hashes, UUIDs) cannot be made smaller than their randomness, 16 bytes each for UUIDs.
+ids (hashes, UUIDs) cannot be made smaller than their randomness, 16 bytes each for UUIDs. What a plan is in
+memory is in `plan`.
 """
 
 import asyncio
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from phalanx.core.config import FrozenModel, load_json
+from phalanx.core.files import atomic_directory
 from phalanx.tokens.lengths.table import LazyIds, LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
@@ -31,10 +33,8 @@ IDS = "ids.json.gz"
 _ARRAYS = {"order": np.int32, "offsets": np.int64, "bucket_ids": np.int16, "max_lens": np.int32}
 
 
-class EpochHeader(BaseModel):
+class EpochHeader(FrozenModel):
     """The sizes of one epoch, which tell where its arrays lie in the files."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     epoch: int
     """Its number."""
@@ -50,10 +50,8 @@ class EpochHeader(BaseModel):
     """Where packing truncates: to how much."""
 
 
-class PlanHeader(BaseModel):
+class PlanHeader(FrozenModel):
     """The contents of `plan.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: str = "phalanx batch plan"
     """Says what the folder is."""
@@ -86,8 +84,6 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
 
     A folder that holds something is refused; with `overwrite` an older plan there is replaced.
     """
-    from phalanx.core.files import atomic_directory
-
     target = Path(os.path.realpath(path))
     replaced = overwrite and (target / HEADER).is_file()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new") if replaced else target
@@ -202,19 +198,13 @@ def _read_header(folder: Path) -> PlanHeader:
     path = folder / HEADER
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a batch plan: there is no {HEADER} in it")
-    content = path.read_bytes()
     try:
-        version = json.loads(content).get("meta", {}).get("version")
+        version = json.loads(path.read_bytes()).get("meta", {}).get("version")
     except (ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not a plan's header: {error}") from error
     if version != PLAN_VERSION:
         raise ValueError(f"{path} has version {version}, this reads version {PLAN_VERSION}; build it again")
-    try:
-        return PlanHeader.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{path} is not a plan's header: {place}: {first['msg']}") from error
+    return load_json(PlanHeader, path, "a plan's header")
 
 
 def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[EpochPlan, ...]:

@@ -1,31 +1,31 @@
-"""Fingerprints: a short name for a sequence of batches that changes when, and only when, the batches do.
+"""Fingerprints: a short name for batches that changes when, and only when, the batches do.
 
-Whole plans have their own digest in `plan_digest`, which works on arrays.
+What differs between two plans is told by `builder.compare_plans`.
 """
 
 import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import numpy as np
 
-from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.core.config import FrozenModel, load_json, save_json
+from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig
 from phalanx.tokens.plans.sampler import BatchSpec
 
 FINGERPRINT_VERSION = 1
+DIGEST_VERSION = 1
 SHORT = 16
 """Characters of the short form."""
 
 
-class BatchFingerprint(BaseModel):
+class BatchFingerprint(FrozenModel):
     """What a sequence of batches is, in hashes, so that a later run can say whether and how it differs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     fingerprint: str
     """The first 16 characters of `full_hash`, for eyes."""
@@ -113,20 +113,12 @@ def verify_batch_fingerprint(
 
 def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
     """Write a JSON file, whole or not at all."""
-    from phalanx.core.files import atomic_write
-
-    with atomic_write(path, "w") as file:
-        file.write(fingerprint.model_dump_json(indent=2) + "\n")
+    save_json(fingerprint, path)
 
 
 def load_fingerprint(path: str | os.PathLike[str]) -> BatchFingerprint:
     """Read a JSON file that `save_fingerprint` wrote."""
-    try:
-        return BatchFingerprint.model_validate_json(Path(path).read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{path} is not a batch fingerprint: {place}: {first['msg']}") from error
+    return load_json(BatchFingerprint, path, "a batch fingerprint")
 
 
 async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
@@ -137,6 +129,30 @@ async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.P
 async def load_fingerprint_async(path: str | os.PathLike[str]) -> BatchFingerprint:
     """`load_fingerprint` without blocking the event loop."""
     return await asyncio.to_thread(load_fingerprint, path)
+
+
+def digest_plan(
+    settings: Any, table: LengthTable, epochs: Iterable[tuple[int, BatchArrays]], used: np.ndarray
+) -> str:
+    """SHA-256 of the settings and of every batch of every epoch: its samples, their lengths, its width.
+
+    Samples that are in no batch do not count, nor does how the arrays are stored.
+    """
+    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
+    rows = np.flatnonzero(used)
+    everything = len(rows) == len(table)
+    _texts(sha, table.ids if everything else [table.ids[row] for row in rows.tolist()])
+    _numbers(sha, table.lengths[rows], "<i4")
+    renumbered = np.cumsum(used) - 1
+    for epoch, batches in epochs:
+        sha.update(json.dumps(["epoch", epoch]).encode())
+        _numbers(sha, batches.order if everything else renumbered[batches.order], "<i4")
+        _numbers(sha, batches.offsets, "<i8")
+        _numbers(sha, batches.bucket_ids, "<i4")
+        _numbers(sha, batches.max_lens, "<i4")
+        if batches.pack_offsets is not None:
+            _numbers(sha, batches.pack_offsets, "<i8")
+    return sha.hexdigest()
 
 
 def _fingerprint(batches: Iterable[BatchSpec | MicrobatchSpec], config_hash: str) -> BatchFingerprint:
@@ -174,3 +190,14 @@ def _fingerprint(batches: Iterable[BatchSpec | MicrobatchSpec], config_hash: str
 
 def _line(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode() + b"\n"
+
+
+def _numbers(sha: Any, array: np.ndarray, form: str) -> None:
+    # Told by their count and written in one form, so that neither storage nor neighbors can matter.
+    sha.update(len(array).to_bytes(8, "little"))
+    sha.update(np.ascontiguousarray(array, form))
+
+
+def _texts(sha: Any, texts: Sequence[str]) -> None:
+    _numbers(sha, np.fromiter(map(len, texts), np.int32, len(texts)), "<i4")
+    sha.update("".join(texts).encode("utf-8", "surrogatepass"))

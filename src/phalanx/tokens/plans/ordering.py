@@ -1,6 +1,6 @@
-"""One epoch's batches of packs: each pool of the shuffle is packed by itself, and the packs are shuffled.
+"""One epoch's batches: the shuffle, and the batches that are cut from its buckets, its pools or its packs.
 
-So packs are mixed anew in every epoch. How samples choose their packs lives in `assignment`.
+How samples choose their packs is in `phalanx.tokens.packing.layout`; what each rank gets, in `sharding`.
 """
 
 from collections.abc import Iterator
@@ -10,53 +10,39 @@ from jaxtyping import Bool, Int32, Int64
 
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import lay_out_packs
-from phalanx.tokens.plans.admission import Admission
 from phalanx.tokens.plans.arrays import BatchArrays, batch_offsets, batches_of, ragged_take
 from phalanx.tokens.plans.config import BatchingConfig, PadPolicy
-
-
-def pack_batches(
-    admission: Admission,
-    packing: PackingConfig,
-    shuffled: Int32[np.ndarray, " samples"],
-    bits: np.random.PCG64,
-) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
-    """As many packs to a batch as the budget allows, and which batches are full."""
-    config = admission.config
-    lengths = admission.lengths[shuffled]
-    places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    pool = pool_samples(config, lengths)
-    for start in range(0, len(lengths), pool):
-        layout = lay_out_packs(lengths[start : start + pool], packing)
-        places.append(layout.samples.astype(np.int64) + start)
-        counts.append(np.diff(layout.offsets))
-        fills.append(layout.sums(layout.spans))
-    offsets = batch_offsets(np.concatenate(counts))
-    packs = random_order(len(offsets) - 1, bits)
-    members, pack_offsets = ragged_take(offsets, packs)
-    capacity = config.token_budget // packing.max_length
-    starts = np.arange(0, len(packs), capacity)
-    if packing.pad_to_max or not len(packs):
-        widths = np.full(len(starts), packing.max_length, np.int32)
-    else:
-        widths = np.maximum.reduceat(np.concatenate(fills)[packs], starts).astype(np.int32)
-    batches = BatchArrays(
-        admission.rows[shuffled[np.concatenate(places)[members]]],
-        np.append(pack_offsets[starts], pack_offsets[-1]),
-        config.bucket_spec.get_bucket_ids(widths),
-        widths,
-        pack_offsets,
-    )
-    return batches, starts + capacity <= len(packs)
-
+from phalanx.tokens.plans.filter import FilteredSamples
 
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
 
 
+def order_epoch(
+    filtered: FilteredSamples, epoch: int, *, interleave_buckets: bool | None = None
+) -> BatchArrays:
+    """The batches of one epoch, in the order in which they are fed."""
+    config = filtered.config
+    bits = np.random.PCG64(epoch_seed(config.seed, epoch))
+    shuffled = random_order(len(filtered.rows), bits)
+    if filtered.packing is not None:
+        batches, full = _cut_packs(filtered, filtered.packing, shuffled, bits)
+    elif config.is_predictable:
+        batches, full = _cut_buckets(filtered, shuffled)
+    else:
+        batches, full = _cut_pools(filtered, shuffled)
+    if config.drop_last:
+        batches = batches.where(full)
+    feed = spread_order(batches.counts, bits)
+    interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
+    if not interleave:
+        feed = feed[np.argsort(batches.bucket_ids[feed], kind="stable")]
+    return batches.take(feed)
+
+
 def epoch_seed(seed: int, epoch: int) -> int:
     """The 64-bit number that decides one epoch's order: a hash of seed and epoch, so that no two pairs share
-    theirs by being neighbours (seed 42 in epoch 1, seed 43 in epoch 0)."""
+    theirs by being neighbors (seed 42 in epoch 1, seed 43 in epoch 0)."""
     if epoch < 0:
         raise ValueError(f"epochs count from 0, got {epoch}")
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1, np.uint64)[0])
@@ -82,57 +68,30 @@ def spread_order(
 ) -> Int32[np.ndarray, " batches"]:
     """A random order in which batches of every size are spread evenly, so that nothing drifts over the epoch.
 
-    Thirty-two batches of like size at a time are given, by lot, one thirty-second of the epoch each, and any
-    moment in it. Each batch still comes at any time with equal chance.
+    Thirty-two batches of like size at a time are given, at random, one thirty-second of the epoch each, and
+    any moment in it. Each batch still comes at any time with equal chance.
     """
     count = len(sizes)
-    lots = random_order(count, bits)
-    # By size, and among equal sizes by lot.
-    by_size = lots[np.argsort(sizes[lots], kind="stable")]
+    shuffled = random_order(count, bits)
+    # By size, and among equal sizes at random.
+    by_size = shuffled[np.argsort(sizes[shuffled], kind="stable")]
     slots = np.arange(count) % _SLOTS
     group_sizes = np.full(count, _SLOTS)
     if count % _SLOTS:
         group_sizes[-(count % _SLOTS) :] = count % _SLOTS
-    # Inside a group the slots are dealt by lot: sort by (group, random word).
+    # Inside a group the slots are shuffled: sort by (group, random word).
     words = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
-    deal = np.lexsort((words[:count], np.arange(count) // _SLOTS))
+    within = np.lexsort((words[:count], np.arange(count) // _SLOTS))
     moments = (slots + words[count:] * 2.0**-53) / group_sizes
-    return by_size[deal][np.argsort(moments, kind="stable")]
-
-
-def order_epoch(admission: Admission, epoch: int, *, interleave_buckets: bool | None = None) -> BatchArrays:
-    """The batches of one epoch, in the order in which they are fed."""
-    config = admission.config
-    bits = np.random.PCG64(epoch_seed(config.seed, epoch))
-    shuffled = random_order(len(admission.rows), bits)
-    if admission.packing is not None:
-        batches, full = pack_batches(admission, admission.packing, shuffled, bits)
-    elif config.is_predictable:
-        batches, full = _cut_buckets(admission, shuffled)
-    else:
-        batches, full = _cut_pools(admission, shuffled)
-    if config.drop_last:
-        batches = batches.where(full)
-    feed = spread_order(batches.counts, bits)
-    interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
-    if not interleave:
-        feed = feed[np.argsort(batches.bucket_ids[feed], kind="stable")]
-    return batches.take(feed)
-
-
-def pool_samples(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
-    """How many samples a pool holds: `pool_batches` batches' worth at the mean length."""
-    if len(lengths) == 0:
-        return 1
-    return max(1, round(config.pool_batches * config.token_budget / float(lengths.mean())))
+    return by_size[within][np.argsort(moments, kind="stable")]
 
 
 def _cut_buckets(
-    admission: Admission, shuffled: Int32[np.ndarray, " samples"]
+    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"]
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Bucket after bucket, cut into as many rows as fit the budget at the bucket's width."""
-    config = admission.config
-    lengths = admission.lengths[shuffled]
+    config = filtered.config
+    lengths = filtered.lengths[shuffled]
     buckets = config.bucket_spec.get_bucket_ids(lengths)
     # Stable on 16-bit keys is NumPy's radix sort; it keeps the shuffle inside each bucket.
     by_bucket = np.argsort(buckets, kind="stable")
@@ -145,7 +104,7 @@ def _cut_buckets(
     counts[last] -= (np.array(numbers) * capacities - sizes)[sizes > 0]
     bucket_ids = np.repeat(np.arange(len(numbers), dtype=np.int16), numbers)
     widths = np.array(config.bucket_widths, np.int32)[bucket_ids]
-    order = admission.rows[shuffled[by_bucket]]
+    order = filtered.rows[shuffled[by_bucket]]
     batches = batches_of(order, counts, bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
         widths = np.maximum.reduceat(lengths[by_bucket], batches.offsets[:-1])
@@ -154,16 +113,16 @@ def _cut_buckets(
 
 
 def _cut_pools(
-    admission: Admission, shuffled: Int32[np.ndarray, " samples"]
+    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"]
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Pools of the shuffle, each sorted from long to short, so that a batch's first row tells its width.
 
     What is left at the end of each pool (its shortest samples, too few for a batch) is pooled again, until
     one pool holds the rest, so that at most one batch is not full.
     """
-    config = admission.config
-    lengths = admission.lengths[shuffled]
-    pool = pool_samples(config, lengths)
+    config = filtered.config
+    lengths = filtered.lengths[shuffled]
+    pool = _pool_samples(config, lengths)
     places = np.arange(len(lengths))
     orders: list[np.ndarray] = []
     counts: list[int] = []
@@ -187,10 +146,55 @@ def _cut_pools(
     sizes = np.array(counts, np.int64)
     longest = lengths[places[np.cumsum(sizes) - sizes]]
     bucket_ids = config.bucket_spec.get_bucket_ids(longest)
-    batches = batches_of(admission.rows[shuffled[places]], sizes, bucket_ids, _widths(config, longest))
+    batches = batches_of(filtered.rows[shuffled[places]], sizes, bucket_ids, _widths(config, longest))
     filled = np.ones(len(sizes), bool)
     filled[len(sizes) - 1 :] = full
     return batches, filled
+
+
+def _cut_packs(
+    filtered: FilteredSamples,
+    packing: PackingConfig,
+    shuffled: Int32[np.ndarray, " samples"],
+    bits: np.random.PCG64,
+) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
+    """Each pool of the shuffle packed by itself, the packs shuffled, as many to a batch as the budget allows.
+
+    So packs are mixed anew in every epoch.
+    """
+    config = filtered.config
+    lengths = filtered.lengths[shuffled]
+    places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    pool = _pool_samples(config, lengths)
+    for start in range(0, len(lengths), pool):
+        layout = lay_out_packs(lengths[start : start + pool], packing)
+        places.append(layout.samples.astype(np.int64) + start)
+        counts.append(np.diff(layout.offsets))
+        fills.append(layout.sums(layout.spans))
+    offsets = batch_offsets(np.concatenate(counts))
+    packs = random_order(len(offsets) - 1, bits)
+    members, pack_offsets = ragged_take(offsets, packs)
+    capacity = config.token_budget // packing.max_length
+    starts = np.arange(0, len(packs), capacity)
+    if packing.pad_to_max or not len(packs):
+        widths = np.full(len(starts), packing.max_length, np.int32)
+    else:
+        widths = np.maximum.reduceat(np.concatenate(fills)[packs], starts).astype(np.int32)
+    batches = BatchArrays(
+        filtered.rows[shuffled[np.concatenate(places)[members]]],
+        np.append(pack_offsets[starts], pack_offsets[-1]),
+        config.bucket_spec.get_bucket_ids(widths),
+        widths,
+        pack_offsets,
+    )
+    return batches, starts + capacity <= len(packs)
+
+
+def _pool_samples(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
+    """How many samples a pool holds: `pool_batches` batches' worth at the mean length."""
+    if len(lengths) == 0:
+        return 1
+    return max(1, round(config.pool_batches * config.token_budget / float(lengths.mean())))
 
 
 def _widths(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:

@@ -1,6 +1,6 @@
 """Batch plans: every batch of every epoch, made before training, to be saved, sharded and resumed.
 
-How a plan is written to disk lives in `plan_files`, and how it is made in `plan_builder`.
+How a plan is made is in `builder`, how it is written to disk in `files`.
 """
 
 import dataclasses
@@ -12,30 +12,31 @@ from typing import overload
 
 import numpy as np
 from jaxtyping import Int32
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from phalanx.tokens.analysis.metrics import BatchMetrics, metrics_of
-from phalanx.tokens.lengths.table import LengthTable
+from phalanx.core.config import FrozenModel
+from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.admission import Admission, SkippedSample, admit
-from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec, digest_plan
+from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig, PadPolicy
+from phalanx.tokens.plans.filter import FilteredSamples, filter_samples
+from phalanx.tokens.plans.fingerprint import digest_plan
+from phalanx.tokens.plans.metrics import BatchMetrics, metrics_of
 from phalanx.tokens.plans.sharding import (
-    Deal,
     ShardBalance,
+    ShardedEpoch,
     ShardInfo,
     ShardPolicy,
-    deal_batches,
+    ShardSpec,
     measure_balance,
+    shard_epoch,
 )
 
 PLAN_VERSION = 1
 
 
-class BatchPlanMeta(BaseModel):
+class BatchPlanMeta(FrozenModel):
     """What a plan was made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     dataset_hash: str = ""
     """Names the dataset; empty if not given."""
@@ -175,25 +176,25 @@ class BatchPlan:
     @property
     def num_skipped(self) -> int:
         """Samples that fit no batch."""
-        return self._admission.num_skipped
+        return self._filtered.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """Every sample that fits no batch, with the reason."""
-        return self._admission.skipped
+        return self._filtered.skipped
 
     def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
         """The samples that fit but that a whole epoch leaves out because of `drop_last`."""
         self._require_whole("list what was dropped of")
-        return self._admission.dropped(self.get_epoch(epoch).batches)
+        return self._filtered.dropped(self.get_epoch(epoch).batches)
 
     @cached_property
-    def _admission(self) -> Admission:
-        return admit(self.table, self.meta.batching, self.meta.pack_config)
+    def _filtered(self) -> FilteredSamples:
+        return filter_samples(self.table, self.meta.batching, self.meta.pack_config)
 
     @cached_property
     def full_hash(self) -> str:
-        """SHA-256 of the settings and of every batch; see `plan_digest`."""
+        """SHA-256 of the settings and of every batch; see `digest_plan`."""
         used = np.zeros(len(self.table), bool)
         for epoch in self.epochs:
             used[epoch.batches.order] = True
@@ -252,7 +253,7 @@ class BatchPlan:
     def shard(
         self,
         rank: int,
-        world_size: int,
+        world_size: int | ShardSpec,
         policy: ShardPolicy | str = ShardPolicy.PAD,
         balance: bool = False,
         model_width: int | None = None,
@@ -260,24 +261,18 @@ class BatchPlan:
         """One rank's part: disjoint from the others', and in every epoch as many batches as theirs.
 
         `balance` groups batches of like cost into steps, so that ranks finish together: attention cost or,
-        for a transformer of this `model_width` (hidden size), FLOPs.
+        for a transformer of this `model_width` (hidden size), FLOPs. A `ShardSpec` in place of `world_size`
+        says all of these at once.
         """
-        if world_size < 1 or not 0 <= rank < world_size:
-            raise ValueError(f"rank must be 0 to {world_size - 1} of a world_size of at least 1, got {rank}")
         self._require_whole("shard")
-        policy = ShardPolicy(policy)
-        info = ShardInfo(
-            rank=rank,
-            world_size=world_size,
-            policy=policy,
-            balance=balance,
-            model_width=model_width,
-            plan_fingerprint=self.fingerprint,
-        )
-        deals = [self._deal(epoch, world_size, policy, balance, model_width) for epoch in self.epochs]
+        spec = ShardSpec.of(world_size, policy, balance, model_width)
+        if not 0 <= rank < spec.world_size:
+            raise ValueError(f"rank must be 0 to {spec.world_size - 1}, got {rank}")
+        settings = spec.model_dump(include=set(ShardSpec.model_fields))
+        info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **settings)
         parts = [
-            dataclasses.replace(epoch, batches=deal.shard(rank))
-            for epoch, deal in zip(self.epochs, deals, strict=True)
+            dataclasses.replace(epoch, batches=self._sharded(epoch, spec).shard(rank))
+            for epoch in self.epochs
         ]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(parts))
 
@@ -285,7 +280,7 @@ class BatchPlan:
         self,
         epoch: int,
         step: int,
-        world_size: int = 1,
+        world_size: int | ShardSpec = 1,
         policy: ShardPolicy | str = ShardPolicy.PAD,
         balance: bool = False,
         model_width: int | None = None,
@@ -293,28 +288,28 @@ class BatchPlan:
         """What is left once each of `world_size` ranks has done `step` batches of `epoch`.
 
         Shard the answer for another number of ranks: no sample of the epoch is lost or repeated. `policy`,
-        `balance` and `model_width` are those of the ranks so far.
+        `balance` and `model_width` are those of the ranks so far, as `shard` took them.
         """
         self._require_whole("take the remainder of")
         current = self.get_epoch(epoch)
-        left = self._deal(current, world_size, ShardPolicy(policy), balance, model_width).remaining(step)
-        later = [plan for plan in self.epochs if plan.epoch > epoch]
-        parts = (dataclasses.replace(current, batches=left), *later)
+        spec = ShardSpec.of(world_size, policy, balance, model_width)
+        left = dataclasses.replace(current, batches=self._sharded(current, spec).remaining(step))
+        parts = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
         meta = self.meta.model_copy(update={"num_epochs": len(parts)})
         return BatchPlan(meta, self.table, parts)
 
     def measure_balance(
         self,
         epoch: int,
-        world_size: int,
+        world_size: int | ShardSpec,
         policy: ShardPolicy | str = ShardPolicy.PAD,
         balance: bool = True,
         model_width: int | None = None,
     ) -> ShardBalance:
         """How much longer than the ideal the ranks would work in one epoch."""
         plan = self.get_epoch(epoch)
-        deal = self._deal(plan, world_size, ShardPolicy(policy), balance, model_width)
-        return measure_balance(deal, plan.lengths, model_width)
+        spec = ShardSpec.of(world_size, policy, balance, model_width)
+        return measure_balance(self._sharded(plan, spec), plan.lengths, spec.model_width)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """What an epoch's batches hold and waste."""
@@ -323,20 +318,9 @@ class BatchPlan:
         lengths = plan.lengths.astype(np.int64)
         return metrics_of(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
 
-    def _deal(
-        self, epoch: EpochPlan, world_size: int, policy: ShardPolicy, balance: bool, model_width: int | None
-    ) -> Deal:
+    def _sharded(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
         longest = self.meta.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
-        return deal_batches(
-            epoch.batches,
-            epoch.lengths,
-            world_size,
-            policy,
-            balance=balance,
-            model_width=model_width,
-            pad_to_longest=longest,
-            seed=epoch.seed,
-        )
+        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=longest, seed=epoch.seed)
 
     def _require_whole(self, what: str) -> None:
         if self.meta.shard is not None:

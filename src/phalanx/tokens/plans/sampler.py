@@ -8,21 +8,20 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from phalanx.tokens.analysis.metrics import BatchMetrics, metrics_of
-from phalanx.tokens.lengths.table import Lengths, as_length_table
-from phalanx.tokens.plans.admission import Admission, SkippedSample, admit
+from phalanx.core.config import FrozenModel
+from phalanx.tokens.lengths.table import Lengths, SkippedSample, as_length_table
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.buckets import BucketId, BucketSpec
 from phalanx.tokens.plans.config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.tokens.plans.filter import FilteredSamples, filter_samples
+from phalanx.tokens.plans.metrics import BatchMetrics, metrics_of
 from phalanx.tokens.plans.ordering import order_epoch
 
 
-class BatchSpec(BaseModel):
+class BatchSpec(FrozenModel):
     """One batch: which samples, and how long its rows are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     sample_ids: tuple[str, ...]
     """The samples, in the order of the rows."""
@@ -100,7 +99,7 @@ class TokenBudgetBatchSampler:
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
-        self._admission: Admission = admit(self.table, config)
+        self._filtered: FilteredSamples = filter_samples(self.table, config)
         self._latest: tuple[int, bool, BatchArrays] | None = None
 
     @property
@@ -116,22 +115,22 @@ class TokenBudgetBatchSampler:
     @property
     def num_samples(self) -> int:
         """Samples that are kept."""
-        return len(self._admission.rows)
+        return len(self._filtered.rows)
 
     @property
     def num_skipped(self) -> int:
         """Samples that fit no batch."""
-        return self._admission.num_skipped
+        return self._filtered.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """Every sample that fits no batch, with the reason."""
-        return self._admission.skipped
+        return self._filtered.skipped
 
     @cached_property
     def bucket_sizes(self) -> dict[BucketId, int]:
         """Kept samples in each bucket, empty buckets included."""
-        buckets = self.bucket_spec.get_bucket_ids(self._admission.lengths)
+        buckets = self.bucket_spec.get_bucket_ids(self._filtered.lengths)
         sizes = np.bincount(buckets, minlength=self.bucket_spec.num_buckets)
         return dict(enumerate(sizes.tolist()))
 
@@ -143,13 +142,13 @@ class TokenBudgetBatchSampler:
         """One epoch's batches as arrays; the latest epoch is kept."""
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
         if self._latest is None or self._latest[:2] != (epoch, interleave):
-            arrays = order_epoch(self._admission, epoch, interleave_buckets=interleave)
+            arrays = order_epoch(self._filtered, epoch, interleave_buckets=interleave)
             self._latest = (epoch, interleave, arrays)
         return self._latest[2]
 
     def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
         """The kept samples that this epoch leaves out because of `drop_last`."""
-        return self._admission.dropped(self.batches(epoch))
+        return self._filtered.dropped(self.batches(epoch))
 
     def iter_batches(
         self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0

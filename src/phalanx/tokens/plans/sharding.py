@@ -1,4 +1,4 @@
-"""Dealing an epoch's batches to ranks: equal counts by a stated policy, costs that finish together, resume.
+"""Sharding an epoch over ranks: equal counts by a stated policy, costs that finish together, resuming.
 
 Everything here is arrays of one epoch; `BatchPlan.shard` and `BatchPlan.remaining` apply it to plans.
 """
@@ -9,8 +9,9 @@ from enum import StrEnum
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from phalanx.core.config import FrozenModel
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.ordering import spread_order
 
@@ -24,32 +25,48 @@ class ShardPolicy(StrEnum):
     """The first few batches of the epoch come twice."""
     PAD = "pad"
     """Nothing is lost or repeated: the batches with the most rows are halved until the number divides. Only
-    where there are fewer rows than ranks, empty batches fill up."""
+    where every batch is down to one row are the first few repeated, because no rank can train on none."""
 
 
-class ShardInfo(BaseModel):
+class ShardSpec(FrozenModel):
+    """How an epoch is dealt to ranks; with the plan it decides every rank's batches."""
+
+    world_size: int = Field(default=1, ge=1)
+    """Ranks in all."""
+    policy: ShardPolicy = ShardPolicy.PAD
+    """How equal counts come about."""
+    balance: bool = False
+    """Whether each step's batches cost about the same."""
+    model_width: int | None = Field(default=None, ge=1)
+    """Hidden size of the transformer whose FLOPs are balanced; None: attention alone."""
+
+    @classmethod
+    def of(
+        cls, world_size: "int | ShardSpec", policy: ShardPolicy | str, balance: bool, model_width: int | None
+    ) -> "ShardSpec":
+        """The spec itself, where one is given for the number of ranks, or one from all of its parts."""
+        if isinstance(world_size, ShardSpec):
+            return world_size
+        if world_size < 1:
+            raise ValueError(f"world_size must be at least 1, got {world_size}")
+        if model_width is not None and model_width < 1:
+            raise ValueError(f"model_width must be at least 1, got {model_width}")
+        return cls(
+            world_size=world_size, policy=ShardPolicy(policy), balance=balance, model_width=model_width
+        )
+
+
+class ShardInfo(ShardSpec):
     """Which part of a plan a shard is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     rank: int
     """From 0."""
-    world_size: int
-    """Ranks in all."""
-    policy: ShardPolicy
-    """How equal counts came about."""
-    balance: bool
-    """Whether each step's batches cost about the same."""
-    model_width: int | None = None
-    """The model whose cost was balanced; None: attention alone."""
     plan_fingerprint: str
     """The whole plan's."""
 
 
-class ShardBalance(BaseModel):
+class ShardBalance(FrozenModel):
     """How much longer than the ideal ranks work, in attention cost or, for a model width, in FLOPs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     by_rank: float
     """The busiest rank's cost over the mean: ranks that wait for each other at the end of the epoch."""
@@ -60,11 +77,11 @@ class ShardBalance(BaseModel):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Deal:
-    """An epoch dealt out: rank r does batch `sequence[step * world_size + r]` in each step."""
+class ShardedEpoch:
+    """An epoch of all ranks: rank r does batch `sequence[step * world_size + r]` in each step."""
 
     batches: BatchArrays
-    """The epoch's batches, after some were halved or empty ones added."""
+    """The epoch's batches, after some were halved."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
     """Batches in the order of their steps."""
     world_size: int
@@ -79,48 +96,42 @@ class Deal:
             raise ValueError(f"each rank has {len(self.sequence) // self.world_size} batches, not {steps}")
         done = np.zeros(len(self.batches), bool)
         done[self.sequence[: steps * self.world_size]] = True
-        done |= self.batches.counts == 0
         later = np.concatenate([self.sequence[steps * self.world_size :], np.arange(len(self.batches))])
         _, first = np.unique(later, return_index=True)
         later = later[np.sort(first)]
         return self.batches.take(later[~done[later]])
 
 
-def deal_batches(
+def shard_epoch(
     batches: BatchArrays,
     lengths: Int32[np.ndarray, " samples"],
-    world_size: int,
-    policy: ShardPolicy,
+    spec: ShardSpec,
     *,
-    balance: bool,
-    model_width: int | None,
     pad_to_longest: bool,
     seed: int,
-) -> Deal:
+) -> ShardedEpoch:
     """Deal an epoch's batches to ranks; `lengths` are those of the samples in the batches' order.
 
     Unbalanced, step s takes the next `world_size` batches of the epoch. Balanced, batches of like cost form a
     step, the dearest of which goes to the least loaded rank, and the steps are shuffled.
     """
-    if world_size < 1:
-        raise ValueError(f"world_size must be at least 1, got {world_size}")
-    count = len(batches)
+    count, world_size = len(batches), spec.world_size
     extra = -count % world_size
-    if policy is ShardPolicy.DROP:
+    if spec.policy is ShardPolicy.DROP:
         if 0 < count < world_size:
             raise ValueError(
                 f"an epoch of {count} batches cannot be dealt to {world_size} ranks under the policy 'drop', "
                 f"which would leave none; use 'pad' or 'repeat', or fewer ranks"
             )
         sequence = np.arange(count - count % world_size)
-    elif policy is ShardPolicy.REPEAT:
-        sequence = np.resize(np.arange(count), count + extra)
     else:
-        batches = _pad(batches, lengths, extra, pad_to_longest)
-        sequence = np.arange(count + extra)
-    if balance and len(sequence):
-        sequence = _balanced(batches, batch_costs(batches, lengths, model_width), sequence, world_size, seed)
-    return Deal(batches, sequence, world_size)
+        if spec.policy is ShardPolicy.PAD:
+            batches = _halved(batches, lengths, extra, pad_to_longest)
+        sequence = np.resize(np.arange(len(batches)), count + extra)
+    if spec.balance and len(sequence):
+        costs = batch_costs(batches, lengths, spec.model_width)
+        sequence = _balanced(batches, costs, sequence, world_size, seed)
+    return ShardedEpoch(batches, sequence, world_size)
 
 
 def batch_costs(
@@ -138,18 +149,16 @@ def batch_costs(
         costs = batches.row_counts * batches.max_lens.astype(np.float64) ** 2
     if model_width is None:
         return costs
-    if model_width < 1:
-        raise ValueError(f"model_width must be at least 1, got {model_width}")
     return costs + 6.0 * model_width * batches.row_counts * batches.max_lens
 
 
 def measure_balance(
-    deal: Deal, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
+    epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
 ) -> ShardBalance:
-    """How evenly a deal spreads the cost."""
-    costs = batch_costs(deal.batches, lengths, model_width)[deal.sequence].reshape(-1, deal.world_size)
+    """How evenly the ranks share the cost."""
+    costs = batch_costs(epoch.batches, lengths, model_width)[epoch.sequence].reshape(-1, epoch.world_size)
     total = float(costs.sum())
-    ideal = total / deal.world_size if total else 1.0
+    ideal = total / epoch.world_size if total else 1.0
     return ShardBalance(
         by_rank=float(costs.sum(axis=0).max()) / ideal if total else 1.0,
         by_step=float(costs.max(axis=1).sum()) / ideal if total else 1.0,
@@ -178,10 +187,10 @@ def _balanced(
     return steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
 
 
-def _pad(
+def _halved(
     batches: BatchArrays, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> BatchArrays:
-    """As many batches more: halves of those with the most rows, then empty ones at the end."""
+    """As many batches more, by halving those with the most rows; fewer where all are down to one row."""
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts
@@ -201,13 +210,10 @@ def _pad(
     if batches.pack_offsets is not None:
         places = batches.pack_offsets[places]
     owners = np.array([batch for _, batch in cuts], np.int64)
-    halved = np.insert(np.arange(len(batches)), owners, owners)
-    empty = np.full(extra - len(cuts), batches.offsets[-1])
-    offsets = np.concatenate([np.insert(batches.offsets, owners + 1, places), empty]).astype(np.int64)
-    last = np.full(len(empty), len(batches) - 1)
-    source = np.concatenate([halved, last])
+    source = np.insert(np.arange(len(batches)), owners, owners)
+    offsets = np.insert(batches.offsets, owners + 1, places)
     max_lens = batches.max_lens[source]
     if pad_to_longest and batches.pack_offsets is None:
-        for batch in np.flatnonzero(np.isin(halved, owners)).tolist():
+        for batch in np.flatnonzero(np.isin(source, owners)).tolist():
             max_lens[batch] = lengths[offsets[batch] : offsets[batch + 1]].max()
     return BatchArrays(batches.order, offsets, batches.bucket_ids[source], max_lens, batches.pack_offsets)

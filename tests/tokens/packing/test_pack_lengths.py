@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.packing.config import PackingMode
-from phalanx.tokens.packing.layout import MAX_CAPACITY, pack_lengths
-from phalanx.tokens.packing.packing import layout as assignment
+from phalanx.core import engine as kernels
+from phalanx.tokens import PackingMode, pack_lengths
+from phalanx.tokens.packing.layout import MAX_CAPACITY
 
 MODES = list(PackingMode)
 
@@ -19,7 +19,7 @@ def using(engine: str) -> Iterator[None]:
     """The compiled code or its Python twin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PHALANX_NATIVE", "0" if engine == "python" else "1")
-        if engine == "compiled" and assignment.native() is None:
+        if engine == "compiled" and kernels.extension() is None:
             pytest.skip("the compiled extension is not installed")
         yield
 
@@ -188,7 +188,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_the_compiled_code_refuses_what_would_leave_its_arrays() -> None:
-    compiled = assignment.native()
+    compiled = kernels.extension()
     if compiled is None:
         pytest.skip("the compiled extension is not installed")
     bins = np.zeros(2, np.int32)

@@ -1,36 +1,19 @@
 """Packs as objects: sequences with ids in, packed sequences out, and how well they are packed.
 
-Bins are chosen in `assignment`; whole sets of packs as arrays are in `packed_batch`; masks in `attention`.
+Bins are chosen in `layout`; whole sets of packs as arrays, and masks, are in `packed_batch`.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, model_validator
+from pydantic import BeforeValidator, PlainSerializer, model_validator
 
-from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.tokens.packing.layout import PackLayout, lay_out_packs, pack_lengths
-from phalanx.tokens.packing.packed_batch import PackedBatch, iter_packed_batches, pack_tokens
-from phalanx.tokens.plans.admission import SkippedSample
-
-__all__ = [
-    "OverlongPolicy",
-    "PackLayout",
-    "PackedBatch",
-    "PackedSequence",
-    "PackedSequences",
-    "PackingConfig",
-    "PackingMetrics",
-    "PackingMode",
-    "SequenceToPack",
-    "compute_packing_metrics",
-    "iter_packed_batches",
-    "lay_out_packs",
-    "pack_lengths",
-    "pack_sequences",
-    "pack_tokens",
-]
+from phalanx.core.config import FrozenModel
+from phalanx.tokens.lengths.table import SkippedSample
+from phalanx.tokens.packing.config import PackingConfig
+from phalanx.tokens.packing.layout import PackLayout, lay_out_packs
+from phalanx.tokens.packing.packed_batch import PackedBatch, pack_tokens
 
 
 def _integers(value: Any) -> Any:
@@ -48,12 +31,8 @@ IntegerRow = Annotated[np.ndarray, BeforeValidator(_integers), PlainSerializer(n
 """A row of 32-bit integers; lists are taken too, and JSON has lists."""
 
 
-class _Rows(BaseModel):
+class _Rows(FrozenModel, arbitrary_types_allowed=True):
     """A frozen model with arrays in it, equal to another when the arrays are."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
-    )
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -64,7 +43,7 @@ class _Rows(BaseModel):
 
 
 class SequenceToPack(_Rows):
-    """A tokenised sample."""
+    """A tokenized sample."""
 
     sample_id: str
     """Its name."""
@@ -228,10 +207,8 @@ def _refuse_duplicates(ids: Sequence[str]) -> None:
             )
 
 
-class PackingMetrics(BaseModel):
+class PackingMetrics(FrozenModel):
     """How well sequences are packed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     num_packs: int
     """Packed rows."""
@@ -277,17 +254,18 @@ class PackingMetrics(BaseModel):
         }
 
 
-def compute_packing_metrics(packed: Sequence[PackedSequence] | PackedBatch) -> PackingMetrics:
-    """The figures of a set of packs."""
-    if isinstance(packed, PackedBatch):
-        tokens, spans = int(packed.layout.lengths.sum()), int(packed.layout.spans.sum())
+def compute_packing_metrics(packed: Sequence[PackedSequence] | PackedBatch | PackLayout) -> PackingMetrics:
+    """The figures of a set of packs; a layout knows no loss mask, so there every token counts in the loss."""
+    if isinstance(packed, PackedBatch | PackLayout):
+        layout = packed if isinstance(packed, PackLayout) else packed.layout
+        tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
         return PackingMetrics(
-            num_packs=len(packed),
-            num_segments=len(packed.layout.samples),
+            num_packs=len(layout),
+            num_segments=len(layout.samples),
             total_tokens=tokens,
             separator_tokens=spans - tokens,
-            padding_tokens=packed.input_ids.size - spans,
-            loss_tokens=int(np.count_nonzero(packed.loss_mask)),
+            padding_tokens=len(layout) * layout.width - spans,
+            loss_tokens=tokens if isinstance(packed, PackLayout) else int(np.count_nonzero(packed.loss_mask)),
         )
     return PackingMetrics(
         num_packs=len(packed),

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.packing.packed_batch import create_segment_attention_mask, cu_seqlens_of
-from phalanx.tokens.packing.packing import PackedBatch, PackingConfig, PackingMode, pack_tokens
+from phalanx.tokens import (
+    PackedBatch,
+    PackingConfig,
+    PackingMode,
+    create_segment_attention_mask,
+    cu_seqlens_of,
+    pack_tokens,
+)
 
 VOCABULARY, WIDTH, LONGEST = 11, 8, 24
 
@@ -37,6 +43,8 @@ def test_padding_sees_nothing_and_is_seen_by_nobody() -> None:
 
 
 def test_padding_can_be_let_see_itself_so_that_no_row_is_empty() -> None:
+    mask = create_segment_attention_mask([1, 1, 2, 0], causal=True, padding_sees_itself=True)
+    assert mask.astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     mask = create_segment_attention_mask([1, 0, 0], padding_sees_itself=True)
     assert mask.astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.analysis.efficiency import (
+from phalanx.tokens import (
+    BucketSpec,
+    LengthTable,
     OptimizationGoal,
     analyze_bucket_efficiency,
+    compute_length_histogram,
+    create_efficiency_report,
     suggest_bucket_edges,
     visualize_buckets,
 )
-from phalanx.tokens.analysis.histogram import Bar, bar_lines, compute_length_histogram, percent
-from phalanx.tokens.analysis.report import create_efficiency_report
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.plans.buckets import BucketSpec
+from phalanx.tokens.analysis.histogram import Bar, bar_lines
 
 SMALL = {"a": 1, "b": 2, "c": 2, "d": 9}
 
@@ -90,12 +91,6 @@ def test_bars_give_way_to_wide_labels() -> None:
     assert max(map(len, lines)) <= 50
     assert "|###|" in lines[0]
     assert "|." in lines[1]
-
-
-def test_only_a_true_one_reads_100_per_cent() -> None:
-    assert percent(0.99999) == "99.9%"
-    assert percent(1.0) == "100.0%"
-    assert percent(0.5, 2) == "50.00%"
 
 
 def test_no_samples_at_all_are_an_error() -> None:

@@ -1,17 +1,15 @@
 """The length cache: adding, reopening, crashes, and the binary forms."""
 
 import asyncio
-import json
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from phalanx.tokens.lengths.cache import LengthCache, LengthEntry
-from phalanx.tokens.lengths.records import Block, TornLineError, format_entries, parse_blocks
+from phalanx.tokens import LengthCache, LengthEntry
+from phalanx.tokens.lengths.records import TornLineError, format_entries
 
 SUFFIXES = ["jsonl", "npz", "arrow"]
 
@@ -333,59 +331,6 @@ def test_ids_of_a_binary_cache_that_was_replaced_meanwhile_are_not_mixed_in(tmp_
     write(file, {"b": 1, "c": 2})
     with pytest.raises(ValueError, match="was changed after its lengths were loaded"):
         cache.get_all()
-
-
-IDS = st.one_of(
-    st.text(min_size=1),
-    st.sampled_from(['"', "\\", "a,b", "\n", "\u2028", "ü", '","tokenizer_hash":"v1","length":', "007"]),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.dictionaries(IDS, st.integers(1, 2**31 - 1), min_size=1), st.sampled_from(["v1", 'say "x"', "ü"]))
-def test_any_ids_survive_being_written_as_lines(entries: dict[str, int], key: str) -> None:
-    lines = format_entries(list(entries), list(entries.values()), key)
-    assert [json.loads(line)["sample_id"] for line in lines.decode().split("\n")[:-1]] == list(entries)
-    blocks = list(_parsed(lines))
-    assert [i for block in blocks for i in block.ids] == list(entries)
-    assert [n for block in blocks for n in block.lengths.tolist()] == list(entries.values())
-    assert {block.tokenizer_hash for block in blocks} == {key}
-
-
-def _parsed(data: bytes) -> list[Block]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "l.jsonl")
-        file.write_bytes(data)
-        return list(parse_blocks(file))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_the_bulk_reader_and_json_agree_on_lines_with_one_byte_changed(data: st.DataObject) -> None:
-    lines = bytearray(format_entries(["a1", "b2", "c3"], [5, 60, 700], "v1"))
-    place = data.draw(st.integers(0, len(lines) - 2))
-    lines[place] = data.draw(st.sampled_from(b'"\\{}:,019-. \t\nax'))
-    expected: list[tuple[str, int, str]] | None = []
-    try:
-        for line in bytes(lines).decode().split("\n"):
-            if line.strip():
-                entry = json.loads(line)
-                if not isinstance(entry["length"], int) or entry["length"] < 1 or not entry["sample_id"]:
-                    raise ValueError
-                expected.append((entry["sample_id"], entry["length"], entry["tokenizer_hash"]))
-    except (ValueError, KeyError, TypeError):
-        expected = None
-    try:
-        found = [
-            (sample_id, length, block.tokenizer_hash)
-            for block in _parsed(bytes(lines))
-            for sample_id, length in zip(block.ids, block.lengths.tolist(), strict=True)
-        ]
-    except ValueError:
-        found = None
-    assert found == expected
 
 
 def test_many_blocks_are_read_as_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

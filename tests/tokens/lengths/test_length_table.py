@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from phalanx.tokens.lengths.table import LengthTable, RangeIds, as_length_table
+from phalanx.tokens import LengthTable
+from phalanx.tokens.lengths.table import RangeIds, as_length_table
 
 
 def test_a_mapping_becomes_rows_in_its_own_order():

@@ -4,12 +4,15 @@ import json
 
 import pytest
 
-from phalanx.tokens.analysis.metrics import BatchMetrics, BatchShapeHistogram
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.buckets import BucketSpec
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.sampler import TokenBudgetBatchSampler
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchMetrics,
+    BatchPlanBuilder,
+    BatchShapeHistogram,
+    BucketSpec,
+    PackingConfig,
+    TokenBudgetBatchSampler,
+)
 
 SPEC = BucketSpec(edges=(4, 8), overflow_max=16)
 

@@ -6,14 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.tokens.batches.collation import collate_microbatch, default_collate, pad_sequences
-from phalanx.tokens.batches.files import BatchReader, BatchWriter
-from phalanx.tokens.lengths.sources import TokenizedSample
-from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
-from phalanx.tokens.plans.arrays import MicrobatchSpec
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.plan import BatchPlan
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlan,
+    BatchPlanBuilder,
+    BatchReader,
+    BatchWriter,
+    MicrobatchSpec,
+    OverlongPolicy,
+    PackingConfig,
+    TokenizedSample,
+    collate_microbatch,
+    default_collate,
+    pad_sequences,
+)
 
 LENGTHS = {f"s{i}": 3 + i for i in range(12)}
 
@@ -279,5 +285,16 @@ def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
         BatchReader(tmp_path)
     for content in ("{", json.dumps({"fingerprint": "x"})):
         (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(ValueError, match=r"manifest\.json: not a manifest of batches"):
+        with pytest.raises(ValueError, match=r"is not a manifest of batches: (Invalid JSON|pad_id is)"):
             BatchReader(tmp_path)
+
+
+def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
+    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_now(2)
+    data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}
+    BatchWriter(plan, data, tmp_path / "files", pad_id=4).write_all()
+    assert BatchReader(tmp_path / "files").largest_token() == 7
+    manifest = json.loads((tmp_path / "files/manifest.json").read_text())
+    assert [epoch.pop("largest_token") for epoch in manifest["epochs"]] == [7, 7]
+    (tmp_path / "files/manifest.json").write_text(json.dumps(manifest))
+    assert BatchReader(tmp_path / "files").largest_token() == 7

@@ -1,22 +1,20 @@
 """Tallies of batching: real and padded tokens, loss tokens, skipped samples, shapes, by bucket and in all.
 
-Distributions of length and advice on edges live in `histogram`, `efficiency` and `suggestion`.
+Distributions of length and advice on edges are in `phalanx.tokens.analysis`.
 """
 
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.buckets import BucketId, BucketSpec, BucketStats
 
 
-class BatchShapeHistogram(BaseModel):
+class BatchShapeHistogram(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """How often each shape occurred: what a compiler will see."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     shapes: dict[str, int] = Field(default_factory=dict)
     """Batches of each shape, written "rows x length"."""
@@ -59,10 +57,8 @@ class BatchShapeHistogram(BaseModel):
         return _ratio(self.batches_per_bucket.get(bucket_id, 0), self.total_batches)
 
 
-class BatchMetrics(BaseModel):
+class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """What an epoch's batches hold and what they waste."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     total_tokens: int = 0
     """Real tokens."""
@@ -239,8 +235,7 @@ def _record_shapes(histogram: BatchShapeHistogram, batches: BatchArrays) -> None
     for (bucket, rows, length), number, held in zip(
         unique.tolist(), times.tolist(), samples.tolist(), strict=True
     ):
-        if rows:
-            histogram.record_batch(bucket, rows, length, times=number, samples=held)
+        histogram.record_batch(bucket, rows, length, times=number, samples=held)
 
 
 def _positive(name: str, value: int) -> None:

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig, BatchingMode, PadPolicy
-from phalanx.tokens.plans.plan import BatchPlan
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchingMode,
+    BatchPlan,
+    BatchPlanBuilder,
+    LengthTable,
+    OverlongPolicy,
+    PackingConfig,
+    PackingMode,
+    PadPolicy,
+)
 
 
 def lognormal_lengths(count: int) -> LengthTable:

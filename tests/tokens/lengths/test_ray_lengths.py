@@ -15,20 +15,15 @@ from hypothesis import given, strategies as st
 from phalanx.tokens import (
     ByteTokenizer,
     LengthCache,
+    RayWorkerError,
     Tokenizer,
     iterate_lengths,
+    iterate_lengths_on_ray,
     iterate_samples,
     load_tokenizer,
 )
 from phalanx.tokens.lengths import ray as ray_lengths
-from phalanx.tokens.lengths.ray import (
-    RayWorkerError,
-    corpus_files,
-    cut_into_parts,
-    iterate_lengths_on_ray,
-    lines_before,
-    read_part,
-)
+from phalanx.tokens.lengths.ray import corpus_files, cut_into_parts, lines_before, read_part
 
 ray = pytest.importorskip("ray")
 pq = pytest.importorskip("pyarrow.parquet")

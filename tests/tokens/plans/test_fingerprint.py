@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
 
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.arrays import MicrobatchSpec
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.fingerprint import (
+from phalanx.tokens import (
     BatchFingerprint,
+    BatchingConfig,
+    BatchPlanBuilder,
+    BatchSpec,
+    LengthTable,
+    MicrobatchSpec,
+    PackingConfig,
     compute_batch_fingerprint,
     load_fingerprint,
     load_fingerprint_async,
     save_fingerprint_async,
     verify_batch_fingerprint,
 )
-from phalanx.tokens.plans.sampler import BatchSpec
 
 CONFIG = BatchingConfig.predictable(token_budget=64, bucket_edges=(8,), overflow_max=16)
 

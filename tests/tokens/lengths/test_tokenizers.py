@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.tokens.lengths.tokenizers import ByteTokenizer, FileTokenizer, load_tokenizer
+from phalanx.tokens import ByteTokenizer, FileTokenizer, load_tokenizer
 
 
 def word_tokenizer(folder: Path, **changes: object) -> Path:

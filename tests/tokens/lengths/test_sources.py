@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.tokens.lengths.sources import SourceSample, iterate_lengths, iterate_samples, tokenize_samples
-from phalanx.tokens.lengths.tokenizers import ByteTokenizer
+from phalanx.tokens import ByteTokenizer, SourceSample, iterate_lengths, iterate_samples, tokenize_samples
 
 ROWS = [{"id": "a", "text": "Hi"}, {"id": "b", "text": "you"}]
 

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from planning_cases import lognormal_lengths, recipes, small_plan
 
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.builder import BatchPlanBuilder, verify_batch_plan
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.files import (
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    LengthTable,
+    PackingConfig,
     load_batch_plan,
     load_batch_plan_async,
     save_batch_plan,
     save_batch_plan_async,
+    verify_batch_plan,
 )
 
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes
 
-from phalanx.tokens.plans.buckets import BucketSpec
-from phalanx.tokens.plans.config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.tokens import BatchingConfig, BatchingMode, BucketSpec, PadPolicy, TokenBudgetBatchSampler
 from phalanx.tokens.plans.ordering import epoch_seed, random_order, spread_order
-from phalanx.tokens.plans.sampler import TokenBudgetBatchSampler
 
 SEED_LENGTHS = {f"s{i}": 100 + i * 10 for i in range(50)}
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-from phalanx.tokens.packing.config import PackingConfig, PackingMode
-from phalanx.tokens.plans.builder import BatchPlanBuilder, compare_plans, verify_batch_plan
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.sampler import TokenBudgetBatchSampler
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    PackingConfig,
+    PackingMode,
+    TokenBudgetBatchSampler,
+    compare_plans,
+    verify_batch_plan,
+)
 
 NARROW = BatchingConfig.predictable(token_budget=16, bucket_edges=(4,), overflow_max=8)
 

@@ -1,6 +1,6 @@
-"""Which samples a config takes, and why it does not take the others.
+"""The filter before planning: which samples a config keeps, and why it skips the others.
 
-The batches that are cut from the taken ones live in `ordering`.
+The batches that are cut from the kept ones are in `ordering`.
 """
 
 import dataclasses
@@ -8,53 +8,39 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int32
-from pydantic import BaseModel, ConfigDict
 
-from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.config import BatchingConfig
 
 
-class SkippedSample(BaseModel):
-    """A sample that is in no batch, with the reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    sample_id: str
-    """Which sample."""
-    length: int
-    """Its length in tokens."""
-    reason: str
-    """Why it is in no batch."""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class Admission:
-    """The rows of a table that a config takes, with the length that each has in a batch."""
+class FilteredSamples:
+    """The rows of a table that a config keeps, with the length that each has in a batch."""
 
     table: LengthTable
     config: BatchingConfig
     packing: PackingConfig | None
-    rows: Int32[np.ndarray, " taken"]
-    """Taken rows, ascending."""
-    lengths: Int32[np.ndarray, " taken"]
+    rows: Int32[np.ndarray, " kept"]
+    """Kept rows, ascending."""
+    lengths: Int32[np.ndarray, " kept"]
     """Their lengths, after truncation where packing truncates."""
 
     @property
     def num_skipped(self) -> int:
-        """How many samples are not taken."""
+        """How many samples are skipped."""
         return len(self.table) - len(self.rows)
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that is not taken, in row order."""
+        """Every skipped sample, in row order."""
         left = np.ones(len(self.table), bool)
         left[self.rows] = False
         return tuple(self._report(row) for row in np.flatnonzero(left).tolist())
 
     def dropped(self, batches: BatchArrays) -> tuple[SkippedSample, ...]:
-        """Every taken sample that is in none of an epoch's batches, in row order."""
+        """Every kept sample that is in none of an epoch's batches, in row order."""
         left = np.zeros(len(self.table), bool)
         left[self.rows] = True
         left[batches.order] = False
@@ -79,7 +65,9 @@ class Admission:
         return f"longer than token_budget {self.config.token_budget}"
 
 
-def admit(table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None) -> Admission:
+def filter_samples(
+    table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None
+) -> FilteredSamples:
     """Sort out the samples that fit no batch.
 
     With packing a sample that is longer than a pack is skipped, truncated or refused as the packing config
@@ -96,12 +84,11 @@ def admit(table: LengthTable, config: BatchingConfig, packing: PackingConfig | N
             longest = min(config.overflow_max, packing.max_length)
             if packing.overlong is not OverlongPolicy.SKIP:
                 _refuse_overlong(table, packing, config)
-    taken = (lengths >= config.min_length) & (lengths <= longest)
-    rows = np.flatnonzero(taken).astype(np.int32)
+    rows = np.flatnonzero((lengths >= config.min_length) & (lengths <= longest)).astype(np.int32)
     kept = lengths if len(rows) == len(lengths) else lengths[rows]
     if cut is not None:
         kept = np.minimum(kept, np.int32(cut))
-    return Admission(table, config, packing, rows, kept)
+    return FilteredSamples(table, config, packing, rows, kept)
 
 
 def _check_packing(packing: PackingConfig, config: BatchingConfig) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.tokens.plans.buckets import BucketSpec, BucketStats
+from phalanx.tokens import BucketSpec, BucketStats
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 

@@ -7,18 +7,18 @@ import drawsvg
 import numpy as np
 import pytest
 
-from phalanx.tokens.analysis.charts import (
-    WIDTH,
+from phalanx.tokens import (
+    BucketSpec,
+    LengthTable,
+    analyze_bucket_efficiency,
+    compute_length_histogram,
+    create_efficiency_report,
     draw_bucket_efficiency,
     draw_bucketing_vs_packing,
     draw_length_histogram,
     save_chart,
 )
-from phalanx.tokens.analysis.efficiency import analyze_bucket_efficiency
-from phalanx.tokens.analysis.histogram import compute_length_histogram
-from phalanx.tokens.analysis.report import create_efficiency_report
-from phalanx.tokens.lengths.table import LengthTable
-from phalanx.tokens.plans.buckets import BucketSpec
+from phalanx.tokens.analysis.charts import WIDTH
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from phalanx.tokens.packing.packing import (
+from phalanx.core import engine as kernels
+from phalanx.tokens import (
     OverlongPolicy,
     PackedBatch,
     PackedSequence,
@@ -18,7 +19,6 @@ from phalanx.tokens.packing.packing import (
     compute_packing_metrics,
     iter_packed_batches,
     lay_out_packs,
-    layout as assignment,
     pack_sequences,
     pack_tokens,
 )
@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
             patch.setenv("PHALANX_NATIVE", "0")
-        elif assignment.native() is None:
+        elif kernels.extension() is None:
             pytest.skip("the compiled extension is not installed")
         yield request.param
 

@@ -7,10 +7,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes, sample_lists, small_plan
 
-from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.builder import BatchPlanBuilder
-from phalanx.tokens.plans.config import BatchingConfig
-from phalanx.tokens.plans.sharding import ShardPolicy, batch_costs
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    PackingConfig,
+    ShardPolicy,
+    ShardSpec,
+    verify_batch_plan,
+)
+from phalanx.tokens.plans.sharding import batch_costs
 
 POLICIES = st.sampled_from(ShardPolicy)
 
@@ -34,10 +39,15 @@ def test_shards_are_disjoint_complete_and_equal_in_number(world_size, recipe, ba
     plan = recipe.plan(num_epochs=2)
     parts = shards(plan, world_size, balance=balance)
     for epoch in range(2):
-        assert total(parts, epoch) == samples(plan, epoch)
+        batches = list(itertools.chain.from_iterable(part.iter_epoch(epoch) for part in parts))
         assert len({len(part.get_epoch(epoch)) for part in parts}) == 1
-        for batch in itertools.chain.from_iterable(part.iter_epoch(epoch) for part in parts):
-            assert batch.padded_token_count <= plan.meta.token_budget
+        if sum(batch.batch_size for batch in plan.iter_epoch(epoch)) >= len(batches):
+            assert total(parts, epoch) == samples(plan, epoch)
+        else:
+            assert all(batch.batch_size == 1 for batch in batches)
+            assert set(total(parts, epoch)) == set(samples(plan, epoch))
+        for batch in batches:
+            assert batch.samples and batch.padded_token_count <= plan.meta.token_budget
 
 
 @settings(max_examples=30, deadline=None)
@@ -68,14 +78,23 @@ def test_repeating_loses_nothing_and_repeats_less_than_one_step(recipe, world_si
 
 @settings(max_examples=30, deadline=None)
 @given(recipes(min_size=1, drop_last=False), st.integers(1, 16))
-def test_padding_halves_batches_before_it_adds_empty_ones(recipe, world_size):
+def test_padding_halves_batches_before_it_repeats_any(recipe, world_size):
     plan = recipe.plan()
     parts = shards(plan, world_size)
     batches = list(itertools.chain.from_iterable(part.iter_epoch(0) for part in parts))
-    if any(not batch.samples for batch in batches):
-        assert all(batch.batch_size <= 1 for batch in batches)
+    if total(parts) != samples(plan):
+        assert all(batch.batch_size == 1 for batch in batches)
     if plan.meta.pack_config is None and plan.meta.pad_policy == "pad_to_max_in_batch":
-        assert all(batch.max_len == max(batch.lengths) for batch in batches if batch.samples)
+        assert all(batch.max_len == max(batch.lengths) for batch in batches)
+
+
+@pytest.mark.parametrize("balance", [False, True])
+def test_batches_of_one_row_give_every_rank_a_row_in_every_step(balance):
+    # Ten batches of one row for four ranks: two of them are fed twice.
+    plan = BatchPlanBuilder({f"s{i}": 10 for i in range(10)}, BatchingConfig.throughput(10)).build_now()
+    parts = shards(plan, 4, balance=balance)
+    assert [[batch.batch_size for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
+    assert sorted(total(parts).values()) == [1] * 8 + [2] * 2
 
 
 def test_unbalanced_ranks_take_turns():
@@ -95,19 +114,54 @@ def test_a_shard_knows_what_it_is_a_part_of():
         plan.shard(1, 4).shard(0, 2)
 
 
-def test_more_ranks_than_samples_leave_some_with_an_empty_batch():
+def test_more_ranks_than_samples_repeat_some_and_leave_none_without_a_row():
     plan = BatchPlanBuilder({"a": 5, "b": 6, "c": 7}, BatchingConfig(token_budget=1024)).build_now()
     parts = shards(plan, 5)
-    assert sorted(len(part.get_epoch(0)[0].samples) for part in parts) == [0, 0, 1, 1, 1]
+    assert [len(part.get_epoch(0)[0].samples) for part in parts] == [1, 1, 1, 1, 1]
+    assert sorted(total(parts).values()) == [1, 2, 2]
     assert {part.total_microbatches for part in parts} == {1}
     assert sorted(sample_lists(plan.remaining(0, 0, 5))) == [("a",), ("b",), ("c",)]
     assert len(plan.remaining(0, 1, 5).get_epoch(0)) == 0
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2), (0, 0)])
+@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2)])
 def test_impossible_ranks_are_refused(rank, world_size):
-    with pytest.raises(ValueError, match="rank must be"):
+    with pytest.raises(ValueError, match=f"rank must be 0 to 1, got {rank}"):
         small_plan().shard(rank, world_size)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"world_size": 0}, "world_size must be at least 1"),
+        ({"model_width": 0}, "model_width must be at least 1"),
+    ],
+)
+def test_impossible_settings_are_refused_wherever_they_are_given(wrong, message):
+    plan, options = small_plan(), {"world_size": 2, **wrong}
+    for call in (plan.shard, plan.measure_balance):
+        with pytest.raises(ValueError, match=message):
+            call(0, **options)
+    with pytest.raises(ValueError, match=message):
+        plan.remaining(0, 0, **options)
+
+
+def test_a_spec_says_in_one_object_how_ranks_are_dealt_to():
+    plan = BatchPlanBuilder(lognormal_lengths(2_000), BatchingConfig.throughput(16_384)).build_now()
+    spec = ShardSpec(world_size=3, policy="repeat", balance=True, model_width=512)
+    said = (3, "repeat", True, 512)
+    assert plan.shard(1, spec).fingerprint == plan.shard(1, *said).fingerprint
+    assert plan.remaining(0, 2, spec).fingerprint == plan.remaining(0, 2, *said).fingerprint
+    assert plan.measure_balance(0, spec) == plan.measure_balance(0, *said)
+    assert plan.shard(1, spec).meta.shard.model_dump().items() >= spec.model_dump().items()
+
+
+@pytest.mark.parametrize("model_width", [None, 2048])
+def test_a_shard_is_verified_with_all_that_it_was_made_with(model_width):
+    lengths = lognormal_lengths(5_000)
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(16_384)).build_now()
+    for rank in range(3):
+        assert verify_batch_plan(plan.shard(rank, 3, "pad", True, model_width), lengths) is None
 
 
 def test_an_unknown_policy_is_refused():
@@ -139,12 +193,13 @@ def test_resuming_with_another_world_size_loses_and_repeats_no_sample(data):
     step = data.draw(st.integers(0, len(old[0].get_epoch(0))))
     done = Counter(itertools.chain.from_iterable(b.samples for part in old for b in part.get_epoch(0)[:step]))
     left = plan.remaining(0, step, before, policy, balance)
-    rest = total(shards(left, after, "pad", balance))
-    # Batches that `repeat` had already dealt twice are the one thing that may be there more than once.
+    rest = samples(left)
+    # Batches that were dealt twice already are the one thing that may be there more than once.
     assert set(done) | set(rest) == set(samples(plan)) and not set(done) & set(rest)
     assert max(rest.values(), default=1) == 1
-    if policy is not ShardPolicy.REPEAT:
+    if policy is ShardPolicy.DROP or len(done) == done.total():
         assert done + rest == samples(plan)
+    assert set(total(shards(left, after, "pad", balance))) == set(rest)
     assert [sample_lists(left, 1)] == [sample_lists(plan, 1)]
     # And once more, with a third world size.
     again = left.remaining(0, min(1, len(left.get_epoch(0)) // 2), 2)
@@ -207,8 +262,6 @@ def test_the_cost_of_a_batch_in_flops_counts_its_tokens_beside_its_attention():
     epoch = plan.get_epoch(0)
     assert batch_costs(epoch.batches, epoch.lengths).tolist() == [18.0]
     assert batch_costs(epoch.batches, epoch.lengths, model_width=10).tolist() == [18.0 + 360.0]
-    with pytest.raises(ValueError, match="model_width must be at least 1, got 0"):
-        batch_costs(epoch.batches, epoch.lengths, model_width=0)
 
 
 def test_balance_is_measured_on_what_the_ranks_really_get():
