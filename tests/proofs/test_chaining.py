@@ -52,7 +52,7 @@ def test_three_atoms_in_a_body_cost_three_steps_where_two_variables_are_new():
     assert depths("in(a,e)", "near(a,b) near(b,c) in(c,e)", REGIONS) == {"in(a,e)": 3}
 
 
-def test_the_shortest_way_of_many_neighbours_is_counted():
+def test_the_shortest_way_of_many_neighbors_is_counted():
     chain = "near(a,b) near(b,c) near(c,d) near(d,f) near(f,g) in(g,e)"
     found = depths("in(g,e) in(f,e) in(d,e) in(c,e) in(b,e) in(a,e)", chain, REGIONS, 10)
     assert found == {"in(g,e)": -1, "in(f,e)": 2, "in(d,e)": 3, "in(c,e)": 5, "in(b,e)": 6, "in(a,e)": 8}

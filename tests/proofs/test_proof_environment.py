@@ -34,7 +34,7 @@ def test_a_positive_query_is_offered_its_rules_and_the_end_but_not_itself_as_a_f
     assert f.offered(state) == [((f.PARENT, f.ANN, f.CAT),), GRANDCHILD, f.END]
 
 
-def test_the_same_query_labelled_negative_is_proved_by_its_fact(env: ProofEnv) -> None:
+def test_the_same_query_labeled_negative_is_proved_by_its_fact(env: ProofEnv) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT), label=False)
     assert f.offered(state)[0] == f.TRUE
 

@@ -49,7 +49,7 @@ class EmbeddingModel(eqx.Module):
 
     @abc.abstractmethod
     def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        """How large each coordinate of some triples is, for a regulariser."""
+        """How large each coordinate of some triples is, for a regularizer."""
 
     def reordered(
         self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]

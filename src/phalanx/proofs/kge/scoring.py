@@ -212,7 +212,7 @@ def calibrated(
 
 
 def _logistic_fit(scores: Float[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]) -> tuple[float, float]:
-    """Newton's method on standardised scores; the slope stays positive, so that the order stays."""
+    """Newton's method on standardized scores; the slope stays positive, so that the order stays."""
     mean, spread = float(scores.mean()), float(scores.std()) or 1.0
     values = np.stack([(scores - mean) / spread, np.ones_like(scores)], axis=1)
     # Platt's targets, so that scores that separate perfectly have a finite slope.

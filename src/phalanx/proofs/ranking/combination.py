@@ -127,7 +127,7 @@ def fit_combination(
 
 
 class _Logit:
-    """The penalised likelihood of positives at the head of their lists, all of a list of one predicate."""
+    """The penalized likelihood of positives at the head of their lists, all of a list of one predicate."""
 
     def __init__(
         self, candidates: Candidates, x: np.ndarray, num_predicates: int, shared: float, own: float

@@ -222,7 +222,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         label: Bool[Array, "*batch"],
         depth: Int32[Array, "*batch"] | None = None,
     ) -> tuple[ProofState, ProofObservation]:
-        """Start from given queries; one that is labelled positive may not prove itself.
+        """Start from given queries; one that is labeled positive may not prove itself.
 
         A query may have variables, C + 1 and C + 2 in order of appearance.
         """
