@@ -143,9 +143,9 @@ class Block:
     card: tuple[tuple[str, str], ...] = ()
     """SVG attributes of the card under it, where it lies on one."""
 
-    def at(self, x: Number, y: Number) -> draw.Group:
+    def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
         """A group with this block's top left at (x, y)."""
-        group = draw.Group(transform=f"translate({short(x)},{short(y)})")
+        group = draw.Group(transform=f"translate({short(x)},{short(y)})", **attributes)
         for part in self.parts:
             group.append(part)
         return group

@@ -94,7 +94,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     below = top + levels * _BOX + (levels - 1) * _RISE
     sheet = _sheet(width, below + MARGIN + 42 + len(rules) * 20, f"Proof of {proof.goal}")
     sheet.append(line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
-    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN))
+    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
     _draw_tree(placed, MARGIN + (needed - placed.width) / 2, top, sheet, root=True)
     sheet.append(
         draw.Line(MARGIN, short(below + 20), short(width - MARGIN), short(below + 20), stroke=BORDER)
@@ -296,7 +296,7 @@ def draw_frame(frame: ProofFrame) -> draw.Drawing:
     sheet = _sheet(width, height, f"{frame.query}, step {frame.step}: {frame.status}")
     sheet.append(line(title, 16, MARGIN, MARGIN + 16, mono=True, bold=True))
     sheet.append(line(frame.about, 12, MARGIN, MARGIN + 36, fill=MUTED))
-    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN))
+    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
     y = float(MARGIN + _HEADER)
     for place, lines in enumerate(rows[: frame.place + 1]):
         sheet.append(_row(frame, place, lines, y))
