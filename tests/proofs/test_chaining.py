@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.proofs.knowledge import cost_tables as sorted_pairs, leave_one_out
+from phalanx.proofs.knowledge import joins, leave_one_out
 from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
 from phalanx.proofs.knowledge.chaining import entailed, proof_depths, proof_rounds
 from phalanx.proofs.knowledge.data import DataHandler
@@ -205,7 +205,7 @@ def random_program(seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_depths_are_those_of_a_search_through_all_proofs(seed, monkeypatch):
     # Small pieces, so that the ways round large joins and many queries are taken too.
-    monkeypatch.setattr(sorted_pairs, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(joins, "CHUNK_ROWS", 7)
     monkeypatch.setattr(leave_one_out, "QUERIES_AT_ONCE", 5)
     facts, rules = random_program(seed)
     random = np.random.default_rng(seed)

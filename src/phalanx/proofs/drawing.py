@@ -36,7 +36,7 @@ from phalanx.core.drawing import (
     text_width,
 )
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.search.goal_tables import Proof
+from phalanx.proofs.search.proof_tree import Proof
 from phalanx.proofs.search.state import TRUNCATED, ProofState
 
 _SIZE = 13

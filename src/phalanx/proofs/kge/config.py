@@ -1,6 +1,6 @@
 """The settings of knowledge-graph embeddings: which model, which loss, how long.
 
-What they do is in `kge_models`, `kge_losses` and `kge_training`.
+What they do is in `models` and `training`.
 """
 
 from typing import Literal

@@ -1,6 +1,6 @@
 """A learned combination of proofs and an embedding: a conditional logit, fitted to rank positives first.
 
-Fixed weights are in `ranking_hybrid`. What it is fitted to must be no test data: use the validation split.
+Fixed weights are in `rank`. What it is fitted to must be no test data: use the validation split.
 """
 
 import dataclasses
