@@ -13,11 +13,18 @@ from phalanx.agents.proof_training import load_proof_training, proof_experiment,
 from phalanx.agents.search.beam import SearchConfig
 from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
 from phalanx.agents.training import train
-from phalanx.proofs.drawing import draw_proof
-from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.files import KnowledgeBase, write_knowledge
-from phalanx.proofs.search.proving import Proof, Prover, prove, read_query
+from phalanx.proofs import (
+    DataHandler,
+    KnowledgeBase,
+    Proof,
+    Prover,
+    draw_proof,
+    parse_atom,
+    parse_rule,
+    prove,
+    read_query,
+    write_knowledge,
+)
 from phalanx.runs.folder import next_free
 
 FACTS = """

@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from phalanx.arc.render.layout import FONT
-from phalanx.arc.render.palette import ACCENT, BORDER, CARD, MUTED, SHEET, TEXT, TRACK
+from phalanx.core.drawing import ACCENT, BORDER, CARD, FONT, MUTED, SHEET, TEXT, TRACK
 
 _SIZE = (1000, 668)
 _TINT = "#EEF2FF"

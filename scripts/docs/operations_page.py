@@ -9,9 +9,9 @@ from operation_scenes import SCENES, mask_of, play
 
 from phalanx.arc.operations import CATEGORIES, OPERATIONS, Operation, OperationInfo
 from phalanx.arc.render import StateSnapshot
-from phalanx.arc.render.layout import Block, beside, grid_block, sheet, stacked, text
-from phalanx.arc.render.palette import MUTED
+from phalanx.arc.render.cells import grid_block
 from phalanx.arc.render.svg import arrow, status_pill
+from phalanx.core.drawing import MUTED, Block, beside, sheet, stacked, text
 
 FOLDER = "images/operations"
 _CELL = 16

@@ -22,7 +22,7 @@ NASTY = 'a<b> & "c" \x00'
 SMALL = as_grid([[0, 1, 2], [3, 4, 5]])
 DOT, DONE = as_grid([[0, 0, 0], [0, 3, 0], [0, 0, 0]]), as_grid([[0, 0, 0], [0, 5, 0], [0, 0, 0]])
 TASK = ArcTask(
-    "dot-1", (GridPair(DOT, DONE), GridPair(DOT, DONE)), (GridPair(SMALL, None),), family="recolour"
+    "dot-1", (GridPair(DOT, DONE), GridPair(DOT, DONE)), (GridPair(SMALL, None),), family="recolor"
 )
 
 
@@ -49,7 +49,7 @@ def started() -> ArcState:
     return states
 
 
-# Copy the dot, grow the grid, an unknown operation, paste, shrink again, recolour (solved), and one too many.
+# Copy the dot, grow the grid, an unknown operation, paste, shrink again, recolor (solved), and one too many.
 PLAN = ((28, 1, 1), (33, 4, 4), (99, 0, 0), (29, 3, 3), (33, 2, 2), (5, 1, 1), (1, 0, 0))
 
 

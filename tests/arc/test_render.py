@@ -1,4 +1,4 @@
-"""What the SVG drawings hold: cells, colours, outlines, words that fit; and what notebooks and files get."""
+"""What the SVG drawings hold: cells, colors, outlines, words that fit; and what notebooks and files get."""
 
 import re
 from collections.abc import Iterator
@@ -25,17 +25,16 @@ from phalanx.arc.render import (
     draw_state,
     draw_task,
     frame,
-    html_of,
     save_svg,
     snapshot,
     snapshots,
 )
-from phalanx.arc.render.layout import fitted, text_width
 from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.core.drawing import fitted, text_width
 
 
 def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
-    """The grid that the coloured paths of a drawing of one grid paint, -1 where they paint nothing."""
+    """The grid that the colored paths of a drawing of one grid paint, -1 where they paint nothing."""
     grid = np.full(shape, -1)
     for path in of_class(root, "cells"):
         color = ARC.colors.index(path.attrib["fill"])
@@ -127,9 +126,9 @@ def test_an_empty_selection_has_no_outline() -> None:
     [
         (
             np.zeros((2, 2), np.int8) + 10,
-            r"cell \(0, 0\) must be a colour from 0 to 9 or -1 for none, got 10",
+            r"cell \(0, 0\) must be a color from 0 to 9 or -1 for none, got 10",
         ),
-        ([[0, 1], [-2, 0]], r"cell \(1, 0\) must be a colour from 0 to 9 or -1 for none, got -2"),
+        ([[0, 1], [-2, 0]], r"cell \(1, 0\) must be a color from 0 to 9 or -1 for none, got -2"),
     ],
 )
 def test_cells_that_are_no_color_are_refused_by_place(grid: Any, message: str) -> None:
@@ -152,7 +151,7 @@ def test_a_pair_draws_both_grids_and_a_secret_output_as_a_question_mark() -> Non
 def test_a_task_draws_and_names_every_pair_at_one_scale() -> None:
     drawing = draw_task(TASK)
     assert len(of_class(parsed(drawing), "rim")) == 5
-    assert {"dot-1", "recolour · 2 demos · 1 test", "Demo 1", "Demo 2", "Test 1"} <= set(words(drawing))
+    assert {"dot-1", "recolor · 2 demos · 1 test", "Demo 1", "Demo 2", "Test 1"} <= set(words(drawing))
 
 
 def test_titles_are_escaped_and_signs_that_xml_forbids_are_replaced() -> None:
@@ -228,8 +227,8 @@ def test_a_batch_must_be_cut_before_it_is_drawn_as_one_state() -> None:
 
 
 def test_notebooks_get_inline_svg_without_an_xml_header() -> None:
-    for thing in (TASK, TASK.demos[0], started()[0], snapshot(started()[0])):
-        html = html_of(thing)
+    for thing in (TASK, TASK.demos[0], started()[0]):
+        html = thing._repr_html_()
         assert "<?xml" not in html
         assert ElementTree.fromstring(html).find(f"{SVG}svg") is not None
 

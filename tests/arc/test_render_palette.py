@@ -1,4 +1,4 @@
-"""The palettes: what colour-blind readers see, and whether ink reads on every colour."""
+"""The palettes: what color-blind readers see, and whether ink reads on every color."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def oklab(linear: np.ndarray) -> np.ndarray:
 
 
 def smallest_distance(palette: Palette, vision: str) -> float:
-    """How far apart the two most similar colours look, where black and white are 100 apart."""
+    """How far apart the two most similar colors look, where black and white are 100 apart."""
     srgb = np.array([rgb(color) for color in palette.colors]) / 255
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
     seen = oklab(np.clip(linear @ VISIONS[vision].T, 0, 1))
@@ -53,7 +53,7 @@ def test_any_two_safe_colors_stay_apart_under_every_color_vision(vision: str) ->
     assert smallest_distance(SAFE, vision) > 11.5
 
 
-def test_the_measure_finds_the_published_colors_unsafe_for_colour_blind_readers() -> None:
+def test_the_measure_finds_the_published_colors_unsafe_for_color_blind_readers() -> None:
     assert smallest_distance(ARC, "normal") > 11.5
     assert smallest_distance(ARC, "deuteranopia") < 4
     assert smallest_distance(ARC, "protanopia") < 6
@@ -78,5 +78,5 @@ def test_an_unknown_palette_is_refused_with_the_known_ones_named() -> None:
 
 
 def test_a_palette_needs_ten_colors() -> None:
-    with pytest.raises(ValueError, match="palette 'short' must name 10 colours, got 2"):
+    with pytest.raises(ValueError, match="palette 'short' must name 10 colors, got 2"):
         Palette("short", ("#000000", "#FFFFFF"), ("black", "white"))

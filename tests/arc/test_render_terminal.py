@@ -1,4 +1,4 @@
-"""What the terminal shows: blocks, digits without colour, marks, and what happens where it is narrow."""
+"""What the terminal shows: blocks, digits without color, marks, and what happens where it is narrow."""
 
 import io
 import re
@@ -31,14 +31,14 @@ BIG = as_grid(np.arange(900).reshape(30, 30) % 10)
 
 
 def plain(thing: object, width: int = 80) -> list[str]:
-    """The lines that a console without colour records."""
+    """The lines that a console without color records."""
     console = Console(width=width, record=True, file=io.StringIO(), color_system=None, legacy_windows=False)
     console.print(thing)
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 def colored(thing: object, width: int = 80, system: str = "truecolor", no_color: bool = False) -> str:
-    """What a console with colour is sent."""
+    """What a console with color is sent."""
     file = io.StringIO()
     console = Console(
         width=width,

@@ -114,7 +114,7 @@ def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Pat
 def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.click(PaletteBar, offset=(4 * 5 + 1, 0))
-        assert said(app, "tool") == "Fill grey" and app.colour == 5
+        assert said(app, "tool") == "Fill gray" and app.colour == 5
         await click(pilot, 1, 2)
         assert grid(app) == [[1, 2, 0], [0, 0, 5]]
         await click_operation(pilot, "Submit")

@@ -15,7 +15,7 @@ from phalanx.core import engine as native
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search import resolution, xla_resolution
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.state import Asked, Node, Rules, empty_nodes
+from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
 
 ENGINES = ("native", "xla") if native.available() else ("xla",)
 
@@ -88,7 +88,7 @@ def unpadded(rows: np.ndarray) -> oracle.State:
     return tuple(tuple(int(x) for x in atom) for atom in rows if atom[0] != 0)
 
 
-def expand_cases(rules: Rules, config: ProofConfig, cases: list[Case]) -> Node:
+def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> Node:
     """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
     node = empty_nodes(config, (len(cases),))
     node = node._replace(
@@ -101,9 +101,9 @@ def expand_cases(rules: Rules, config: ProofConfig, cases: list[Case]) -> Node:
     return expand_nodes(rules, cases, node, np.ones(len(cases), bool))
 
 
-def expand_nodes(rules: Rules, cases: list[Case], node: Node, where: np.ndarray) -> Node:
+def expand_nodes(rules: ResolutionSettings, cases: list[Case], node: Node, where: np.ndarray) -> Node:
     """The same for nodes that are there already, in some rows."""
-    asked = Asked(
+    asked = ExpandRequest(
         jnp.asarray(where),
         jnp.asarray([case.query for case in cases], jnp.int32),
         jnp.asarray([case.positive for case in cases]),
@@ -114,9 +114,9 @@ def expand_nodes(rules: Rules, cases: list[Case], node: Node, where: np.ndarray)
 
 
 class _Shape:
-    """Rules that compare equal when they compile to the same code: the facts and rules are arguments."""
+    """Settings that compare equal when they compile to the same code: facts and rules are arguments."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ResolutionSettings) -> None:
         self.rules = rules
         program = rules.program
         shapes = (program.num_predicates, program.num_constants, rules.end_proof_action)
@@ -130,12 +130,12 @@ class _Shape:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _native(rules: Rules, asked: Asked, node: Node) -> Node:
+def _native(rules: ResolutionSettings, asked: ExpandRequest, node: Node) -> Node:
     return resolution._native_expand(rules, False, asked, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _xla(shape: _Shape, arrays: Any, asked: Asked, node: Node) -> Node:
+def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: Node) -> Node:
     return xla_resolution.expand(shape.rules, False, arrays, asked, node)
 
 

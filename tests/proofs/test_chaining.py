@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.proofs.knowledge import cost_tables as sorted_pairs, leave_one_out
+from phalanx.proofs.knowledge import joins, leave_one_out
 from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
 from phalanx.proofs.knowledge.chaining import entailed, proof_depths, proof_rounds
 from phalanx.proofs.knowledge.data import DataHandler
@@ -52,7 +52,7 @@ def test_three_atoms_in_a_body_cost_three_steps_where_two_variables_are_new():
     assert depths("in(a,e)", "near(a,b) near(b,c) in(c,e)", REGIONS) == {"in(a,e)": 3}
 
 
-def test_the_shortest_way_of_many_neighbours_is_counted():
+def test_the_shortest_way_of_many_neighbors_is_counted():
     chain = "near(a,b) near(b,c) near(c,d) near(d,f) near(f,g) in(g,e)"
     found = depths("in(g,e) in(f,e) in(d,e) in(c,e) in(b,e) in(a,e)", chain, REGIONS, 10)
     assert found == {"in(g,e)": -1, "in(f,e)": 2, "in(d,e)": 3, "in(c,e)": 5, "in(b,e)": 6, "in(a,e)": 8}
@@ -205,7 +205,7 @@ def random_program(seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_depths_are_those_of_a_search_through_all_proofs(seed, monkeypatch):
     # Small pieces, so that the ways round large joins and many queries are taken too.
-    monkeypatch.setattr(sorted_pairs, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(joins, "CHUNK_ROWS", 7)
     monkeypatch.setattr(leave_one_out, "QUERIES_AT_ONCE", 5)
     facts, rules = random_program(seed)
     random = np.random.default_rng(seed)

@@ -83,7 +83,7 @@ def test_an_epoch_takes_every_triple_and_draws_distinct_candidates(examples: Exa
 
 
 def test_triples_that_no_table_has_rows_for_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"triple 1 is \[3, 1, 1\]; relations are 1..2"):
+    with pytest.raises(ValueError, match=r"triple 1 is \[3, 1, 1\]; predicates are 1..2"):
         Examples(np.array([(1, 1, 1), (3, 1, 1)], np.int32), 2, 4)
     with pytest.raises(ValueError, match="at least one training triple"):
         Examples(np.zeros((0, 3), np.int32), 2, 4)

@@ -19,7 +19,7 @@ from phalanx.core.comparison import differences
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.queries import KnownArrays, KnownTriples, QuerySet, corrupt, draw_query
+from phalanx.proofs.search.queries import KnownArrays, KnownTriples, QuerySet, corrupt, sample_query
 
 GRANDCHILD = ((f.PARENT, f.ANN, f.X), (f.ANCESTOR, f.X, f.CAT))
 
@@ -34,7 +34,7 @@ def test_a_positive_query_is_offered_its_rules_and_the_end_but_not_itself_as_a_f
     assert f.offered(state) == [((f.PARENT, f.ANN, f.CAT),), GRANDCHILD, f.END]
 
 
-def test_the_same_query_labelled_negative_is_proved_by_its_fact(env: ProofEnv) -> None:
+def test_the_same_query_labeled_negative_is_proved_by_its_fact(env: ProofEnv) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT), label=False)
     assert f.offered(state)[0] == f.TRUE
 
@@ -172,7 +172,7 @@ def test_corrupting_either_side_falls_back_on_the_side_that_is_free() -> None:
     assert bool(jnp.all(possible)) and {tuple(r) for r in drawn.tolist()} == {(1, 2, 2), (1, 3, 2)}
     full = KnownTriples.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
     queries = QuerySet.create(np.array([[1, 1, 2]], np.int32))
-    drawn_queries = jax.vmap(lambda w: draw_query(QueryConfig(), queries, full, w))(words(40, 5))
+    drawn_queries = jax.vmap(lambda w: sample_query(QueryConfig(), queries, full, w))(words(40, 5))
     assert bool(jnp.all(drawn_queries.label))
 
 

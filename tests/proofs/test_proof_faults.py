@@ -17,7 +17,7 @@ import resolution_oracle as oracle
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.state import Node, Rules
+from phalanx.proofs.search.state import Node, ResolutionSettings
 
 engines = pytest.mark.parametrize("engine", pc.ENGINES)
 
@@ -49,7 +49,9 @@ def program() -> Program:
 
 def expanded(engine: str, *goals: oracle.Atom) -> Node:
     config = ProofConfig(padding_states=4, padding_atoms=4, engine=engine, end_proof_action=False)
-    return pc.expand_cases(Rules.of(config, program()), config, [pc.Case(goals, (EDGE, 1, 1), False, ())])
+    return pc.expand_cases(
+        ResolutionSettings.of(config, program()), config, [pc.Case(goals, (EDGE, 1, 1), False, ())]
+    )
 
 
 def successors(engine: str, *goals: oracle.Atom) -> list:
@@ -78,7 +80,9 @@ def test_1_the_end_action_has_its_place_among_those_that_fit() -> None:
     assert f.offered(state) == [TRUE, ((12, 0, 0),)]
     config = ProofConfig(padding_states=4, engine=pc.ENGINES[0])
     node = pc.expand_cases(
-        Rules.of(config, program()), config, [pc.Case(((CHILD, 1, X), (EDGE, X, 2)), (EDGE, 1, 1), False, ())]
+        ResolutionSettings.of(config, program()),
+        config,
+        [pc.Case(((CHILD, 1, X), (EDGE, X, 2)), (EDGE, 1, 1), False, ())],
     )
     last = [pc.unpadded(row) for row in node.successors[0, 2:]]
     assert last == [((EDGE, 13, 2),), ((12, 0, 0),)] and bool(node.overflow[0])

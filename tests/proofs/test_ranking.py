@@ -12,7 +12,6 @@ from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.ranking.candidates import (
     Candidates,
     Ranks,
-    constant_domains,
     list_metrics,
     make_candidates,
     ranks_of,
@@ -228,11 +227,11 @@ def countries(**domains: tuple[str, ...]) -> tuple[DataHandler, IndexManager]:
 def test_domains_are_numbered_and_several_mean_that_only_tails_are_ranked() -> None:
     data, index = countries(towns=("oslo", "quito"), regions=("america", "europe"))
     assert index.constants == ("america", "europe", "oslo", "quito")
-    assert constant_domains(data, index).tolist() == [0, 2, 2, 1, 1]
+    assert index.constant_domains.tolist() == [0, 2, 2, 1, 1]
     assert usual_sides(data) == "tail"
     assert usual_sides(countries(all=("oslo",))[0]) == "both"
     with pytest.raises(ValueError, match="'oslo' is in domain 'regions' and in another"):
-        constant_domains(*countries(towns=("oslo", "quito"), regions=("oslo", "europe")))
+        _ = countries(towns=("oslo", "quito"), regions=("oslo", "europe"))[1].constant_domains
 
 
 @pytest.mark.skipif(not shared_sets.present("countries_s3"), reason="the shared data set is not here")
@@ -245,7 +244,7 @@ def test_countries_rank_five_regions_and_the_exact_prover_is_good_at_it() -> Non
         index.encode_atoms(tuple(data.known)),
         index.num_constants,
         sides=usual_sides(data),
-        domains=constant_domains(data, index),
+        domains=index.constant_domains,
     )
     assert {len(rows) for rows in lists(candidates)} == {5}
     scorer = exact_scorer(index.encode_atoms(data.facts), index.encode_rules(data.rules))

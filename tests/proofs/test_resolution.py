@@ -10,7 +10,7 @@ import pytest
 from phalanx.core import engine as native
 from phalanx.core.comparison import differences
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.search.state import Rules
+from phalanx.proofs.search.state import ResolutionSettings
 
 CASES_A_PROGRAM = 850
 PROGRAMS = 12
@@ -30,7 +30,7 @@ def test_successors_equal_the_oracles_on_ten_thousand_random_states(engine: str)
     seen = {"overflow": 0, "too long": 0, "true": 0, "false": 0, "variables": 0}
     for seed in range(PROGRAMS):
         program, kb, cases = cases_of(seed, config, CASES_A_PROGRAM)
-        node = pc.expand_cases(Rules.of(config, program), config, cases)
+        node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
         pc.check_against_oracle(kb, config, cases, node)
         seen["overflow"] += int(node.overflow.sum())
         seen["too long"] += int((node.too_long > 0).sum())
@@ -50,7 +50,7 @@ def test_wide_padding_without_end_action_and_memory_equals_the_oracle(engine: st
         program, kb = pc.random_program(seed)
         rng = np.random.default_rng(seed)
         cases = [pc.random_case(kb, rng, 6, 1)._replace(visited=()) for _ in range(CASES_A_PROGRAM)]
-        node = pc.expand_cases(Rules.of(config, program), config, cases)
+        node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
         pc.check_against_oracle(kb, config, cases, node)
 
 
@@ -61,7 +61,10 @@ def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
     skipped = 0
     for seed in (200, 201, 202):
         program, _, cases = cases_of(seed, config, CASES_A_PROGRAM)
-        both = [dataclasses.replace(Rules.of(config, program), engine=engine) for engine in ("native", "xla")]
+        both = [
+            dataclasses.replace(ResolutionSettings.of(config, program), engine=engine)
+            for engine in ("native", "xla")
+        ]
         nodes = [pc.expand_cases(rules, config, cases) for rules in both]
         assert differences(nodes[0], nodes[1], "the XLA engine's node") == []
         skipped += int((nodes[0].skipped > 0).sum())
@@ -73,7 +76,7 @@ def test_rows_that_are_not_asked_for_stay_as_they_are() -> None:
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
     program, _, cases = cases_of(3, config, CASES_A_PROGRAM)
     for engine in ("native", "xla"):
-        rules = dataclasses.replace(Rules.of(config, program), engine=engine)
+        rules = dataclasses.replace(ResolutionSettings.of(config, program), engine=engine)
         done = pc.expand_cases(rules, config, cases)
         again = pc.expand_nodes(rules, cases, jax.tree.map(np.array, done), np.zeros(len(cases), bool))
         assert differences(done, again, engine) == []

@@ -11,7 +11,7 @@ import shared_sets
 from phalanx.core.comparison import to_host
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search.environment import ProofEnv
-from phalanx.proofs.search.state import ProofState, Rules
+from phalanx.proofs.search.state import ProofState, ResolutionSettings
 
 BATCH, STEPS, PLAYS = 48, 5, 2
 
@@ -59,5 +59,5 @@ def test_states_of_random_play_have_the_oracles_successors(name: str) -> None:
     )
     pc.check_against_oracle(kb, config, cases, played.node)
     for engine in pc.ENGINES[1:]:
-        rules = Rules.of(config.model_copy(update={"engine": engine}), data.program)
+        rules = ResolutionSettings.of(config.model_copy(update={"engine": engine}), data.program)
         pc.check_against_oracle(kb, config, cases, pc.expand_cases(rules, config, cases))

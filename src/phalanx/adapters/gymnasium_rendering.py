@@ -77,7 +77,8 @@ def _painted(grid: Int8[np.ndarray, "rows columns"], shape: tuple[int, int]) -> 
 @functools.cache
 def _colors() -> UInt8[np.ndarray, "colors 3"]:
     """The colours of the values 0 to 9, of the lines, and last, for -1, of the sheet."""
-    from phalanx.arc.render.palette import ARC, GRID_EDGE, SHEET, rgb
+    from phalanx.arc.render.palette import ARC, GRID_EDGE, rgb
+    from phalanx.core.drawing import SHEET
 
     return np.array([rgb(color) for color in (*ARC.colors, GRID_EDGE, SHEET)], np.uint8)
 

@@ -15,10 +15,9 @@ from phalanx.proofs.knowledge.atoms import Atom, parse_atom
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import SPLITS
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.ranking.candidates import constant_domains
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.queries import Drawn
+from phalanx.proofs.search.queries import SampledQueries
 
 
 def proof_config(
@@ -49,7 +48,7 @@ def proof_environment(
         positives,
         depths=depths,
         known=index_manager.encode_atoms(sorted(data_handler.known)),
-        domains=constant_domains(data_handler, index_manager),
+        domains=index_manager.constant_domains,
     )
 
 
@@ -149,12 +148,12 @@ class QueryPlan:
         self._cursor = (self._cursor + count) % len(encoded)
         return places.astype(np.int32)
 
-    def at(self, places: Int32[np.ndarray, " batch"]) -> Drawn:
+    def at(self, places: Int32[np.ndarray, " batch"]) -> SampledQueries:
         """The queries at some places; positive unless labels say otherwise."""
         encoded, depths, labels = self.settled()
         told = np.ones(len(encoded), bool) if labels is None else labels
         shown = np.where(told, depths, np.int32(-1))
-        return Drawn(*(jnp.asarray(array[places]) for array in (encoded, told, shown)))
+        return SampledQueries(*(jnp.asarray(array[places]) for array in (encoded, told, shown)))
 
     def _checked(self) -> tuple[Any, ...]:
         encoded = self._encoded()

@@ -44,7 +44,7 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv
-from phalanx.proofs.search.queries import Drawn
+from phalanx.proofs.search.queries import SampledQueries
 
 ACTION = "action"
 """The key of an action that is no record."""
@@ -339,7 +339,9 @@ def _begin_where(environment: Environment, mask: Bool[Array, " batch"], keys: Ke
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begin_at(environment: ProofEnv, mask: Bool[Array, " batch"], given: Drawn, batch: Batch) -> Batch:
+def _begin_at(
+    environment: ProofEnv, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
+) -> Batch:
     none = jnp.zeros_like(mask)
     return _choose(mask, Batch(*environment.reset_to(*given), none, none), batch)
 

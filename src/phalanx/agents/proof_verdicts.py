@@ -20,7 +20,7 @@ from phalanx.agents.evaluation import play_traced
 from phalanx.agents.networks.distributions import MaskedCategorical
 from phalanx.agents.ppo.rollouts import Game, Network
 from phalanx.proofs.search.environment import ProofEnv
-from phalanx.proofs.search.queries import Drawn, corrupt
+from phalanx.proofs.search.queries import SampledQueries, corrupt
 from phalanx.proofs.search.state import ProofObservation
 
 _BATCH_SIZE = 256
@@ -77,7 +77,7 @@ class Verdicts:
         }
 
 
-def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> Drawn:
+def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> SampledQueries:
     """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -88,7 +88,7 @@ def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> 
     words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
     negatives, possible = jax.device_get(_corrupted(environment, jnp.asarray(positives), jnp.asarray(words)))
     negatives = negatives[possible]
-    return Drawn(
+    return SampledQueries(
         jnp.asarray(np.concatenate([positives, negatives])),
         jnp.asarray(np.arange(len(positives) + len(negatives)) < len(positives)),
         jnp.asarray(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
@@ -101,7 +101,9 @@ def _corrupted(environment: ProofEnv, positives: Array, words: Array) -> tuple[A
     return jax.vmap(lambda positive, drawn: corrupt(known, kind, positive, drawn))(positives, words)
 
 
-def judge(environment: ProofEnv, network: Network, drawn: Drawn, batch_size: int = _BATCH_SIZE) -> Verdicts:
+def judge(
+    environment: ProofEnv, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
+) -> Verdicts:
     """Let the greedy policy try to prove some queries, in batches of one size."""
     count = drawn.label.shape[0]
     if count == 0:
@@ -123,7 +125,7 @@ def judge(environment: ProofEnv, network: Network, drawn: Drawn, batch_size: int
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnv, network: Network, drawn: Drawn
+    environment: ProofEnv, network: Network, drawn: SampledQueries
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
     game = Game(environment, choose_successor, measure_proofs)

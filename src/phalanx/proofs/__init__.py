@@ -1,4 +1,4 @@
-"""Proofs over knowledge graphs that step in formation: knowledge bases, resolution, the proof environment.
+"""Proofs over knowledge graphs that step in formation: knowledge bases, proof search, embeddings, ranking.
 
 Learning is in `phalanx.agents`.
 """

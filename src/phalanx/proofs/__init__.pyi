@@ -5,25 +5,61 @@ from .config import (
     ProofRewardConfig as ProofRewardConfig,
     QueryConfig as QueryConfig,
 )
-from .knowledge.atoms import Atom as Atom, Rule as Rule, parse_atom as parse_atom, parse_rule as parse_rule
-from .knowledge.chaining import (
-    entailed as entailed,
-    proof_depths as proof_depths,
-    proof_rounds as proof_rounds,
+from .drawing import (
+    ProofFrame as ProofFrame,
+    draw_proof as draw_proof,
+    draw_state as draw_state,
+    drawn_episodes as drawn_episodes,
+    proof_frames as proof_frames,
 )
-from .knowledge.data import DataHandler as DataHandler, available_knowledge as available_knowledge
-from .knowledge.files import (
-    KnowledgeBase as KnowledgeBase,
-    read_knowledge as read_knowledge,
-    write_knowledge as write_knowledge,
+from .kge import (
+    KGE as KGE,
+    KGEConfig as KGEConfig,
+    KGETrainer as KGETrainer,
+    load_kge as load_kge,
+    save_kge as save_kge,
 )
-from .knowledge.generated import generate_family as generate_family
-from .knowledge.vocabulary import (
+from .knowledge import (
+    Atom as Atom,
+    DataHandler as DataHandler,
     EncodedAtom as EncodedAtom,
     EncodedRule as EncodedRule,
     IndexManager as IndexManager,
+    KnowledgeBase as KnowledgeBase,
+    Rule as Rule,
+    available_knowledge as available_knowledge,
+    entailed as entailed,
+    generate_family as generate_family,
+    parse_atom as parse_atom,
+    parse_rule as parse_rule,
+    proof_depths as proof_depths,
+    proof_rounds as proof_rounds,
+    read_knowledge as read_knowledge,
+    write_knowledge as write_knowledge,
 )
-from .search.environment import ProofEnv as ProofEnv, ProofInfo as ProofInfo
-from .search.program import Program as Program
-from .search.queries import KnownTriples as KnownTriples, QuerySet as QuerySet
-from .search.state import ProofObservation as ProofObservation, ProofState as ProofState
+from .ranking import (
+    Combination as Combination,
+    HybridConfig as HybridConfig,
+    RankingResult as RankingResult,
+    embedding_scorer as embedding_scorer,
+    evaluate_ranking as evaluate_ranking,
+    exact_scorer as exact_scorer,
+    hybrid_scorer as hybrid_scorer,
+    make_candidates as make_candidates,
+)
+from .search import (
+    KnownTriples as KnownTriples,
+    Program as Program,
+    Proof as Proof,
+    ProofEnv as ProofEnv,
+    ProofInfo as ProofInfo,
+    ProofObservation as ProofObservation,
+    ProofState as ProofState,
+    Prover as Prover,
+    Query as Query,
+    QuerySet as QuerySet,
+    SampledQueries as SampledQueries,
+    episode_goals as episode_goals,
+    prove as prove,
+    read_query as read_query,
+)

@@ -17,7 +17,7 @@ UNARY_LIMIT = 20
 
 
 class ProofRewardConfig(Config):
-    """What an episode pays at its end; see `rewards` for the six types."""
+    """What an episode pays at its end; see `payoffs` for the six types."""
 
     type: int = Field(default=4, ge=0, le=5)
     """0 to 5."""
@@ -27,6 +27,31 @@ class ProofRewardConfig(Config):
     """Type 5: added for a negative query that is given up by the end action."""
     invalid_action_penalty: float = -1.0
     """Added for an action that is masked out."""
+
+    @property
+    def payoffs(self) -> tuple[float, float, float, float]:
+        """What TP, FN, FP and TN pay: a positive that is proved or not, a negative that is proved or not.
+
+        - 0: a proved positive pays 1, all else nothing;
+        - 1: and a proved negative costs 1;
+        - 2: a positive that is proved and a negative that is not pay 1;
+        - 3: 1, -0.5, -1.5, 1;
+        - 4: 1, -1, -1 and `true_negative`;
+        - 5: as 4, and `given_up_bonus` for a negative that is given up by the end action.
+
+        >>> ProofRewardConfig(type=3).payoffs
+        (1.0, -0.5, -1.5, 1.0)
+        """
+        graded = (1.0, -1.0, -1.0, self.true_negative)
+        table: tuple[tuple[float, float, float, float], ...] = (
+            (1.0, 0.0, 0.0, 0.0),
+            (1.0, 0.0, -1.0, 0.0),
+            (1.0, 0.0, 0.0, 1.0),
+            (1.0, -0.5, -1.5, 1.0),
+            graded,
+            graded,
+        )
+        return table[self.type]
 
 
 class QueryConfig(Config):

@@ -1,6 +1,6 @@
 """Pictures of proofs: a proof as a tree, a state of an episode as a list of goals, and whole episodes.
 
-What the pictures are made of is in `picture_parts`; proofs are found in `proving`.
+Colors, fonts and sheets are in `phalanx.core.drawing`; proofs are found in `search.proving`.
 """
 
 import itertools
@@ -13,9 +13,30 @@ import jax
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.proofs import picture_parts as pp
+from phalanx.core.drawing import (
+    ACCENT,
+    ACCENT_TINT,
+    BAD,
+    BORDER,
+    CARD,
+    GOOD,
+    GOOD_TINT,
+    LINE,
+    MARGIN,
+    MUTED,
+    TEXT,
+    TRACK,
+    Block,
+    blank_sheet,
+    clean,
+    count,
+    line,
+    pill,
+    short,
+    text_width,
+)
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.search.goal_tables import Proof
+from phalanx.proofs.search.proof_tree import Proof
 from phalanx.proofs.search.state import TRUNCATED, ProofState
 
 _SIZE = 13
@@ -27,6 +48,23 @@ _HEADER = 56
 _WIDEST = 780
 _LETTERS = 64
 """Of an atom in a picture; longer ones are cut, and whole in the tooltip."""
+
+
+class _Look(NamedTuple):
+    """The colors of a box."""
+
+    fill: str
+    stroke: str
+    ink: str
+
+
+_QUERY = _Look(ACCENT, ACCENT, "#FFFFFF")
+_NEXT = _Look(ACCENT_TINT, ACCENT, TEXT)
+_PLAIN = _Look(CARD, LINE, TEXT)
+_FACT = _Look(GOOD_TINT, GOOD, TEXT)
+_PROVED = _Look(GOOD, GOOD, "#FFFFFF")
+_FAILED = _Look(BAD, BAD, "#FFFFFF")
+_RUNNING = _Look(TRACK, TRACK, MUTED)
 
 
 class _Placed(NamedTuple):
@@ -42,37 +80,33 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     """The proof from its query at the top down to the facts; the rules stand at the edges and below."""
     placed = _place(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
-    steps = f"proved in {proof.depth} step" + ("s" if proof.depth != 1 else "")
+    badge = _badge(f"proved in {count(proof.depth, 'step')}", _PROVED)
     legend = [f"{', '.join(map(str, rule.body))} → {rule.head}" for rule in rules]
-    names = max((pp.mono_width(rule.name, 12) for rule in rules), default=12) + 18
+    names = max((_mono_width(rule.name, 12) for rule in rules), default=12) + 18
     needed = max(
         placed.width,
-        max((names + pp.mono_width(text, 12) for text in legend), default=0),
-        pp.sans_width("Proof", 17) + pp.badge_width(steps) + 30,
+        max((names + _mono_width(text, 12) for text in legend), default=0),
+        text_width("Proof", 17, bold=True) + badge.width + 30,
     )
-    width = needed + 2 * pp.MARGIN
+    width = needed + 2 * MARGIN
     levels = _levels(placed)
-    below = pp.MARGIN + _HEADER - 12 + levels * _BOX + (levels - 1) * _RISE
-    height = below + pp.MARGIN + 42 + len(rules) * 20
-    parts: list[Any] = [
-        pp.line("Proof", 17, pp.MARGIN, pp.MARGIN + 16, bold=True),
-        pp.badge(steps, width - pp.MARGIN, pp.MARGIN, pp.PROVED),
-    ]
-    _draw_tree(placed, pp.MARGIN + (needed - placed.width) / 2, pp.MARGIN + _HEADER - 12, parts, root=True)
-    parts.append(
-        draw.Line(
-            pp.MARGIN, pp.short(below + 20), pp.short(width - pp.MARGIN), pp.short(below + 20),
-            stroke=pp.BORDER,
-        )
-    )  # fmt: skip
+    top = MARGIN + _HEADER - 12
+    below = top + levels * _BOX + (levels - 1) * _RISE
+    sheet = _sheet(width, below + MARGIN + 42 + len(rules) * 20, f"Proof of {proof.goal}")
+    sheet.append(line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
+    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
+    _draw_tree(placed, MARGIN + (needed - placed.width) / 2, top, sheet, root=True)
+    sheet.append(
+        draw.Line(MARGIN, short(below + 20), short(width - MARGIN), short(below + 20), stroke=BORDER)
+    )
     y = below + 42
     for rule, text in zip(rules, legend, strict=True):
-        parts.append(pp.line(rule.name, 12, pp.MARGIN, y, mono=True, ink=pp.ACCENT, bold=True))
-        parts.append(pp.line(text, 12, pp.MARGIN + names, y, mono=True, ink=pp.MUTED))
+        sheet.append(line(rule.name, 12, MARGIN, y, mono=True, fill=ACCENT, bold=True))
+        sheet.append(line(text, 12, MARGIN + names, y, mono=True, fill=MUTED))
         y += 20
-    parts.append(pp.box("", pp.MARGIN, y - 10, 12, 12, pp.FACT, radius=3))
-    parts.append(pp.line("a fact", 12, pp.MARGIN + names, y, ink=pp.MUTED))
-    return pp.sheet(width, height, f"Proof of {proof.goal}", parts)
+    sheet.append(_box("", MARGIN, y - 10, 12, 12, _FACT, radius=3))
+    sheet.append(line("a fact", 12, MARGIN + names, y, fill=MUTED))
+    return sheet
 
 
 def _place(proof: Proof) -> _Placed:
@@ -88,25 +122,25 @@ def _place(proof: Proof) -> _Placed:
 
 
 def _box_width(text: str) -> float:
-    return pp.mono_width(pp.shortened(text, _LETTERS), _SIZE) + 26
+    return _mono_width(_shortened(text), _SIZE) + 26
 
 
 def _edge_width(proof: Proof) -> float:
     """The rule's name stands in the middle of the edge, what its variables are to the right of it."""
     if proof.rule is None:
         return 0
-    return pp.mono_width(proof.rule.name, 12) + 20 + 2 * (pp.mono_width(_values(proof), 11) + 10)
+    return _mono_width(proof.rule.name, 12) + 20 + 2 * (_mono_width(_values(proof), 11) + 10)
 
 
 def _values(proof: Proof) -> str:
-    return pp.shortened(", ".join(f"{name} = {term}" for name, term in proof.substitution), _LETTERS)
+    return _shortened(", ".join(f"{name} = {term}" for name, term in proof.substitution))
 
 
 def _levels(placed: _Placed) -> int:
     return 1 + max(map(_levels, placed.children), default=0)
 
 
-def _draw_tree(placed: _Placed, x: float, y: float, parts: list[Any], root: bool = False) -> None:
+def _draw_tree(placed: _Placed, x: float, y: float, sheet: draw.Drawing, root: bool = False) -> None:
     proof = placed.proof
     middle, below = x + placed.middle, y + _BOX
     if proof.rule is not None:
@@ -114,40 +148,35 @@ def _draw_tree(placed: _Placed, x: float, y: float, parts: list[Any], root: bool
         first, last = placed.children[0], placed.children[-1]
         at = middle - (first.middle + span - last.width + last.middle) / 2
         knee, name = below + 42, proof.rule.name
-        edges = f"M{pp.short(middle)} {pp.short(below)}V{pp.short(knee)}"
+        edges = f"M{short(middle)} {short(below)}V{short(knee)}"
         for child in placed.children:
             edges += _edge(middle, knee, at + child.middle, y + _BOX + _RISE)
-            _draw_tree(child, at, y + _BOX + _RISE, parts)
+            _draw_tree(child, at, y + _BOX + _RISE, sheet)
             at += child.width + _GAP
-        parts.append(draw.Path(edges, fill="none", stroke=pp.LINE, stroke_width=1.4, class_="edge"))
-        wide = pp.mono_width(name, 12) + 20
-        group = pp.box(
-            name, middle - wide / 2, below + 16, wide, 24, pp.NEXT, size=12, radius=12, class_="rule"
-        )
-        group.append(draw.Title(pp.clean(str(proof.rule))))
-        parts.append(group)
-        parts.append(pp.line(_values(proof), 11, middle + wide / 2 + 8, below + 32, mono=True, ink=pp.MUTED))
-    look = pp.QUERY if root else pp.FACT if proof.rule is None else pp.PLAIN
-    wide = _box_width(str(proof.goal))
-    group = pp.box(
-        pp.shortened(str(proof.goal), _LETTERS), middle - wide / 2, y, wide, _BOX, look,
-        class_="fact" if proof.rule is None else "goal",
-    )  # fmt: skip
-    group.append(draw.Title(pp.clean(f"{proof.goal}, asked as {proof.asked}")))
-    parts.append(group)
+        sheet.append(draw.Path(edges, fill="none", stroke=LINE, stroke_width=1.4, class_="edge"))
+        wide = _mono_width(name, 12) + 20
+        group = _box(name, middle - wide / 2, below + 16, wide, 24, _NEXT, size=12, radius=12, class_="rule")
+        group.append(draw.Title(clean(str(proof.rule))))
+        sheet.append(group)
+        sheet.append(line(_values(proof), 11, middle + wide / 2 + 8, below + 32, mono=True, fill=MUTED))
+    look = _QUERY if root else _FACT if proof.rule is None else _PLAIN
+    wide, kind = _box_width(str(proof.goal)), "fact" if proof.rule is None else "goal"
+    group = _box(_shortened(str(proof.goal)), middle - wide / 2, y, wide, _BOX, look, class_=kind)
+    group.append(draw.Title(clean(f"{proof.goal}, asked as {proof.asked}")))
+    sheet.append(group)
 
 
 def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
     """From the rule to a goal: across, round a corner, and down."""
     if abs(to_x - x) < 1:
-        return f"M{pp.short(x)} {pp.short(y)}V{pp.short(to_y)}"
+        return f"M{short(x)} {short(y)}V{short(to_y)}"
     radius = min(12.0, abs(to_x - x))
     side = 1 if to_x > x else -1
     across = y + 14
     return (
-        f"M{pp.short(x)} {pp.short(y)}V{pp.short(across)}H{pp.short(to_x - side * radius)}"
-        f"Q{pp.short(to_x)} {pp.short(across)} {pp.short(to_x)} {pp.short(across + radius)}"
-        f"V{pp.short(to_y)}"
+        f"M{short(x)} {short(y)}V{short(across)}H{short(to_x - side * radius)}"
+        f"Q{short(to_x)} {short(across)} {short(to_x)} {short(across + radius)}"
+        f"V{short(to_y)}"
     )
 
 
@@ -190,15 +219,15 @@ def proof_frames(states: Sequence[ProofState], index_manager: IndexManager) -> l
     episode = tuple(_names(goals, index_manager) for goals, *_ in seen)
     could_give_up = False
     frames = []
-    for place, (goals, count, firsts, query, label, depth, status, step) in enumerate(seen):
+    for place, (goals, choices, firsts, query, label, depth, status, step) in enumerate(seen):
         names = _names(query[None], index_manager)
         word = _status(int(goals[0, 0]), int(status), could_give_up, index_manager)
         about = "true" if label else "false"
         about += f" · depth {depth}" if label and depth >= 0 else ""
         if word == "running":
-            about += f" · {count} choice" + ("s" if count != 1 else "")
+            about += f" · {count(int(choices), 'choice')}"
         frames.append(ProofFrame(np.asarray(goals), episode, place, int(step), names[0], about, word))
-        could_give_up = bool((firsts[: int(count)] == index_manager.end_idx).any())
+        could_give_up = bool((firsts[: int(choices)] == index_manager.end_idx).any())
     return frames
 
 
@@ -245,7 +274,7 @@ def query_name(state: ProofState, index_manager: IndexManager) -> str:
     return name if bool(state.label) else f"not {name}"
 
 
-_LOOKS = {"running": pp.RUNNING, "proved": pp.PROVED}
+_LOOKS = {"running": _RUNNING, "proved": _PROVED}
 _MARKS = {"True": "✓ nothing left to prove", "False": "✕ False"}
 
 
@@ -255,54 +284,46 @@ def draw_frame(frame: ProofFrame) -> draw.Drawing:
     All frames of an episode have the same size, so that nothing jumps while they are stepped through.
     """
     rows = [_flowed(goals) for goals in frame.episode]
-    title = pp.shortened(frame.query, _LETTERS)
-    status = f"step {frame.step}" if frame.status == "running" else frame.status
+    title = _shortened(frame.query)
+    badge = _badge(
+        f"step {frame.step}" if frame.status == "running" else frame.status, _LOOKS.get(frame.status, _FAILED)
+    )
     # As wide as the widest of the badges that the episode may come to.
-    heading = pp.mono_width(title, 16) * 1.05 + pp.badge_width("out of steps") + 40
-    content = max((x + width for lines in rows for line in lines for _, x, width in line), default=0)
-    width = max(heading, content + 34, 460) + 2 * pp.MARGIN
-    parts: list[Any] = [
-        pp.line(title, 16, pp.MARGIN, pp.MARGIN + 16, mono=True, bold=True),
-        pp.line(frame.about, 12, pp.MARGIN, pp.MARGIN + 36, ink=pp.MUTED),
-        pp.badge(status, width - pp.MARGIN, pp.MARGIN, _LOOKS.get(frame.status, pp.FAILED)),
-    ]
-    y = float(pp.MARGIN + _HEADER)
-    for place, lines in enumerate(rows):
-        if place <= frame.place:
-            parts.append(_row(frame, place, lines, y))
+    heading = _mono_width(title, 16) * 1.05 + _badge("out of steps", _FAILED).width + 40
+    content = max((x + width for lines in rows for chips in lines for _, x, width in chips), default=0)
+    width = max(heading, content + 34, 460) + 2 * MARGIN
+    height = MARGIN + _HEADER + sum(38 * len(lines) + 6 for lines in rows) + MARGIN - 12
+    sheet = _sheet(width, height, f"{frame.query}, step {frame.step}: {frame.status}")
+    sheet.append(line(title, 16, MARGIN, MARGIN + 16, mono=True, bold=True))
+    sheet.append(line(frame.about, 12, MARGIN, MARGIN + 36, fill=MUTED))
+    sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
+    y = float(MARGIN + _HEADER)
+    for place, lines in enumerate(rows[: frame.place + 1]):
+        sheet.append(_row(frame, place, lines, y))
         y += 38 * len(lines) + 6
-    return pp.sheet(width, y + pp.MARGIN - 12, f"{frame.query}, step {frame.step}: {frame.status}", parts)
+    return sheet
 
 
-def _row(frame: ProofFrame, place: int, lines: list[list[tuple[str, float, float]]], y: float) -> Any:
+def _row(frame: ProofFrame, place: int, lines: list[list[tuple[str, float, float]]], y: float) -> draw.Group:
     now = place == frame.place
     number = str(frame.step - frame.place + place)
     group = draw.Group(class_="now" if now else "before", **({} if now else {"opacity": 0.5}))
-    group.append(
-        pp.line(
-            number, 12, pp.MARGIN + 14, y + 20, ink=pp.ACCENT if now else pp.MUTED, bold=now, anchor="end"
-        )
-    )
+    group.append(line(number, 12, MARGIN + 14, y + 20, fill=ACCENT if now else MUTED, bold=now, anchor="end"))
     places = itertools.count()
-    for row, line in enumerate(lines):
-        for text, x, width in line:
+    for row, chips in enumerate(lines):
+        for text, x, width in chips:
             first = next(places) == 0
-            look = _chip_look(frame.status if now else "running", text, first)
-            group.append(
-                pp.box(
-                    text, pp.MARGIN + 34 + x, y + 38 * row, width, 30, look,
-                    class_="goal next" if first else "goal",
-                )
-            )  # fmt: skip
+            look, kind = _chip_look(frame.status if now else "running", text, first), "goal" + " next" * first
+            group.append(_box(text, MARGIN + 34 + x, y + 38 * row, width, 30, look, class_=kind))
     return group
 
 
-def _chip_look(status: str, text: str, first: bool) -> pp.Look:
+def _chip_look(status: str, text: str, first: bool) -> _Look:
     if text == _MARKS["True"]:
-        return pp.PROVED
+        return _PROVED
     if text == _MARKS["False"]:
-        return pp.FAILED
-    return pp.NEXT if first and status == "running" else pp.PLAIN
+        return _FAILED
+    return _NEXT if first and status == "running" else _PLAIN
 
 
 def _flowed(goals: Sequence[str]) -> list[list[tuple[str, float, float]]]:
@@ -310,7 +331,7 @@ def _flowed(goals: Sequence[str]) -> list[list[tuple[str, float, float]]]:
     lines: list[list[tuple[str, float, float]]] = [[]]
     x = 0.0
     for goal in goals:
-        text = pp.shortened(_MARKS.get(goal, goal), _LETTERS)
+        text = _shortened(_MARKS.get(goal, goal))
         width = _box_width(text)
         if lines[-1] and x + width > _WIDEST:
             lines.append([])
@@ -318,3 +339,35 @@ def _flowed(goals: Sequence[str]) -> list[list[tuple[str, float, float]]]:
         lines[-1].append((text, x, width))
         x += width + 8
     return lines
+
+
+def _mono_width(text: str, size: float) -> float:
+    return text_width(text, size, mono=True)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
+
+
+def _badge(text: str, look: _Look) -> Block:
+    return pill(text, fill=look.fill, ink=look.ink, size=12)
+
+
+def _box(text: str, x: float, y: float, width: float, height: float, look: _Look, **more: Any) -> draw.Group:
+    """A rounded box with a text of fixed width in its middle; `more` are attributes of the group."""
+    size, radius = more.pop("size", _SIZE), more.pop("radius", 8)
+    group = draw.Group(**more)
+    group.append(
+        draw.Rectangle(
+            short(x), short(y), short(width), short(height),
+            rx=radius, fill=look.fill, stroke=look.stroke, stroke_width=1.2,
+        )
+    )  # fmt: skip
+    if text:
+        middle = y + height / 2 + size * 0.35
+        group.append(line(text, size, x + width / 2, middle, fill=look.ink, mono=True, anchor="middle"))
+    return group
+
+
+def _sheet(width: float, height: float, title: str) -> draw.Drawing:
+    return blank_sheet(round(width, 1), round(height, 1), title)

@@ -20,7 +20,7 @@ from phalanx.core.config import Config
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search import resolution
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.state import Asked, Node, Rules, empty_nodes
+from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
 
 _BLOCK = 8
 """Successors of one state that are scored together: few enough that little of a block stays empty."""
@@ -184,13 +184,15 @@ def _search(
     count: Int32[Array, ""],
 ) -> Found:
     """Of the first `count` queries."""
-    rules, width = Rules.of(config, program), search.width
+    rules, width = ResolutionSettings.of(config, program), search.width
 
     def step(loop: _Loop) -> _Loop:
         lanes = loop.lanes
         query = queries[jnp.maximum(lanes.candidate, 0)]
         open_ = lanes.log_prob > -jnp.inf
-        asked = Asked(open_.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool))
+        asked = ExpandRequest(
+            open_.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool)
+        )
         node = resolution.expand(rules, asked, lanes.node, restart=False)
         real = jnp.arange(config.padding_states) < node.successor_count[:, None]
         complete = jnp.any(real & (node.successors[:, :, 0, 0] == program.true_index), axis=1)

@@ -24,7 +24,6 @@ from phalanx.proofs.ranking.candidates import (
     Candidates,
     Sides,
     Ties,
-    constant_domains,
     make_candidates,
     usual_sides,
 )
@@ -116,7 +115,7 @@ class ProofRanking:
             self.index.num_constants,
             sides=self.config.sides or usual_sides(self.data),
             corruptions=self.config.corruptions,
-            domains=constant_domains(self.data, self.index),
+            domains=self.index.constant_domains,
             seed=self.config.seed,
         )
 

@@ -14,7 +14,6 @@ from .svg import (
     draw_pair as draw_pair,
     draw_state as draw_state,
     draw_task as draw_task,
-    html_of as html_of,
     pair_html as pair_html,
     save_svg as save_svg,
     state_html as state_html,

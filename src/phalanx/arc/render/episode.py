@@ -1,6 +1,6 @@
-"""The steps of one episode as frames: the grid, where the action pointed, what it was and what it paid.
+"""The steps of one episode as frames, and frames as an SVG film strip or animation.
 
-Drawing them is in `film` (SVG) and `terminal`.
+A frame has the grid, where the action pointed, what it was and what it paid; `terminal` shows them, too.
 """
 
 import dataclasses
@@ -13,8 +13,13 @@ import numpy as np
 from jaxtyping import Array, Int8, Int32, PyTree
 
 from phalanx.arc.operations import operation_name
-from phalanx.arc.render.layout import Block, cell_size, flowed, grid_block, pill, sheet, spread, stacked, text
-from phalanx.arc.render.palette import (
+from phalanx.arc.render.cells import cell_size, grid_block
+from phalanx.arc.render.palette import Palette, PaletteName, palette_named
+from phalanx.arc.render.snapshots import Cells, GridLike, Mask, MaskLike, as_cells, as_mask, snapshot
+from phalanx.arc.render.svg import SHEET_WIDTH, status_pill
+from phalanx.arc.state import ArcState
+from phalanx.core.autoreset import AutoResetInfo
+from phalanx.core.drawing import (
     BAD,
     BAD_TINT,
     GOOD,
@@ -22,20 +27,18 @@ from phalanx.arc.render.palette import (
     MUTED,
     SHEET,
     TEXT,
+    Block,
     Number,
-    Palette,
-    PaletteName,
     count,
-    left_out,
-    palette_named,
+    flowed,
     percent,
-    shown,
+    pill,
+    sheet,
     signed,
+    spread,
+    stacked,
+    text,
 )
-from phalanx.arc.render.snapshots import Cells, GridLike, Mask, MaskLike, as_cells, as_mask, snapshot
-from phalanx.arc.render.svg import SHEET_WIDTH, status_pill
-from phalanx.arc.state import ArcState
-from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import Trajectory
 
 
@@ -168,6 +171,28 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
             "the observations do not hold the working grid; draw episodes with observation.working_grid=true"
         )
     return grid
+
+
+def left_out(steps: int) -> str:
+    """What stands in place of steps that are not shown.
+
+    >>> left_out(27)
+    '… 27 steps left out …'
+    """
+    return f"… {count(steps, 'step')} left out …"
+
+
+def shown(frames: int, most: int) -> tuple[int, int]:
+    """Which frames of a long episode are shown: those before the first number and those from the second on.
+
+    >>> shown(10, 24), shown(100, 24)
+    ((10, 10), (12, 88))
+    """
+    if frames < 1:
+        raise ValueError("an episode to draw has at least one frame")
+    if most < 2:
+        raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {most}")
+    return (frames, frames) if frames <= most else (most - most // 2, frames - most // 2)
 
 
 FRAME_WIDTH = 188

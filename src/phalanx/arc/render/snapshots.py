@@ -1,6 +1,6 @@
 """What is drawn, as plain NumPy on the host: grids cut to their area, selections, and states.
 
-How it looks is in `svg`, `film` and `terminal`; the steps of an episode are in `episode`.
+How it looks is in `svg` and `terminal`; the steps of an episode are in `episode`.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from phalanx.arc.operations import NUM_COLORS, operation_name
 from phalanx.arc.state import ArcState
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
-"""Cells by row and column: colours 0 to 9, and -1 where there is no cell."""
+"""Cells by row and column: colors 0 to 9, and -1 where there is no cell."""
 MaskLike = Bool[np.ndarray, "_ _"] | Bool[jax.Array, "_ _"] | Sequence[Sequence[bool]]
 """Which cells are meant, by row and column of the same canvas."""
 
@@ -36,7 +36,7 @@ def as_cells(grid: GridLike) -> Cells:
     wrong = np.argwhere((cells < -1) | (cells >= NUM_COLORS))
     if wrong.size:
         r, c = (int(i) for i in wrong[0])
-        raise ValueError(f"cell ({r}, {c}) must be a colour from 0 to 9 or -1 for none, got {cells[r, c]}")
+        raise ValueError(f"cell ({r}, {c}) must be a color from 0 to 9 or -1 for none, got {cells[r, c]}")
     inside = np.argwhere(cells >= 0)
     height, width = (inside.max(axis=0) + 1) if inside.size else (0, 0)
     return cells[:height, :width].astype(np.int8)

@@ -1,42 +1,12 @@
-"""Grids, pairs, tasks and states as SVG drawings, and saving them.
+"""Grids, pairs, tasks and states as SVG drawings, and as inline pictures for notebooks.
 
-Episodes are in `film`; the same things in the terminal are in `terminal`.
+Episodes are in `episode`; the same things in the terminal are in `terminal`.
 """
-
-from pathlib import Path
-from typing import Any
 
 import drawsvg as draw
 
-from phalanx.arc.render.layout import (
-    Block,
-    beside,
-    blank_block,
-    cell_size,
-    flowed,
-    grid_block,
-    pill,
-    sheet,
-    spread,
-    stacked,
-    text,
-)
-from phalanx.arc.render.palette import (
-    ACCENT,
-    BAD,
-    BAD_TINT,
-    GOOD,
-    GOOD_TINT,
-    MUTED,
-    TEXT,
-    TRACK,
-    Number,
-    PaletteName,
-    count,
-    palette_named,
-    percent,
-    signed,
-)
+from phalanx.arc.render.cells import blank_block, cell_size, grid_block
+from phalanx.arc.render.palette import PaletteName, palette_named
 from phalanx.arc.render.snapshots import (
     Cells,
     GridLike,
@@ -50,7 +20,29 @@ from phalanx.arc.render.snapshots import (
 )
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.core.files import atomic_write
+from phalanx.core.drawing import (
+    ACCENT,
+    BAD,
+    BAD_TINT,
+    GOOD,
+    GOOD_TINT,
+    MUTED,
+    TEXT,
+    TRACK,
+    Block,
+    Number,
+    beside,
+    count,
+    flowed,
+    percent,
+    pill,
+    save_svg as save_svg,
+    sheet,
+    signed,
+    spread,
+    stacked,
+    text,
+)
 
 SHEET_WIDTH = 1120
 """Width in pixels at which pairs and steps begin a new row."""
@@ -206,14 +198,6 @@ def status_pill(status: str) -> Block:
     return pill(("✓ " if status == "solved" else "") + status, fill=fill, ink=ink)
 
 
-def save_svg(drawing: draw.Drawing, path: str | Path) -> Path:
-    """Write the drawing; a reader sees the old file or the whole new one."""
-    target = Path(path)
-    with atomic_write(target, "w") as file:
-        drawing.as_svg(file)
-    return target
-
-
 def _fact(name: str, value: Block) -> Block:
     return stacked([text(name, 11, width=160, fill=MUTED), value], 3)
 
@@ -225,17 +209,6 @@ def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
 
 MOST_STATES = 3
 """How many states of a batch are drawn."""
-
-
-def html_of(thing: ArcTask | GridPair | ArcState | StateSnapshot) -> str:
-    """The inline picture of a task, a pair, a state or a batch of states."""
-    if isinstance(thing, ArcTask):
-        return task_html(thing)
-    if isinstance(thing, GridPair):
-        return pair_html(thing)
-    if isinstance(thing, ArcState | StateSnapshot):
-        return state_html(thing)
-    raise TypeError(f"expected an ArcTask, a GridPair or an ArcState, got {type(thing).__name__}")
 
 
 def task_html(task: ArcTask) -> str:
@@ -258,6 +231,6 @@ def state_html(state: ArcState | StateSnapshot) -> str:
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
 
 
-def _inline(drawing: Any) -> str:
+def _inline(drawing: draw.Drawing) -> str:
     # Without the XML header, which is not allowed inside HTML.
     return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'

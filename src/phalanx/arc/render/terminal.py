@@ -1,7 +1,7 @@
 """Grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
 
 Each cell is two columns wide, so that it looks square; one column where the terminal is too narrow. Drawings
-for files and notebooks are in `svg` and `film`.
+for files and notebooks are in `svg` and `episode`.
 """
 
 import dataclasses
@@ -17,17 +17,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.arc.render.episode import Frame
-from phalanx.arc.render.palette import (
-    ARC,
-    Palette,
-    PaletteName,
-    left_out,
-    palette_named,
-    percent,
-    shown,
-    signed,
-)
+from phalanx.arc.render.episode import Frame, left_out, shown
+from phalanx.arc.render.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.render.snapshots import (
     Cells,
     GridLike,
@@ -40,13 +31,14 @@ from phalanx.arc.render.snapshots import (
 )
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.core.drawing import percent, signed
 
 _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TerminalGrid:
-    """A grid that draws itself with coloured blocks, or with digits where the console has no colour."""
+    """A grid that draws itself with colored blocks, or with digits where the console has no color."""
 
     cells: Cells
     selected: Mask
@@ -66,7 +58,7 @@ class TerminalGrid:
         wide = 2 * columns <= room
         fits = columns if wide else min(columns, room)
         colored = console.color_system is not None and not console.no_color
-        # Sixteen colours cannot hold these ten apart, so they get digits too.
+        # Sixteen colors cannot hold these ten apart, so they get digits too.
         labels = self.labels or console.color_system in ("standard", "windows") or not colored
         if not self.cells.size:
             yield Segment("-")

@@ -82,7 +82,7 @@ def show(
     svg: Annotated[Path | None, typer.Option(help="Write an SVG drawing to this file instead.")] = None,
     palette: Annotated[
         Literal["arc", "safe"],
-        typer.Option(help="ARC's colours, or ones that colour-blind people tell apart."),
+        typer.Option(help="ARC's colors, or ones that color-blind people tell apart."),
     ] = "arc",
     data_dir: DataDir = None,
     num_tasks: NumTasks = 64,

@@ -16,7 +16,7 @@ from textual.widgets import Footer, OptionList, Static
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import OPERATIONS, Operation, operation_name
-from phalanx.arc.render.palette import PaletteName, count, palette_named, percent
+from phalanx.arc.render.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.cli.play.demonstrations import DemonstrationFile
 from phalanx.cli.play.grids import Board, PaletteBar
@@ -39,6 +39,7 @@ from phalanx.cli.play.tools import (
     Tool,
     tool_for,
 )
+from phalanx.core.drawing import count, percent
 
 _LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
 

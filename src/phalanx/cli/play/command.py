@@ -184,7 +184,7 @@ def _application_class() -> "type[PlayApp]":
 
 
 def _summary(game: "PlayApp") -> str:
-    from phalanx.arc.render.palette import count
+    from phalanx.core.drawing import count
 
     solved = f"solved {count(len(game.solved), 'puzzle')}"
     if not game.saved_episodes:

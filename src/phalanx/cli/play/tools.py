@@ -19,7 +19,7 @@ from textual.widgets import Button, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from phalanx.arc.operations import NUM_COLORS, OPERATIONS, Operation
-from phalanx.arc.render.palette import count
+from phalanx.core.drawing import count
 
 
 @dataclasses.dataclass(frozen=True)

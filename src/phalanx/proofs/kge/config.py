@@ -1,6 +1,6 @@
 """The settings of knowledge-graph embeddings: which model, which loss, how long.
 
-What they do is in `kge_models`, `kge_losses` and `kge_training`.
+What they do is in `models` and `training`.
 """
 
 from typing import Literal
@@ -40,10 +40,10 @@ class KGEConfig(Config):
     margin: float = Field(default=6.0, gt=0)
     """TransE and RotatE: the distance at which a triple's score is 0."""
     init_scale: float = Field(default=1.0, gt=0)
-    """How large entities begin. Smaller ones are placed by their neighbours sooner than by chance."""
+    """How large entities begin. Smaller ones are placed by their neighbors sooner than by chance."""
     identity_share: float = Field(default=0.0, ge=0, le=1)
     """DistMult, ComplEx and RotatE: share of coordinates that every relation leaves nearly as they are at the
-    start. On those, entities are placed near their neighbours, whatever relates them: in a large sparse graph
+    start. On those, entities are placed near their neighbors, whatever relates them: in a large sparse graph
     that tells related entities from unrelated ones, while the other coordinates tell relations apart."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """DistMult, ComplEx and TuckER: share of coordinates of entities and queries left out in training."""
@@ -58,13 +58,13 @@ class KGEConfig(Config):
     regularizer: Literal["n3", "l2"] = "n3"
     """The cube (of moduli, where numbers are complex) or the square of the coordinates in a minibatch."""
     regularization: float = Field(default=0.0, ge=0)
-    """Weight of the regulariser; 0 for none."""
+    """Weight of the regularizer; 0 for none."""
     optimizer: Literal["adam", "adagrad"] = "adam"
     """Who turns gradients into steps."""
     learning_rate: float = Field(default=0.01, gt=0)
-    """The optimiser's step at the start."""
+    """The optimizer's step at the start."""
     learning_rate_end: float = Field(default=0.0, ge=0)
-    """The optimiser's step at the end."""
+    """The optimizer's step at the end."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """How it goes from one to the other; `constant` keeps the first."""
     epochs: int = Field(default=100, ge=1)

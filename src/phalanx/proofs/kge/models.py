@@ -1,8 +1,8 @@
 """TransE, DistMult, ComplEx, RotatE and TuckER: tables of numbers, and how a question meets an answer.
 
 Each turns (relation, entity) into a query that is compared with entities, so that one matrix product scores
-all answers. Rows count from 0 here; the numbers of an `IndexManager` are understood in `kge_scorer`, and
-learning is in `kge_training`.
+all answers. Rows count from 0 here; the numbers of an `IndexManager` are understood in `scoring`, and
+learning is in `training`.
 """
 
 import abc
@@ -47,9 +47,10 @@ class EmbeddingModel(eqx.Module):
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
         """The score of every query with the answer in its row."""
 
-    @abc.abstractmethod
     def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        """How large each coordinate of some triples is, for a regulariser."""
+        """How large each coordinate of some triples is, for a regularizer."""
+        rows = self.entities[heads], self.relations[relations], self.entities[tails]
+        return tuple(jnp.abs(row) for row in rows)
 
     def reordered(
         self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]
@@ -114,10 +115,6 @@ class TransE(_Distance):
     def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
         return self.entities[tails] - self.relations[relations]
 
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        rows = self.entities[heads], self.relations[relations], self.entities[tails]
-        return tuple(jnp.abs(row) for row in rows)
-
     def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
         return jnp.sum(jnp.abs(queries - answers), axis=-1)
 
@@ -162,10 +159,6 @@ class DistMult(_Product):
     def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
         return self.tail_queries(relations, tails, key)
 
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        rows = self.entities[heads], self.relations[relations], self.entities[tails]
-        return tuple(jnp.abs(row) for row in rows)
-
 
 class ComplEx(_Product):
     """The real part of the sum of head * relation * conjugate tail (Trouillon and others, 2016)."""
@@ -203,10 +196,6 @@ class TuckER(_Product):
     def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
         entities = self._dropped(self.entities[tails], key, 0)
         return self._dropped(self._through(entities, relations, self.core.transpose(0, 2, 1)), key, 1)
-
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        rows = self.entities[heads], self.relations[relations], self.entities[tails]
-        return tuple(jnp.abs(row) for row in rows)
 
     def _through(self, entities: Queries, relations: Rows, core: Array) -> Queries:
         pairs = self.relations[relations][:, :, None] * entities[:, None, :]

@@ -1,6 +1,6 @@
-"""A trained embedding as others use it: scores of atoms by the numbers of an `IndexManager`.
+"""An embedding as others use it: scores and probabilities of atoms, its validation and its calibration.
 
-The models themselves are in `kge_models`; reading and writing them is in `kge_files`.
+The models themselves are in `models`; reading and writing them is in `files`.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.proofs.kge.config import KGEConfig
 from phalanx.proofs.kge.models import EmbeddingModel, create_model
+from phalanx.proofs.knowledge.joins import KnownArguments, expanded
 
 Indices = Int32[Array, " n"] | Int32[np.ndarray, " n"]
 Triples = Int32[Array, "n 3"] | Int32[np.ndarray, "n 3"]
@@ -40,7 +41,7 @@ class KGE(eqx.Module):
     model: EmbeddingModel
     slope: Float[Array, ""]
     offset: Float[Array, ""]
-    """A score is `sigmoid(slope * score + offset)` likely; see `kge_validation.calibrated`."""
+    """A score is `sigmoid(slope * score + offset)` likely; see `calibrated`."""
     num_relations: int = eqx.field(static=True)
     """P: the real predicates."""
     reciprocal: bool = eqx.field(static=True)
@@ -159,14 +160,14 @@ def validate(
     rows = max(1, min(len(queries), _CELLS // kge.num_entities))
     better, others = [], []
     for side in (2, 1):
-        filtered = _Known(known, side, kge.num_entities)
+        true = KnownArguments(known, side)
         for start in range(0, len(queries), rows):
             chunk = queries[start : start + rows]
             # Padded, so that the last chunk is not compiled on its own.
             asked = np.resize(chunk, (rows, 3))
             score = kge.score_tails if side == 2 else kge.score_heads
             scores = np.asarray(score(asked[:, 0], asked[:, 3 - side]))[: len(chunk)]
-            free = ~filtered.rows(chunk)
+            free = ~_known_mask(true, side, chunk, kge.num_entities)
             own = np.take_along_axis(scores, chunk[:, side, None] - 1, axis=1)
             better.append(((scores > own) & free).sum(1) + ((scores == own) & free).sum(1) / 2)
             others.append(free.sum(1))
@@ -212,7 +213,7 @@ def calibrated(
 
 
 def _logistic_fit(scores: Float[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]) -> tuple[float, float]:
-    """Newton's method on standardised scores; the slope stays positive, so that the order stays."""
+    """Newton's method on standardized scores; the slope stays positive, so that the order stays."""
     mean, spread = float(scores.mean()), float(scores.std()) or 1.0
     values = np.stack([(scores - mean) / spread, np.ones_like(scores)], axis=1)
     # Platt's targets, so that scores that separate perfectly have a finite slope.
@@ -250,25 +251,12 @@ def _codes(triples: Int32[np.ndarray, "n 3"], num_entities: int) -> np.ndarray:
     return (relations * (num_entities + 1) + heads) * (num_entities + 1) + tails
 
 
-class _Known:
-    """Which entities are known on one side, by relation and the other side."""
-
-    def __init__(self, known: Int32[np.ndarray, "known 3"], side: int, num_entities: int) -> None:
-        self.side, self.num_entities = side, num_entities
-        cells = self._cells(known)
-        order = np.argsort(cells, kind="stable")
-        self.cells, self.entities = cells[order], known[order, side] - 1
-
-    def rows(self, queries: Int32[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n entities"]:
-        """True for known entities, and for the query's own."""
-        cells = self._cells(queries)
-        begin, end = (np.searchsorted(self.cells, cells, side) for side in ("left", "right"))
-        found = np.zeros((len(queries), self.num_entities), bool)
-        row = np.repeat(np.arange(len(queries)), end - begin)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
-        found[row, self.entities[begin[row] + within]] = True
-        found[np.arange(len(queries)), queries[:, self.side] - 1] = True
-        return found
-
-    def _cells(self, triples: Int32[np.ndarray, "n 3"]) -> np.ndarray:
-        return triples[:, 0].astype(np.int64) * (self.num_entities + 1) + triples[:, 3 - self.side]
+def _known_mask(
+    known: KnownArguments, side: int, queries: Int32[np.ndarray, "n 3"], num_entities: int
+) -> Bool[np.ndarray, "n entities"]:
+    """True for known entities, and for the query's own."""
+    rows, places = expanded(*known.ranges(queries))
+    mask = np.zeros((len(queries), num_entities), bool)
+    mask[rows, known.arguments[places] - 1] = True
+    mask[np.arange(len(queries)), queries[:, side] - 1] = True
+    return mask

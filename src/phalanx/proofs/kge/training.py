@@ -1,10 +1,10 @@
-"""Training triples as an embedding learns from them: drawn into minibatches, each with what is known of it.
+"""Training an embedding epoch by epoch: minibatches with what is known of them, losses, and the optimizer.
 
-The loss that uses them is in `kge_losses`; nothing but training triples is known here.
+The models are in `models`; nothing but training triples is known here, and a run is in `phalanx.agents`.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +17,8 @@ from phalanx.core.environment import Key
 from phalanx.proofs.kge.config import KGEConfig
 from phalanx.proofs.kge.models import EmbeddingModel
 from phalanx.proofs.kge.scoring import KGE
+from phalanx.proofs.knowledge.joins import KnownArguments, expanded
+from phalanx.proofs.knowledge.vocabulary import check_triples
 
 Numbers = Array | np.ndarray
 
@@ -34,14 +36,6 @@ class Minibatch(eqx.Module):
     """(question, column of a candidate) of true answers; padded with a column that no candidate has."""
 
 
-class _Answers(NamedTuple):
-    """For triple i, `entities[starts[i]:][:counts[i]]` are true answers of its question, its own included."""
-
-    starts: np.ndarray
-    counts: np.ndarray
-    entities: np.ndarray
-
-
 class Examples:
     """Training triples, and for every question of theirs all its answers among them."""
 
@@ -51,15 +45,12 @@ class Examples:
         """From (relation, head, tail) with the numbers of an `IndexManager`, in any order, twice or not."""
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
-        limits = np.array([num_relations, num_entities, num_entities])
-        if wrong := np.flatnonzero(np.any((triples < 1) | (triples > limits), axis=1)).tolist():
-            raise ValueError(
-                f"triple {wrong[0]} is {triples[wrong[0]].tolist()}; relations are 1..{num_relations} and "
-                f"entities 1..{num_entities}"
-            )
+        check_triples(triples, num_relations, num_entities)
         self.rows = (np.unique(triples, axis=0) - 1).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = tuple(self._grouped(given, asked) for given, asked in ((1, 2), (2, 1)))
+        self._answers = [
+            (known := KnownArguments(self.rows, side), known.ranges(self.rows)) for side in (2, 1)
+        ]
         self._room = 0
 
     def __len__(self) -> int:
@@ -89,20 +80,12 @@ class Examples:
             columns = np.full(self.num_entities, -1)
             columns[candidates] = np.arange(len(candidates))
         found = []
-        for side, answers in enumerate(self._answers):
-            counts = answers.counts[batch]
-            question = np.repeat(np.arange(len(batch)), counts)
-            within = np.arange(len(question)) - np.repeat(np.cumsum(counts) - counts, counts)
-            column = columns[answers.entities[answers.starts[batch][question] + within]]
+        for side, (answers, (starts, counts)) in enumerate(self._answers):
+            question, places = expanded(starts[batch], counts[batch])
+            column = columns[answers.arguments[places]]
             pairs = np.stack([question + side * len(batch), column], axis=1)
             found.append(pairs[column >= 0])
         return np.concatenate(found).astype(np.int32)
-
-    def _grouped(self, given: int, asked: int) -> _Answers:
-        cells = self.rows[:, 0].astype(np.int64) * self.num_entities + self.rows[:, given]
-        _, group, sizes = np.unique(cells, return_inverse=True, return_counts=True)
-        first = np.cumsum(sizes) - sizes
-        return _Answers(first[group], sizes[group], self.rows[np.argsort(group, kind="stable"), asked])
 
     def _padded(self, known: list[np.ndarray], negatives: int) -> Int32[np.ndarray, "steps room 2"]:
         """All of one length, a power of two that is never less than before: few lengths are compiled."""

@@ -1,6 +1,6 @@
 """Atoms and rules, and the text that they are written in.
 
-Files of them are read in `kg_files`; their numbers are given out in `vocabulary`.
+Files of them are read in `files`; their numbers are given out in `vocabulary`.
 """
 
 import dataclasses
@@ -41,11 +41,17 @@ class Rule:
 
 # Names hold anything but blanks and the signs of the syntax: umls has `co-occurs_with`.
 NAME = r"[^\s(),]+"
-# Blanks and no line ends, so that the same pattern serves a line and, in `kg_files`, a whole file.
+# Blanks and no line ends, so that the same pattern serves a line and, in `files`, a whole file.
 ATOM = rf"({NAME})[ \t]*\([ \t]*({NAME})[ \t]*,[ \t]*({NAME})[ \t]*\)"
 _ATOM = re.compile(ATOM)
 _ATOM_LINE = re.compile(rf"[ \t]*{ATOM}[ \t]*\.?[ \t]*")
 _COMMA = re.compile(r"[ \t]*,[ \t]*")
+
+
+def name_order(name: str) -> tuple[bool, int, str]:
+    """A key to sort names by: numerals as numbers, before other names."""
+    numeral = name.isascii() and name.isdecimal()
+    return not numeral, int(name) if numeral else 0, name
 
 
 def parse_atom(text: str) -> Atom:

@@ -1,7 +1,7 @@
 """Forward chaining: what facts and rules entail, in how many rounds, and how deep the shortest proofs are.
 
-All of it is exact. The joins are in `sorted_pairs`, the costs of goals in `cost_tables`, and the queries that
-may not use themselves in `leave_one_out`.
+All of it is exact. The joins are in `joins`, the costs of goals in `cost_tables`, and the queries that may
+not use themselves in `leave_one_out`.
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.proofs.knowledge.cost_tables import (
-    Bindings,
-    CostTables,
-    SortedPairs,
-    check_rules,
-    cost_tables,
-    merged,
-    places_in,
-)
+from phalanx.proofs.knowledge.cost_tables import CostTables, check_rules, cost_tables
+from phalanx.proofs.knowledge.joins import Bindings, SortedPairs, merged, places_in
 from phalanx.proofs.knowledge.leave_one_out import cheapest_rules, costs_without_themselves
 from phalanx.proofs.knowledge.vocabulary import EncodedRule
 

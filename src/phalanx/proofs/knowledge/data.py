@@ -1,6 +1,6 @@
 """Knowledge bases as environments use them: facts, queries by split, and what counts as true.
 
-The files are read in `kg_files`, the built-in knowledge base is made in `generated`, and numbers are given to
+The files are read in `files`, the built-in knowledge base is made in `generated`, and numbers are given to
 names in `vocabulary`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from phalanx.proofs.knowledge.atoms import Atom, Rule
+from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order
 from phalanx.proofs.knowledge.files import SPLITS, KnowledgeBase, read_knowledge
 from phalanx.proofs.knowledge.generated import generate_family
 
@@ -153,7 +153,7 @@ class DataHandler:
         """Every constant of any split or domain, numerals as numbers and before other names."""
         names = {name for atom in self.known for name in atom[1:]}
         names.update(name for constants in self.base.domains.values() for name in constants)
-        return tuple(sorted(names, key=_entity_order))
+        return tuple(sorted(names, key=name_order))
 
     @functools.cached_property
     def predicates(self) -> tuple[str, ...]:
@@ -238,8 +238,3 @@ def _folder(dataset: str, path: str | Path | None) -> Path:
         there = ", ".join(child.name for child in available_knowledge(folder)) or "none"
         raise FileNotFoundError(f"no knowledge base {dataset!r} in {folder}; there: {there}")
     return folder / dataset
-
-
-def _entity_order(name: str) -> tuple[bool, int, str]:
-    numeral = name.isascii() and name.isdecimal()
-    return not numeral, int(name) if numeral else 0, name

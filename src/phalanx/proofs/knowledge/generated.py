@@ -1,6 +1,6 @@
 """The built-in knowledge base: families over generations, made from a seed, with rules for their relations.
 
-Files of it are written and read in `kg_files`.
+Files of it are written and read in `files`.
 """
 
 import dataclasses

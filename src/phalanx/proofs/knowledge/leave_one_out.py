@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from phalanx.proofs.knowledge.cost_tables import AdornedRule, Bindings, Call, CostTables, merged, places_in
+from phalanx.proofs.knowledge.cost_tables import AdornedRule, Call, CostTables
+from phalanx.proofs.knowledge.joins import Bindings, merged, places_in
 
 QUERIES_AT_ONCE = 1024
 """Queries whose proofs are searched together; more of them need more memory."""

@@ -5,11 +5,11 @@ What is numbered comes from `data`; facts and rules become a searchable program 
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, SupportsInt
 
 import numpy as np
-from jaxtyping import Array, Int, Int32
+from jaxtyping import Int32
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule
 
@@ -51,6 +51,7 @@ class IndexManager:
                 f"end in {KGE_SUFFIX} beside the name without it are given out here"
             )
         self.constant_str2idx: dict[str, int] = {name: at for at, name in enumerate(self.constants, 1)}
+        self._domains = data_handler.domains
 
     @property
     def num_predicates(self) -> int:
@@ -113,6 +114,20 @@ class IndexManager:
         """Rows of a table that holds every constant's and variable's index."""
         return max(self.constant_idx2str) + 1
 
+    @functools.cached_property
+    def constant_domains(self) -> Int32[np.ndarray, " constants_and_one"]:
+        """A number for the domain of each constant; 0 for padding and for constants of no domain."""
+        numbers = np.zeros(self.num_constants + 1, np.int32)
+        for number, (name, constants) in enumerate(self._domains.items(), 1):
+            places = np.array([self.constant_str2idx[constant] for constant in constants], np.int64)
+            if len(taken := places[numbers[places] != 0]):
+                raise ValueError(
+                    f"{self.constants[taken[0] - 1]!r} is in domain {name!r} and in another; a corruption "
+                    "needs one domain for each constant"
+                )
+            numbers[places] = number
+        return numbers
+
     def encode_atom(self, atom: Atom) -> EncodedAtom:
         """The three indices of a ground atom; an unknown name's error names the nearest one."""
         return (
@@ -146,7 +161,7 @@ class IndexManager:
         """`encode_rule` of each."""
         return tuple(self.encode_rule(rule) for rule in rules)
 
-    def decode_atom(self, row: Int[np.ndarray, "3"] | Int[Array, "3"] | Sequence[int]) -> Atom:
+    def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
         """The atom of three indices; `True`, `False` and `End` have no arguments, variables are `_1`, ..."""
         predicate, first, second = (int(index) for index in row)
         try:
@@ -158,7 +173,7 @@ class IndexManager:
             ) from None
         return Atom(name, *terms)
 
-    def decode_state(self, state: Int[np.ndarray, "atoms 3"] | Int[Array, "atoms 3"]) -> tuple[Atom, ...]:
+    def decode_state(self, state: Iterable[Iterable[SupportsInt]]) -> tuple[Atom, ...]:
         """The goals of a state, without its padding."""
         return tuple(self.decode_atom(row) for row in np.asarray(state) if row[0] != self.padding_idx)
 
@@ -169,11 +184,28 @@ class IndexManager:
         )
 
 
-def _index(name: str, indices: Mapping[str, int], kind: str, atom: Atom) -> int:
-    if name not in indices:
-        near = difflib.get_close_matches(name, indices, n=1, cutoff=0.0)
+def check_triples(
+    triples: Int32[np.ndarray, "triples 3"], num_predicates: int, num_constants: int, kind: str = "triple"
+) -> None:
+    """Raises unless every row has a predicate from 1 to P and constants from 1 to C."""
+    limits = np.array([num_predicates, num_constants, num_constants])
+    if wrong := np.flatnonzero(np.any((triples < 1) | (triples > limits), axis=1)).tolist():
+        raise ValueError(
+            f"{kind} {wrong[0]} is {triples[wrong[0]].tolist()}; predicates are 1..{num_predicates} and "
+            f"constants 1..{num_constants}"
+        )
+
+
+def check_name(name: str, names: Collection[str], kind: str, atom: Atom) -> None:
+    """Raises unless the name is among these; the error names the nearest one."""
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
         raise ValueError(
             f"no {kind} {name!r} in this knowledge base (in {atom})"
             + (f"; the nearest is {near[0]!r}" if near else "")
         )
+
+
+def _index(name: str, indices: Mapping[str, int], kind: str, atom: Atom) -> int:
+    check_name(name, indices, kind, atom)
     return indices[name]

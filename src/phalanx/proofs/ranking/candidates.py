@@ -1,6 +1,6 @@
-"""What a true triple is ranked against: corruptions of one argument that are not known to be true.
+"""What a true triple is ranked against, corruptions of one argument, and the metrics of where it comes.
 
-Negatives to learn from are in `negatives`; scores and metrics of candidates are in `ranking`.
+Negatives to learn from are in `search.queries`; what scores candidates is in `rank`.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
 
 from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.knowledge.joins import KnownArguments
 
 Sides = Literal["head", "tail", "both"]
 SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
@@ -56,20 +56,6 @@ def usual_sides(data: DataHandler) -> Sides:
     return "tail" if len(data.domains) > 1 else "both"
 
 
-def constant_domains(data: DataHandler, index: IndexManager) -> Int32[np.ndarray, " constants_and_one"]:
-    """A number for the domain of each constant; 0 for padding and for constants of no domain."""
-    numbers = np.zeros(index.num_constants + 1, np.int32)
-    for number, (name, constants) in enumerate(data.domains.items(), 1):
-        places = np.array([index.constant_str2idx[constant] for constant in constants], np.int64)
-        if len(taken := places[numbers[places] != 0]):
-            raise ValueError(
-                f"{data.dataset}: {index.constants[taken[0] - 1]!r} is in domain {name!r} and in another; "
-                "a corruption needs one domain for each constant"
-            )
-        numbers[places] = number
-    return numbers
-
-
 def make_candidates(
     queries: Int32[np.ndarray, "queries 3"],
     known: Int32[np.ndarray, "known 3"],
@@ -96,7 +82,8 @@ def make_candidates(
         int(domain): 1 + np.flatnonzero(domains[1:] == domain).astype(np.int32) for domain in set(domains[1:])
     }
     numbers = [0, 1] if sides == "both" else [SIDES.index(sides)]
-    true = {side: _known_arguments(known, queries, side, num_constants) for side in numbers}
+    true = {side: KnownArguments(known, side + 1) for side in numbers}
+    ranges = {side: arguments.ranges(queries) for side, arguments in true.items()}
     lists: list[np.ndarray] = []
     places = [(query, side) for query in range(len(queries)) for side in numbers]
     draws = np.empty(len(places))
@@ -106,7 +93,8 @@ def make_candidates(
         draws[place] = rng.random()
         among = members[int(domains[triple[1 + side]])]
         taken = np.zeros(num_constants + 1, bool)
-        taken[true[side][query]] = True
+        begin, count = (part[query] for part in ranges[side])
+        taken[true[side].arguments[begin : begin + count]] = True
         taken[triple[1 + side]] = True
         free = among[~taken[among]]
         if corruptions is not None and len(free) > corruptions:
@@ -128,22 +116,6 @@ def make_candidates(
 def _generator(seed: int, triple: np.ndarray, side: int) -> np.random.Generator:
     words = hashlib.blake2b(f"{seed}/{triple.tolist()}/{side}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64(np.frombuffer(words, "<u4").tolist()))
-
-
-def _known_arguments(
-    known: np.ndarray, queries: np.ndarray, side: int, num_constants: int
-) -> list[np.ndarray]:
-    """For each query the arguments that are known on a side, given its predicate and its other argument."""
-
-    def cells(rows: np.ndarray) -> np.ndarray:
-        return rows[:, 0].astype(np.int64) * (num_constants + 1) + rows[:, 2 - side]
-
-    order = np.argsort(cells(known), kind="stable")
-    sorted_cells, arguments = cells(known)[order], known[order, 1 + side]
-    wanted = cells(queries)
-    begins = np.searchsorted(sorted_cells, wanted)
-    ends = np.searchsorted(sorted_cells, wanted, side="right")
-    return [arguments[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 Ties = Literal["random", "mean", "expected"]

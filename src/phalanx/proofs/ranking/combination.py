@@ -1,6 +1,6 @@
 """A learned combination of proofs and an embedding: a conditional logit, fitted to rank positives first.
 
-Fixed weights are in `ranking_hybrid`. What it is fitted to must be no test data: use the validation split.
+Fixed weights are in `rank`. What it is fitted to must be no test data: use the validation split.
 """
 
 import dataclasses
@@ -127,7 +127,7 @@ def fit_combination(
 
 
 class _Logit:
-    """The penalised likelihood of positives at the head of their lists, all of a list of one predicate."""
+    """The penalized likelihood of positives at the head of their lists, all of a list of one predicate."""
 
     def __init__(
         self, candidates: Candidates, x: np.ndarray, num_predicates: int, shared: float, own: float

@@ -1,7 +1,7 @@
 """Ranking: how well a scorer tells true triples from corruptions, by side, predicate and depth.
 
-A scorer is any function from triples to `Scores`: here is the exact prover; the others are in
-`ranking_hybrid` and, with a policy that searches, in `phalanx.agents.search.ranking`.
+A scorer is any function from triples to `Scores`: here are the exact prover, an embedding and both together;
+one with a policy that searches is in `phalanx.agents.search.ranking`.
 """
 
 import dataclasses

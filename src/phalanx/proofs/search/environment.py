@@ -1,6 +1,6 @@
-"""What an episode pays at its end: the six reward types.
+"""The proof environment: how episodes begin, step, pay and end.
 
-When an episode ends, and the penalty of invalid actions, is in `environment`.
+How goals are expanded is in `resolution`, which queries are drawn in `queries`.
 """
 
 import dataclasses
@@ -19,46 +19,20 @@ from phalanx.proofs.config import ProofConfig, ProofRewardConfig
 from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, proof_depths
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.ranking.candidates import constant_domains
 from phalanx.proofs.search import resolution
 from phalanx.proofs.search.program import Program
-from phalanx.proofs.search.queries import DRAW_WORDS, Drawn, KnownTriples, QuerySet, draw_query
+from phalanx.proofs.search.queries import SAMPLE_WORDS, KnownTriples, QuerySet, SampledQueries, sample_query
 from phalanx.proofs.search.state import (
     TERMINATED,
     TRUNCATED,
-    Asked,
+    ExpandRequest,
     Node,
     ProofObservation,
     ProofState,
-    Rules,
+    ResolutionSettings,
     empty_nodes,
     observation_of,
 )
-
-
-def payoffs(config: ProofRewardConfig) -> tuple[float, float, float, float]:
-    """What TP, FN, FP and TN pay: a positive that is proved or not, a negative that is proved or not.
-
-    - 0: a proved positive pays 1, all else nothing;
-    - 1: and a proved negative costs 1;
-    - 2: a right verdict pays 1;
-    - 3: 1, -0.5, -1.5, 1;
-    - 4: 1, -1, -1 and `true_negative`;
-    - 5: as 4, and `given_up_bonus` for a negative that is given up by the end action.
-
-    >>> payoffs(ProofRewardConfig(type=3))
-    (1.0, -0.5, -1.5, 1.0)
-    """
-    graded = (1.0, -1.0, -1.0, config.true_negative)
-    table: tuple[tuple[float, float, float, float], ...] = (
-        (1.0, 0.0, 0.0, 0.0),
-        (1.0, 0.0, -1.0, 0.0),
-        (1.0, 0.0, 0.0, 1.0),
-        (1.0, -0.5, -1.5, 1.0),
-        graded,
-        graded,
-    )
-    return table[config.type]
 
 
 def final_reward(
@@ -68,7 +42,7 @@ def final_reward(
     given_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
     """The reward of an episode that ends now."""
-    true_positive, false_negative, false_positive, true_negative = payoffs(config)
+    true_positive, false_negative, false_positive, true_negative = config.payoffs
     positive = jnp.where(proved, true_positive, false_negative)
     negative = jnp.where(proved, false_positive, true_negative)
     bonus = config.given_up_bonus if config.type == 5 else 0.0
@@ -188,7 +162,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             queries,
             depths=depths,
             known=index.encode_atoms(tuple(data_handler.known)),
-            domains=constant_domains(data_handler, index),
+            domains=index.constant_domains,
         )
 
     @property
@@ -222,18 +196,18 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         label: Bool[Array, "*batch"],
         depth: Int32[Array, "*batch"] | None = None,
     ) -> tuple[ProofState, ProofObservation]:
-        """Start from given queries; one that is labelled positive may not prove itself.
+        """Start from given queries; one that is labeled positive may not prove itself.
 
         A query may have variables, C + 1 and C + 2 in order of appearance.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
-        return self._begin(Drawn(query, label, depth))
+        return self._begin(SampledQueries(query, label, depth))
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ProofState, observations: ProofObservation
     ) -> tuple[ProofState, ProofObservation]:
-        words = map_where(_words, mask, keys, jnp.zeros((*mask.shape, DRAW_WORDS), jnp.uint32))
-        old = Drawn(states.query, states.label, states.depth)
+        words = map_where(_words, mask, keys, jnp.zeros((*mask.shape, SAMPLE_WORDS), jnp.uint32))
+        old = SampledQueries(states.query, states.label, states.depth)
 
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
@@ -255,8 +229,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         goals = jnp.where(acts[..., None, None], chosen, state.goals)
 
         node = resolution.expand(
-            Rules.of(config, program),
-            Asked(acts, state.query, state.label),
+            ResolutionSettings.of(config, program),
+            ExpandRequest(acts, state.query, state.label),
             state.node._replace(goals=goals),
             restart=False,
         )
@@ -272,7 +246,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             running & done, final_reward(config.reward, state.label, proved, given_up), jnp.float32(0)
         )
         reward += jnp.where(running & ~acts, jnp.float32(config.reward.invalid_action_penalty), 0)
-        new = _state(node, Drawn(state.query, state.label, state.depth), step_count, status)
+        new = _state(node, SampledQueries(state.query, state.label, state.depth), step_count, status)
         info = ProofInfo(
             terminated=terminated,
             truncated=truncated,
@@ -314,23 +288,23 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
 
-    def _query(self, words: UInt32[Array, " words"]) -> Drawn:
-        return draw_query(self.config.queries, self.queries, self.known, words)
+    def _query(self, words: UInt32[Array, " words"]) -> SampledQueries:
+        return sample_query(self.config.queries, self.queries, self.known, words)
 
-    def _begin(self, drawn: Drawn) -> tuple[ProofState, ProofObservation]:
+    def _begin(self, drawn: SampledQueries) -> tuple[ProofState, ProofObservation]:
         batch = drawn.label.shape
         zero = jnp.zeros(batch, jnp.int32)
         blank = _state(empty_nodes(self.config, batch), drawn, zero, zero)
         state = self._started(jnp.ones(batch, bool), drawn, blank)
         return state, observation_of(state)
 
-    def _started(self, mask: Bool[Array, "*batch"], drawn: Drawn, states: ProofState) -> ProofState:
+    def _started(self, mask: Bool[Array, "*batch"], drawn: SampledQueries, states: ProofState) -> ProofState:
         """New episodes where asked for."""
         first = jnp.zeros_like(states.goals).at[..., 0, :].set(drawn.query)
         goals = jnp.where(mask[..., None, None], first, states.goals)
         node = resolution.expand(
-            Rules.of(self.config, self.program),
-            Asked(mask, drawn.query, drawn.label),
+            ResolutionSettings.of(self.config, self.program),
+            ExpandRequest(mask, drawn.query, drawn.label),
             states.node._replace(goals=goals),
             restart=True,
         )
@@ -339,7 +313,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
 
 def _words(key: Key) -> UInt32[Array, " words"]:
     """The random words that choose a query."""
-    return jax.random.bits(key, (DRAW_WORDS,), jnp.uint32)
+    return jax.random.bits(key, (SAMPLE_WORDS,), jnp.uint32)
 
 
 def _mark(predicate: int, atoms: int) -> Int32[Array, "atoms 3"]:
@@ -347,6 +321,6 @@ def _mark(predicate: int, atoms: int) -> Int32[Array, "atoms 3"]:
 
 
 def _state(
-    node: Node, drawn: Drawn, step_count: Int32[Array, "*batch"], status: Int32[Array, "*batch"]
+    node: Node, drawn: SampledQueries, step_count: Int32[Array, "*batch"], status: Int32[Array, "*batch"]
 ) -> ProofState:
     return ProofState(*node, *drawn, step_count, status)

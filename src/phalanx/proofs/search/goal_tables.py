@@ -1,115 +1,15 @@
-"""A proof as a tree of goals, each proved by a rule or a fact, and the check that it is one.
+"""Tables of what goals can end with, and at what cost, grown from the goal down as budgets are asked for.
 
-Finding proofs is in `proving`, drawing them in `drawing`.
+Proofs are read off them in `proving`; the depths of many queries at once come from joins, in
+`knowledge.chaining`.
 """
 
 import collections
-import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule
-
-Substitution = tuple[tuple[str, str], ...]
-"""(variable, constant) pairs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Proof:
-    """A goal and why it holds: it is a fact, or a rule's body holds."""
-
-    goal: Atom
-    """What is proved, without variables."""
-    free: tuple[str, str] = ("", "")
-    """For each argument, the variable that stood there when the goal's turn came; empty if it was known."""
-    rule: Rule | None = None
-    """The rule that was used; None for a fact."""
-    substitution: Substitution = ()
-    """What every variable of the rule stands for."""
-    children: tuple["Proof", ...] = ()
-    """The proofs of the rule's body, in its order; none for a fact."""
-
-    @property
-    def asked(self) -> Atom:
-        """The goal as it stood when its turn came, with the variables that it still had."""
-        first, second = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
-        return Atom(self.goal.predicate, first, second)
-
-    @property
-    def depth(self) -> int:
-        """Steps of the environment: one a rule, and one a fact that was found for a goal with variables.
-
-        Ground goals that are facts vanish and cost nothing; a query that is a fact takes a step even so.
-        """
-        return max(1, self._cost)
-
-    @property
-    def _cost(self) -> int:
-        if self.rule is None:
-            return int(any(self.free))
-        return 1 + sum(child._cost for child in self.children)
-
-    def nodes(self) -> Iterator["Proof"]:
-        """This proof and all below it, from the top and from the left."""
-        yield self
-        for child in self.children:
-            yield from child.nodes()
-
-    def check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
-        """Raises unless the proof follows from facts and rules, step by step, without its own goal."""
-        facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
-        if self.rule is not None:
-            facts = facts - {self.goal}
-        self._check(facts, rules)
-
-    def _check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
-        if self.rule is None:
-            if self.goal not in facts or self.children or self.substitution:
-                raise ValueError(f"{self.goal} is not a fact that this proof may use")
-            return
-        rule, values = self.rule, dict(self.substitution)
-        if rule not in rules:
-            raise ValueError(f"{self.goal} is proved by {rule.name}, which is not one of the rules")
-        if _instance(rule.head, values) != self.goal:
-            raise ValueError(f"the head of {rule.name} is not {self.goal} under {values}")
-        if tuple(_instance(atom, values) for atom in rule.body) != tuple(c.goal for c in self.children):
-            raise ValueError(f"below {self.goal} are other goals than the body of {rule.name} under {values}")
-        for child, free in zip(self.children, free_arguments(rule, self.free), strict=True):
-            if child.free != free:
-                raise ValueError(f"{child.goal} was asked with {free} unknown, the proof says {child.free}")
-            child._check(facts, rules)
-
-
-def free_arguments(rule: Rule, called: tuple[str, str]) -> list[tuple[str, str]]:
-    """For each atom of the body, the variables that are unknown when its turn comes, as in `Proof.free`.
-
-    `called` has the unknown arguments of the goal that the rule's head was unified with.
-
-    >>> rule = Rule("r", 1.0, (Atom("near", "X", "Z"), Atom("in", "Z", "Y")), Atom("in", "X", "Y"))
-    >>> free_arguments(rule, ("", "Y"))
-    [('', 'Z'), ('', 'Y')]
-    """
-    same = merged_variables(rule, called)
-    known = {
-        same.get(variable, variable) for variable, name in zip(rule.head[1:], called, strict=True) if not name
-    }
-    free = []
-    for atom in rule.body:
-        first, second = (same.get(variable, variable) for variable in atom[1:])
-        free.append(("" if first in known else first, "" if second in known else second))
-        known |= {first, second}
-    return free
-
-
-def merged_variables(rule: Rule, called: tuple[str, str]) -> Mapping[str, str]:
-    """The variable that another one equals, where one unknown is asked for in both arguments."""
-    return {rule.head.second: rule.head.first} if called[0] and called[0] == called[1] else {}
-
-
-def _instance(atom: Atom, values: Mapping[str, str]) -> Atom:
-    # A variable without a value stands for nothing that a goal could have.
-    return Atom(atom.predicate, *(values.get(variable, "") for variable in atom[1:]))
-
+from phalanx.proofs.search.proof_tree import free_arguments, merged_variables
 
 Pair = tuple[str, str]
 """The two arguments of an atom."""

@@ -1,7 +1,6 @@
 """Programs: encoded facts and rules with the indices that resolution looks things up in.
 
-Reading files and naming things is in `data` and `vocabulary`; what is derived from a program is in
-`resolution`.
+Reading files and numbering names is in `knowledge`; what is derived from a program is in `resolution`.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from phalanx.core.files import ByFingerprint
 from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.vocabulary import EncodedAtom, EncodedRule, IndexManager
+from phalanx.proofs.knowledge.vocabulary import EncodedAtom, EncodedRule, IndexManager, check_triples
 
 _MAX_INDEX = 1 << 28
 """Cells of an offset table; 1 GB of int32."""
@@ -90,14 +89,7 @@ class Program(ByFingerprint):
             raise ValueError(
                 f"{num_predicates} predicates times {num_constants} constants exceed the index's {_MAX_INDEX}"
             )
-        limits = np.array([num_predicates, num_constants, num_constants])
-        wrong = np.flatnonzero(np.any((facts < 1) | (facts > limits), axis=1))
-        if len(wrong):
-            row = int(wrong[0])
-            raise ValueError(
-                f"fact {row} is {facts[row].tolist()}; predicates are 1..{num_predicates} and constants "
-                f"1..{num_constants}"
-            )
+        check_triples(facts, num_predicates, num_constants, "fact")
         for number, (head, body) in enumerate(rules):
             for atom in (head, *body):
                 _check_rule_atom(number, atom, num_predicates, num_constants)

@@ -1,22 +1,22 @@
 """Exact proofs: the shortest proof of a query, other proofs of it, the answers to a query with variables.
 
-What a proof is, and how it is checked, is in `proof_tree`; depths of many queries at once are in `chaining`.
+What a proof is, and how it is checked, is in `proof_tree`; depths of many queries at once are in
+`knowledge.chaining`.
 """
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.proofs.knowledge.atoms import Atom, Rule, parse_atom
-from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan, Proof, free_arguments
+from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order, parse_atom
+from phalanx.proofs.knowledge.vocabulary import check_name
+from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan
+from phalanx.proofs.search.proof_tree import Proof, free_arguments
 
 if TYPE_CHECKING:
     from phalanx.proofs.knowledge.data import DataHandler
     from phalanx.proofs.knowledge.vocabulary import IndexManager
     from phalanx.proofs.search.state import ProofState
-
-__all__ = ["DEFAULT_MAX_DEPTH", "Proof", "Prover", "Query", "episode_goals", "prove", "read_query"]
 
 DEFAULT_MAX_DEPTH = 6
 
@@ -67,7 +67,7 @@ class Prover:
         tables, goal = GoalTables(self._knowledge, None), _goal(query)
         for depth in range(1, max_depth + 1):
             found = [pair for pair, cost in tables.answers(goal, depth).items() if cost == depth]
-            for pair in sorted(found, key=lambda pair: [_name_order(name) for name in pair]):
+            for pair in sorted(found, key=lambda pair: [name_order(name) for name in pair]):
                 yield next(_Derivation(tables).proofs(goal, query.free, pair, depth, frozenset()))
 
     def why_not(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
@@ -181,13 +181,13 @@ def read_query(data: "DataHandler", query: Atom | str) -> Query:
     """
     atom = parse_atom(query) if isinstance(query, str) else query
     constants = frozenset(data.entities)
-    _check_name(atom.predicate, data.predicates, "predicate", atom)
+    check_name(atom.predicate, data.predicates, "predicate", atom)
     free = tuple(
         term if term not in constants and (term[0].isupper() or term[0] in "_?") else "" for term in atom[1:]
     )
     for term, variable in zip(atom[1:], free, strict=True):
-        if not variable and term not in constants:
-            _check_name(term, data.entities, "constant", atom)
+        if not variable:
+            check_name(term, constants, "constant", atom)
     return Query(atom, (free[0], free[1]))
 
 
@@ -207,17 +207,3 @@ def _goal(query: Query) -> Goal:
 def _check_depth(max_depth: int) -> None:
     if max_depth < 1:
         raise ValueError(f"max_depth must be at least 1, got {max_depth}")
-
-
-def _check_name(name: str, names: Sequence[str], kind: str, atom: Atom) -> None:
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-        raise ValueError(
-            f"no {kind} {name!r} in this knowledge base (in {atom})"
-            + (f"; the nearest is {near[0]!r}" if near else "")
-        )
-
-
-def _name_order(name: str) -> tuple[bool, int, str]:
-    numeral = name.isascii() and name.isdecimal()
-    return not numeral, int(name) if numeral else 0, name

@@ -1,6 +1,7 @@
-"""Negatives: true triples with an argument replaced, drawn evenly from those that are not known to be true.
+"""Queries to start episodes from: positives of a split by depth, and negatives made from them.
 
-Which queries are drawn and how often they are negative is in `queries`.
+A negative is a true triple with an argument replaced, drawn evenly from those that are not known to be true.
+What a proof may use is in `program`.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 
 from phalanx.core.files import ByFingerprint
 from phalanx.proofs.config import Corruption, QueryConfig
+from phalanx.proofs.knowledge.vocabulary import check_triples
 from phalanx.proofs.search.program import offsets
 
 
@@ -67,14 +69,7 @@ class KnownTriples(ByFingerprint):
                 f"domains must have a number for each of {num_constants} constants and one for padding, "
                 f"got {domains.shape[0]}"
             )
-        limits = np.array([num_predicates, num_constants, num_constants])
-        wrong = np.flatnonzero(np.any((triples < 1) | (triples > limits), axis=1))
-        if len(wrong):
-            row = int(wrong[0])
-            raise ValueError(
-                f"triple {row} is {triples[row].tolist()}; predicates are 1..{num_predicates} and constants "
-                f"1..{num_constants}"
-            )
+        check_triples(triples, num_predicates, num_constants)
         unique = np.unique(triples.astype(np.int32), axis=0).reshape(-1, 3)
         kept = np.array(domains, np.int32)
         for array in (unique, kept):
@@ -214,12 +209,12 @@ def _first_where(
     return jax.lax.fori_loop(0, arrays.rounds, halve, (left, right))[0]
 
 
-DRAW_WORDS = 5
+SAMPLE_WORDS = 5
 """Random words that a query takes."""
 
 
-class Drawn(NamedTuple):
-    """Queries to start from."""
+class SampledQueries(NamedTuple):
+    """Queries that episodes start from."""
 
     query: Int32[Array, "*batch 3"]
     label: Bool[Array, "*batch"]
@@ -292,26 +287,26 @@ jax.tree_util.register_static(QuerySet)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def draw_query(
+def sample_query(
     config: QueryConfig, queries: QuerySet, known: KnownTriples, words: UInt32[Array, "5"]
-) -> Drawn:
+) -> SampledQueries:
     """A query from random words: a positive, or a negative made from one; `queries` as `selected` gave them.
 
     A positive that cannot be corrupted, because every replacement is a known triple, stays positive.
     """
     positives, depths = queries.arrays
-    index = _draw_index(config, queries, words[0])
+    index = _sample_index(config, queries, words[0])
     positive, depth = positives[index], depths[index]
     if config.negative_ratio == 0:
-        return Drawn(positive, jnp.bool_(True), depth)
+        return SampledQueries(positive, jnp.bool_(True), depth)
     share = config.negative_ratio / (1 + config.negative_ratio)
     wanted = _fraction(words[1]) < share
     negative, possible = corrupt(known.arrays, config.corruption, positive, words[2:])
     changed = wanted & possible
-    return Drawn(jnp.where(changed, negative, positive), ~changed, jnp.where(changed, -1, depth))
+    return SampledQueries(jnp.where(changed, negative, positive), ~changed, jnp.where(changed, -1, depth))
 
 
-def _draw_index(config: QueryConfig, queries: QuerySet, word: UInt32[Array, ""]) -> Any:
+def _sample_index(config: QueryConfig, queries: QuerySet, word: UInt32[Array, ""]) -> Any:
     if not config.depth_weights:
         return (word % jnp.uint32(len(queries))).astype(jnp.int32)
     depths, starts, sizes = np.unique(queries.depths, return_index=True, return_counts=True)

@@ -1,6 +1,6 @@
-"""The native engine of resolution: the C++ kernel of `src/native` as a flat-batch JAX call.
+"""Resolution of a batch of goals: the engine that expands them, and the C++ kernel as a JAX call.
 
-Its twin for accelerators is `xla_resolution`; `resolution` picks between them.
+The kernel is in `src/native`; its twin for accelerators is in `xla_resolution`.
 """
 
 import functools
@@ -16,10 +16,10 @@ from phalanx.core import engine as native
 from phalanx.core.batching import spread_over_batch
 from phalanx.proofs.config import Engine
 from phalanx.proofs.search import xla_resolution
-from phalanx.proofs.search.state import Asked, Node, Rules
+from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings
 
 
-def _native_expand(rules: Rules, restart: bool, asked: Asked, node: Node) -> Node:
+def _native_expand(rules: ResolutionSettings, restart: bool, asked: ExpandRequest, node: Node) -> Node:
     """The expanded nodes of a flat batch.
 
     Nodes are updated in place where XLA allows it, and only the rows that were or are in use are written: the
@@ -56,7 +56,7 @@ def resolve_engine(engine: Engine, why_not: str) -> Engine:
     return "native" if native.only_cpu() else "auto"
 
 
-def expand(rules: Rules, asked: Asked, node: Node, *, restart: bool) -> Node:
+def expand(rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
     """The nodes with the successors of their goals, where asked for.
 
     Candidates come from the first goal: its facts in ascending order (predicate, first, second), then the
@@ -77,10 +77,10 @@ def expand(rules: Rules, asked: Asked, node: Node, *, restart: bool) -> Node:
     return made[key](rules.program.arrays if rules.engine != "native" else (), asked, node)
 
 
-def _batched(rules: Rules, restart: bool) -> Callable[..., Node]:
+def _batched(rules: ResolutionSettings, restart: bool) -> Callable[..., Node]:
     # Compiled as one also where the caller compiles nothing.
     @jax.jit
-    def flat(arrays: Any, asked: Asked, node: Node) -> Node:
+    def flat(arrays: Any, asked: ExpandRequest, node: Node) -> Node:
         arguments = (asked, node)
         on_native = functools.partial(_native_expand, rules, restart)
         on_xla = functools.partial(xla_resolution.expand, rules, restart)
@@ -95,14 +95,16 @@ def _batched(rules: Rules, restart: bool) -> Callable[..., Node]:
         return out
 
     @custom_vmap
-    def run(arrays: Any, asked: Asked, node: Node) -> Node:
+    def run(arrays: Any, asked: ExpandRequest, node: Node) -> Node:
         shape = asked.where.shape
         size = math.prod(shape)
         flattened = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(shape) :]), (asked, node))
         return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), flat(arrays, *flattened))
 
     @run.def_vmap
-    def _(axis_size: int, in_batched: Any, arrays: Any, asked: Asked, node: Node) -> tuple[Node, Node]:
+    def _(
+        axis_size: int, in_batched: Any, arrays: Any, asked: ExpandRequest, node: Node
+    ) -> tuple[Node, Node]:
         result = run(arrays, *spread_over_batch((asked, node), tuple(in_batched[1:]), axis_size))
         return result, jax.tree.map(lambda _: True, result)
 

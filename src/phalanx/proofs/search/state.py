@@ -1,6 +1,6 @@
-"""What both engines of resolution take and give: nodes of the search, and the rules of expanding them.
+"""What proof search works on: nodes of the search, the settings of expanding them, states and observations.
 
-The engines are `native_resolution` and `xla_resolution`; `resolution` picks between them.
+How nodes are expanded is in `resolution`; what an episode is, in `environment`.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from phalanx.proofs.config import Engine, ProofConfig
 from phalanx.proofs.search.program import Program
 
 
-class Asked(NamedTuple):
-    """What is to be expanded."""
+class ExpandRequest(NamedTuple):
+    """Which nodes are to be expanded, for which queries."""
 
     where: Bool[Array, "*batch"]
     """Which rows; the others stay as they are."""
@@ -45,8 +45,8 @@ class Node(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
-    """How goals are expanded; hashable."""
+class ResolutionSettings:
+    """The program and how its goals are expanded; hashable."""
 
     program: Program
     end_proof_action: bool
@@ -60,8 +60,8 @@ class Rules:
         return self.end_proof_action, self.unary_limit, self.memory_pruning, self.engine
 
     @classmethod
-    def of(cls, config: ProofConfig, program: Program) -> "Rules":
-        """The rules that a config describes."""
+    def of(cls, config: ProofConfig, program: Program) -> "ResolutionSettings":
+        """The settings that a config describes."""
         return cls(program, config.end_proof_action, config.unary_limit, config.memory_pruning, config.engine)
 
 

@@ -1,6 +1,7 @@
-"""Candidates of the XLA engine: the facts and rules of goals by number, and the goal lists they lead to.
+"""The XLA engine of resolution, for accelerators: candidates of goals by number, and nodes made of them.
 
-Which of them become successors is decided in `xla_resolution`.
+Its twin on the CPU is the C++ kernel of `src/native`; `resolution` picks between them, and both give the same
+successors in the same order.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,15 @@ from jaxtyping import Array, Bool, Int32
 
 from phalanx.core import engine as native
 from phalanx.proofs.search.program import Program, ProgramArrays, is_fact
-from phalanx.proofs.search.state import Asked, Node, Rules
+from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings
+
+_WIDTH = 16
+"""Candidates of a goal that one round looks at; most goals have few."""
+_ROWS = 64
+"""Goals that one round looks at on a CPU; an accelerator looks at all that are unfinished."""
+OPEN, NEXT, FOUND, TOO_LONG = range(4)
+"""Columns of a search's progress: whether candidates are left, the next of them, successors found (one more
+than fits included), candidates that were too long."""
 
 
 class Sources(NamedTuple):
@@ -26,7 +35,7 @@ class Sources(NamedTuple):
 
 
 def sources_of(
-    program: Program, arrays: ProgramArrays, asked: Asked, goals: Int32[Array, "rows atoms 3"]
+    program: Program, arrays: ProgramArrays, asked: ExpandRequest, goals: Int32[Array, "rows atoms 3"]
 ) -> Sources:
     """The facts and rules that the first goals may unify with."""
     constants = program.num_constants
@@ -151,17 +160,6 @@ def hash_rows(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows 2"]:
     return (mixed ^ (mixed >> 16)).astype(jnp.int32)
 
 
-_WIDTH = 16
-"""Candidates of a goal that one round looks at; most goals have few."""
-_ROWS = 64
-"""Goals that one round looks at on a CPU; an accelerator looks at all that are unfinished."""
-
-
-OPEN, NEXT, FOUND, TOO_LONG = range(4)
-"""Columns of a search's progress: whether candidates are left, the next of them, successors found (one more
-than fits included), candidates that were too long."""
-
-
 class _Search(NamedTuple):
     """How far the search of each row has come; few arrays, as each costs a gather and a scatter a round."""
 
@@ -180,11 +178,13 @@ class _Walk(NamedTuple):
     search: _Search
 
 
-def expand(rules: Rules, restart: bool, arrays: ProgramArrays, asked: Asked, node: Node) -> Node:
+def expand(
+    settings: ResolutionSettings, restart: bool, arrays: ProgramArrays, asked: ExpandRequest, node: Node
+) -> Node:
     """The expanded nodes of a flat batch."""
-    program, memory = rules.program, node.visited.shape[1]
+    program, memory = settings.program, node.visited.shape[1]
     batch, num_states = node.successors.shape[:2]
-    budget = num_states - int(rules.end_proof_action)
+    budget = num_states - int(settings.end_proof_action)
 
     def is_end(predicate: Array) -> Array:
         return (predicate == program.true_index) | (predicate == program.false_index)
@@ -196,16 +196,16 @@ def expand(rules: Rules, restart: bool, arrays: ProgramArrays, asked: Asked, nod
 
     def explore(rows: Bool[Array, " batch"], walk: _Walk) -> _Walk:
         visited, count = walk.visited, walk.visited_count
-        if rules.memory_pruning:
+        if settings.memory_pruning:
             place = jnp.where(rows, count, memory)
             visited = visited.at[jnp.arange(batch), place].set(walk.goals, mode="drop")
             count = jnp.where(rows, jnp.minimum(count + 1, memory), count)
-        search = _search(rules, arrays, asked, rows, walk.goals, visited, count, budget, walk.search)
+        search = _search(settings, arrays, asked, rows, walk.goals, visited, count, budget, walk.search)
         return _Walk(walk.goals, visited, count, walk.skipped, search)
 
     def has_no_choice(walk: _Walk) -> Bool[Array, " batch"]:
         single = (walk.search.progress[:, FOUND] == 1) & ~is_end(walk.search.places[:, memory, 0])
-        return active & single & (walk.skipped < rules.unary_limit)
+        return active & single & (walk.skipped < settings.unary_limit)
 
     def onward(walk: _Walk) -> _Walk:
         rows = has_no_choice(walk)
@@ -220,16 +220,21 @@ def expand(rules: Rules, restart: bool, arrays: ProgramArrays, asked: Asked, nod
     )
     walk = _Walk(node.goals, visited, visited_count, jnp.zeros(batch, jnp.int32), blank)
     walk = explore(active, walk)
-    if rules.unary_limit:
+    if settings.unary_limit:
         walk = jax.lax.while_loop(lambda walk: jnp.any(has_no_choice(walk)), onward, walk)
-    return _finished(rules, asked, node, terminal, budget, walk)
+    return _finished(settings, asked, node, terminal, budget, walk)
 
 
 def _finished(
-    rules: Rules, asked: Asked, node: Node, terminal: Bool[Array, " batch"], budget: int, walk: _Walk
+    settings: ResolutionSettings,
+    asked: ExpandRequest,
+    node: Node,
+    terminal: Bool[Array, " batch"],
+    budget: int,
+    walk: _Walk,
 ) -> Node:
     """The nodes with end actions and False where they belong; ends as their own successors."""
-    search, program = walk.search, rules.program
+    search, program = walk.search, settings.program
     memory, num_states = node.visited.shape[1], node.successors.shape[1]
     found = search.progress[:, FOUND]
     count = jnp.minimum(found, budget)
@@ -237,12 +242,12 @@ def _finished(
     successors = search.places[:, memory : memory + num_states, :-2]
     successors = jnp.where((place < count[:, None])[..., None], successors, 0)
     mark = jnp.where(count == 0, program.false_index, program.end_index)
-    marked = (place == count[:, None]) & ((count == 0) | rules.end_proof_action)[:, None]
+    marked = (place == count[:, None]) & ((count == 0) | settings.end_proof_action)[:, None]
     firsts = jnp.where(marked, mark[:, None], successors[..., 0])
     itself = (place == 0) & terminal[:, None]
     successors = successors.at[..., 0].set(jnp.where(itself, node.goals[:, :1, 0], firsts))
     successors = jnp.where(terminal[:, None, None] & ~itself[..., None], 0, successors)
-    count = jnp.where(count == 0, 1, count + int(rules.end_proof_action))
+    count = jnp.where(count == 0, 1, count + int(settings.end_proof_action))
     new = Node(
         goals=walk.goals,
         successors=successors.reshape(node.successors.shape),
@@ -261,9 +266,9 @@ def _finished(
 
 
 def _search(
-    rules: Rules,
+    settings: ResolutionSettings,
     arrays: ProgramArrays,
-    asked: Asked,
+    asked: ExpandRequest,
     rows: Bool[Array, " batch"],
     goals: Int32[Array, "batch atoms 3"],
     visited: Int32[Array, "batch memory atoms 3"],
@@ -273,7 +278,7 @@ def _search(
 ) -> _Search:
     """All candidates of some rows, a round at a time, until one more is found than fits."""
     batch, memory = visited.shape[:2]
-    sources = sources_of(rules.program, arrays, asked, goals)
+    sources = sources_of(settings.program, arrays, asked, goals)
     width = min(batch, _ROWS) if native.only_cpu() else batch
     zero = jnp.zeros(batch, jnp.int32)
     begun = jnp.stack([(rows & (sources.total > 0)).astype(jnp.int32), zero, zero, zero], axis=1)
@@ -302,7 +307,7 @@ def _search(
         progress = search.progress[taken]
         number = progress[:, NEXT, None] + jnp.arange(_WIDTH, dtype=jnp.int32)
         made, fits, exists = candidates(
-            rules.program, arrays, goal_rows, query, excluded != 0, Sources(*source), number
+            settings.program, arrays, goal_rows, query, excluded != 0, Sources(*source), number
         )
         fits, exists = fits & alive, exists & alive
         made = jnp.concatenate([made, hash_rows(made)], axis=-1)

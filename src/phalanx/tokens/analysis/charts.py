@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import drawsvg as draw
 
-from phalanx.core.files import atomic_write
+from phalanx.core.drawing import ACCENT, BORDER, FONT, GOOD, MUTED, SHEET, TEXT, save_svg
 from phalanx.core.text import percent
 from phalanx.tokens.analysis.efficiency import BucketAnalysis
 from phalanx.tokens.analysis.histogram import LengthHistogram
@@ -24,10 +24,8 @@ _LEFT = 76
 _PLOT_HEIGHT = 250
 _ROW = 40
 _LABEL = 15
-_FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-_SHEET, _BORDER, _TEXT, _MUTED = "#FCFCFD", "#DFE3EA", "#1B2330", "#667085"
-_REAL, _PADDING, _EDGE, _BAND = "#3B5BDB", "#D3DBF7", "#B5472A", "#F3F5FA"
-_BEST = "#12805C"
+_REAL, _PADDING, _EDGE, _BAND = ACCENT, "#D3DBF7", "#B5472A", "#F3F5FA"
+_BEST = GOOD
 _BEST_PADDING = "#CFEBDF"
 
 
@@ -78,8 +76,8 @@ def draw_length_histogram(
     scale = _PLOT_HEIGHT / (1.04 * most)
     for tick in _ticks(most):
         y = round(bottom - tick * scale, 2)
-        sheet.append(draw.Line(_LEFT, y, right, y, stroke=_BORDER, stroke_width=1))
-        sheet.append(_text(_short(tick), _LEFT - 10, y + 4, 12, _MUTED, "end"))
+        sheet.append(draw.Line(_LEFT, y, right, y, stroke=BORDER, stroke_width=1))
+        sheet.append(_text(_short(tick), _LEFT - 10, y + 4, 12, MUTED, "end"))
     gap = 1 if len(histogram.bins) <= 120 else 0
     for b in histogram.bins:
         if b.count:
@@ -89,15 +87,15 @@ def draw_length_histogram(
             bar.append_title(f"{b.label}: {b.count:,} samples")
             sheet.append(bar)
     _append_edges(sheet, labels, top, bottom)
-    sheet.append(draw.Line(_LEFT, bottom, right, bottom, stroke=_MUTED, stroke_width=1))
+    sheet.append(draw.Line(_LEFT, bottom, right, bottom, stroke=MUTED, stroke_width=1))
     for tick in _ticks(high - 1, 8):
         if tick >= low:
-            sheet.append(_text(f"{tick:,}", across(tick), bottom + 18, 12, _MUTED, "middle"))
+            sheet.append(_text(f"{tick:,}", across(tick), bottom + 18, 12, MUTED, "middle"))
     median, ninety = across(histogram.p50), across(histogram.p90)
     for x, shift, name in ((median, 0.0, "p50"), (ninety, max(0.0, 28 - ninety + median), "p90")):
         y = bottom + 28
-        sheet.append(draw.Lines(x, y, x - 5, y + 8, x + 5, y + 8, close=True, fill=_TEXT))
-        sheet.append(_text(name, x + shift, y + 21, 12, _TEXT, "middle"))
+        sheet.append(draw.Lines(x, y, x - 5, y + 8, x + 5, y + 8, close=True, fill=TEXT))
+        sheet.append(_text(name, x + shift, y + 21, 12, TEXT, "middle"))
     return sheet
 
 
@@ -148,8 +146,7 @@ def draw_bucketing_vs_packing(
 
 def save_chart(chart: draw.Drawing, path: str | os.PathLike[str]) -> None:
     """Write a chart as an SVG file."""
-    with atomic_write(path, "w") as file:
-        file.write(chart.as_svg())
+    save_svg(chart, path)
 
 
 def _edge_labels(places: Sequence[tuple[float, str]]) -> list[_EdgeLabel]:
@@ -178,7 +175,7 @@ def _append_edges(sheet: draw.Drawing, labels: Sequence[_EdgeLabel], top: float,
     if labels:
         x, y = WIDTH - _MARGIN - 82, _MARGIN + 34
         sheet.append(draw.Line(x - 28, y, x - 7, y, stroke=_EDGE, stroke_width=1.4, stroke_dasharray="4 3"))
-        sheet.append(_text("bucket edges", x, y + 4, 12, _MUTED))
+        sheet.append(_text("bucket edges", x, y + 4, 12, MUTED))
 
 
 def _bars(rows: Sequence[_Row], title: str, subtitle: str) -> draw.Drawing:
@@ -190,31 +187,31 @@ def _bars(rows: Sequence[_Row], title: str, subtitle: str) -> draw.Drawing:
     sheet = _sheet(top + _ROW * len(rows) + 12, title, subtitle)
     for x, color, name in ((left, _REAL, "real tokens"), (left + 110, _PADDING, "padding")):
         sheet.append(draw.Rectangle(x, top - 24, 11, 11, rx=2, fill=color))
-        sheet.append(_text(name, x + 17, top - 14, 12, _MUTED))
+        sheet.append(_text(name, x + 17, top - 14, 12, MUTED))
     for i, row in enumerate(rows):
         y = top + _ROW * i
         real, padded = round(room * row.real / widest, 2), round(room * row.padded / widest, 2)
         ink, tint = (_BEST, _BEST_PADDING) if row.marked else (_REAL, _PADDING)
-        sheet.append(_text(row.label, left - 12, y + 19, 13, _TEXT, "end", bold=row.marked))
+        sheet.append(_text(row.label, left - 12, y + 19, 13, TEXT, "end", bold=row.marked))
         if row.padded:
             bar = draw.Group()
             bar.append_title(f"{row.label}: {row.real:,} real of {row.padded:,} padded tokens")
             bar.append(draw.Rectangle(left, y + 2, max(1.5, padded), 24, rx=3, fill=tint))
             bar.append(draw.Rectangle(left, y + 2, max(1.0, real), 24, rx=3, fill=ink))
             sheet.append(bar)
-        color = _TEXT if row.padded else _MUTED
+        color = TEXT if row.padded else MUTED
         sheet.append(_text(row.note, left + padded + 10, y + 19, 13, color, bold=row.marked))
     return sheet
 
 
 def _sheet(height: float, title: str, subtitle: str) -> draw.Drawing:
-    sheet = draw.Drawing(WIDTH, height, font_family=_FONT, role="img")
+    sheet = draw.Drawing(WIDTH, height, font_family=FONT, role="img")
     sheet.append_title(title)
     sheet.append(
-        draw.Rectangle(0.5, 0.5, WIDTH - 1, height - 1, rx=10, fill=_SHEET, stroke=_BORDER, stroke_width=1)
+        draw.Rectangle(0.5, 0.5, WIDTH - 1, height - 1, rx=10, fill=SHEET, stroke=BORDER, stroke_width=1)
     )
-    sheet.append(_text(title, _MARGIN, _MARGIN + 16, 18, _TEXT, bold=True))
-    sheet.append(_text(subtitle, _MARGIN, _MARGIN + 38, 13, _MUTED))
+    sheet.append(_text(title, _MARGIN, _MARGIN + 16, 18, TEXT, bold=True))
+    sheet.append(_text(subtitle, _MARGIN, _MARGIN + 38, 13, MUTED))
     return sheet
 
 
