@@ -20,20 +20,9 @@ from phalanx.cli.play.application import PlayApp
 from phalanx.cli.play.command import _summary
 from phalanx.cli.play.demonstrations import DemonstrationFile
 from phalanx.cli.play.grids import Board, GridView, PaletteBar
-from phalanx.cli.play.panes import OperationPanel, PairView
-from phalanx.cli.play.picture import picture
+from phalanx.cli.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
 from phalanx.cli.play.session import Puzzle, play_config
-from phalanx.cli.play.tools import (
-    FILL,
-    FLOOD,
-    MOVE,
-    PASTE,
-    TOOLS,
-    HelpScreen,
-    LeaveScreen,
-    OperationsScreen,
-    key_text,
-)
+from phalanx.cli.play.tools import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
 from phalanx.streams import OfflineDatasetStream
 
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
@@ -114,7 +103,7 @@ def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Pat
 def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.click(PaletteBar, offset=(4 * 5 + 1, 0))
-        assert said(app, "tool") == "Fill gray" and app.colour == 5
+        assert said(app, "tool") == "Fill gray" and app.color == 5
         await click(pilot, 1, 2)
         assert grid(app) == [[1, 2, 0], [0, 0, 5]]
         await click_operation(pilot, "Submit")
@@ -205,7 +194,7 @@ def test_every_operation_has_keys(game: Any) -> None:
         chosen = ""
         for info in OPERATIONS:
             first, *rest = key_text(info.id).split()
-            # A tool stays chosen, so its key need not be pressed for each colour.
+            # A tool stays chosen, so its key need not be pressed for each color.
             await pilot.press(*([first] if first != chosen or not rest else []), *rest)
             chosen = first
             assert app.session.actions, info
@@ -223,7 +212,7 @@ def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) ->
         assert isinstance(app.screen, OperationsScreen)
         assert app.screen.query_one(OptionList).option_count == len(OPERATIONS)
         await pilot.press(*["down"] * int(Operation.FLOOD_FILL_3), "enter")
-        assert (app.tool, app.colour) == (FLOOD, 3) and not app.session.actions
+        assert (app.tool, app.color) == (FLOOD, 3) and not app.session.actions
         await pilot.press("down", "space")
         assert grid(app) == [[1, 2, 3], [3, 3, 3]]
         for info in OPERATIONS:
@@ -231,7 +220,7 @@ def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) ->
             app.tool = FILL
             app.action_choose(info.id)
             done = [int(action.operation) for action in app.session.actions]
-            assert done == [info.id] or (not done and app.tool.operation(app.colour) == info.id)
+            assert done == [info.id] or (not done and app.tool.operation(app.color) == info.id)
         app.session.restart()
         for tool in TOOLS:
             await click_operation(pilot, tool.name)
@@ -325,12 +314,6 @@ def test_a_file_that_cannot_be_written_does_not_end_the_game(game: Any, tmp_path
     assert (tmp_path / "demos.jsonl").read_text() == "mine\n"
 
 
-def test_the_picture_of_the_documents_is_made() -> None:
-    drawn = asyncio.run(picture())
-    assert drawn.startswith("<svg") and "draw_border-000014" in drawn and "1×3" not in drawn
-    assert "3×1&#160;selected" in drawn and "url(http" not in drawn and "@font-face" not in drawn
-
-
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal as far as the command can tell."""
@@ -361,7 +344,7 @@ def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: 
         (("--task", "x", "--data", "TASK"), "no task 'x' among the 1 chosen tasks"),
         (("--data", "nowhere"), "nowhere: no such file or folder, and no data set of that name"),
         (("--out", "demos.csv"), "demonstrations are written as .jsonl, not 'demos.csv'"),
-        (("--grids", "input,colours"), "a saved step can show input, working, target; got 'colours'"),
+        (("--grids", "input,colors"), "a saved step can show input, working, target; got 'colors'"),
     ],
 )
 def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:

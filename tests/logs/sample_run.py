@@ -19,7 +19,7 @@ from phalanx.core import batch_reset, batch_step
 from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.logs.handlers.files import LineFile
 
-FAMILIES = ("fill_enclosed", "recolour", "mirror_rows")
+FAMILIES = ("fill_enclosed", "recolor", "mirror_rows")
 MACHINE = {"load_average": 0.5, "nproc": 2, "cpu": "Example CPU", "python": "3.11.2", "phalanx": "0.1.0"}
 
 
@@ -40,7 +40,7 @@ def arc_episodes() -> list[list[Any]]:
 
 
 def curve(update: int, updates: int, speed: float = 6.0) -> float:
-    """Success as it grows: from 4 % towards 97 %."""
+    """Success as it grows: from 4% towards 97%."""
     return 0.04 + 0.93 / (1 + math.exp(-speed * (2 * update / updates - 1)))
 
 

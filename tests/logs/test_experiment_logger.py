@@ -247,6 +247,33 @@ def test_arrays_of_two_batches_are_refused() -> None:
         logged(a_batch(-1))
 
 
+def test_a_loss_in_bfloat16_is_a_number_like_others() -> None:
+    assert logged({"policy_loss": jnp.bfloat16(1.5)}).metrics[0] == {"policy_loss": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("final_states", jnp.zeros((1, 2)), "is of 1 environments and the batch of 4"),
+        ("initial_states", ["one", "two"], "is of 2 environments and the batch of 4"),
+        ("task_ids", ["a"], "is of 1 environments and the batch of 4"),
+        ("task_ids", jnp.arange(9), "is of 9 environments and the batch of 4"),
+    ],
+)
+def test_ids_and_states_of_another_batch_are_left_out_and_reported_once(
+    key: str, value: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = RecordingHandler()
+    logger = ExperimentLogger(BATCHED, {"memory": handler})
+    for step in (0, 50):
+        logger.log_batch_step(a_batch(step, **{key: value}))
+    assert caplog.messages == [f"batch_data[{key!r}] {why}; left out"]
+    assert len(handler.episodes) == 6
+    for episode in handler.episodes:
+        assert episode["task_id"] == f"batch_task_{episode['environment_id']}"
+        assert episode["initial_state"] is None and episode["final_state"] is None
+
+
 class Fetches:
     """Counts the arrays whose values are brought to the host."""
 
@@ -314,6 +341,40 @@ def test_an_interrupt_is_no_failure_of_a_handler() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ExperimentLogger(BATCHED, {"interrupted": Interrupted()}).log_step({})
+
+
+def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
+    told: list[Any] = []
+
+    class Listening(RecordingHandler):
+        def log_config(self, config: Any, facts: Any) -> None:
+            told.append((config, facts))
+
+        def log_evaluation(self, record: Any) -> None:
+            told.append(record)
+
+        def log_picture(self, name: str, picture: Any, step: int) -> None:
+            told.append((name, picture.svg, step))
+
+    logger = ExperimentLogger(
+        BATCHED,
+        {"broken": BrokenHandler(), "listening": Listening()},
+        render=lambda state, mode: f"<svg>{state}</svg>",
+    )
+    logger.log_config({"seed": 1}, {"cores": 2})
+    logger.log_evaluation({"step": 3, "success_rate": 0.5})
+    logger.log_picture("curve", "<svg/></svg>", 3)
+    logger.log_episode_summary({"episode_num": 3, "final_state": 7})
+    logger.log_episode_summary({"episode_num": 3, "final_state": 8})
+    assert told == [
+        ({"seed": 1}, {"cores": 2}),
+        {"step": 3, "success_rate": 0.5},
+        ("curve", "<svg/></svg>", 3),
+        ("episode_0/final", "<svg>7</svg>", 3),
+        ("episode_1/final", "<svg>8</svg>", 3),
+    ]
+    with pytest.raises(ValueError, match="needs the update that it is of as `step`"):
+        logger.log_evaluation({"success_rate": 0.5})
 
 
 def test_starts_and_ends_of_episodes_can_be_switched_off() -> None:

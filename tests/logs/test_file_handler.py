@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from recording_handler import RecordingHandler
 
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.environment import arc_reset
+from phalanx.arc.generators import generate_task
 from phalanx.core.config import load_config
 from phalanx.logs import (
     ExperimentConfig,
@@ -138,9 +142,29 @@ def test_the_step_that_ends_an_episode_is_a_key_moment(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "steps.jsonl").exists()
 
 
-def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"notes\[1\] cannot be written: it is a object"):
-        handler(tmp_path).log_task_start({"notes": ["fine", object()]})
+def test_a_task_object_is_written_by_its_fields_and_what_has_none_as_words(tmp_path: Path) -> None:
+    task = generate_task("gravity", 3)
+    handler(tmp_path).log_task_start({"task": task, "notes": ["fine", Path]})
+    (record,) = read_records(tmp_path / "tasks.jsonl")
+    assert record["task"]["id"] == task.id
+    assert record["task"]["demos"][0]["input"] == task.demos[0].input.tolist()
+    assert record["notes"] == ["fine", repr(Path)]
+
+
+def test_the_full_states_of_arc_are_grids_and_not_bit_planes(tmp_path: Path) -> None:
+    task = generate_task("gravity", 3)
+    state, _ = arc_reset(jax.random.key(0), ArcConfig(), task)
+    handler(tmp_path, include_full_states=True).log_episode_summary({"final_state": state})
+    (record,) = read_records(tmp_path / "episodes.jsonl")
+    assert record["final_state"]["target_grid"] == np.asarray(state.target_grid).tolist()
+    assert record["final_state"]["similarity"] == float(state.similarity)
+    assert not {"boards", "registers"} & set(record["final_state"])
+
+
+def test_an_evaluation_is_a_line_of_json_whatever_the_format(tmp_path: Path) -> None:
+    record = {"step": 5, "split": "held-out", "mode": "greedy", "success_rate": np.float32(0.5)}
+    handler(tmp_path, log_format="text").log_evaluation(record)
+    assert list(read_records(tmp_path / "evaluations.jsonl")) == [{"timestamp": 12.5, **record}]
 
 
 def test_the_config_is_kept_and_never_overwritten(tmp_path: Path) -> None:

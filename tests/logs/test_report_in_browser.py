@@ -115,7 +115,7 @@ def pictured(page: Any, frame: str) -> str:
 def test_the_page_shows_the_run(page: Any) -> None:
     assert page.title() == "demo · Phalanx report"
     assert page.locator("h1").inner_text() == "demo"
-    assert "4.2 % → 96.8 %" in page.locator(".tiles").inner_text()
+    assert "4.2% → 96.8%" in page.locator(".tiles").inner_text()
     assert page.locator("nav a").all_inner_texts() == [
         "Evaluation",
         "Training",
@@ -196,12 +196,12 @@ def test_dragging_zooms_every_chart_and_can_be_undone(page: Any) -> None:
 
 def test_success_by_family_has_a_bar_for_each_mode(page: Any) -> None:
     names = page.locator("#families .family .name").all_inner_texts()
-    assert names == ["All tasks", "Fill enclosed", "Recolour", "Mirror rows"]
+    assert names == ["All tasks", "Fill enclosed", "Recolor", "Mirror rows"]
     row = page.locator('.family[data-family="Fill enclosed"]')
-    assert row.locator(".bar span").all_inner_texts() == ["98.7 %", "90.8 %"]
+    assert row.locator(".bar span").all_inner_texts() == ["98.7%", "90.8%"]
     assert row.locator(".before").count() == 2
     assert page.locator(".track .pass").count() == 1
-    assert "pass@8 99.9 %" in page.locator("#families").inner_text()
+    assert "pass@8 99.9%" in page.locator("#families").inner_text()
     track = row.locator(".track").first.bounding_box()["width"]
     assert row.locator(".after").first.bounding_box()["width"] == pytest.approx(0.987 * track, rel=0.01)
 
@@ -255,7 +255,7 @@ def test_arrow_keys_step_frames_and_choose_episodes(page: Any) -> None:
     assert where.inner_text() == "step 2 · 3 / 4"
     page.locator(".reel li button").first.focus()
     page.keyboard.press("ArrowDown")
-    assert "recolour-000200" in page.locator(".caption").inner_text()
+    assert "recolor-000200" in page.locator(".caption").inner_text()
 
 
 def test_an_episode_plays_to_its_end(page: Any) -> None:
@@ -291,9 +291,9 @@ def test_comparing_shows_a_curve_for_each_run_and_what_differs(opened: Any, comp
     assert page.locator(".config tbody tr:visible").count() > 15
     assert page.locator(".config tr.differs").count() == 1
     row = page.locator('.family[data-family="All tasks"] .bar span')
-    assert row.all_inner_texts() == ["96.8 %", "92.6 %"]
+    assert row.all_inner_texts() == ["96.8%", "92.6%"]
     page.get_by_role("button", name="sampled").click()
-    assert row.all_inner_texts() == ["89.0 %", "85.2 %"]
+    assert row.all_inner_texts() == ["89.0%", "85.2%"]
     page.get_by_role("button", name="other").click()
     assert page.locator(".reel li").count() == 9
 

@@ -1,7 +1,6 @@
 """Every code block on use and testing, as it stands in the high-performance plan but for its import lines.
 
-What the plan leaves out is supplied in each test, before the block; of its imports, a logger that it does not
-use is left out.
+What the plan leaves out is supplied in each test, before the block.
 """
 # The blocks keep the plan's own quotes, layout and habits.
 # ruff: noqa
@@ -33,6 +32,7 @@ def test_the_primary_batch_first_api(config: JaxArcConfig, task: JaxArcTask) -> 
         run_episode_batch
     )
     from phalanx.agents import VectorizedRandomAgent
+    from phalanx.logs import MinimalAsyncLogger
 
     # Example usage - replaces existing single-env approach
     def optimized_training():

@@ -10,13 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 from scripted_server import FULL, ScriptedServer, Session, scripted_server
 
-from phalanx.streams.arcade.client import (
-    HINT_LIMIT,
-    PuzzleDifficulty,
-    PuzzleGame,
-    TelnetClientConfig,
-    TelnetGymClient,
-)
+from phalanx.streams import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+from phalanx.streams.arcade.client import HINT_LIMIT
 from phalanx.streams.arcade.errors import (
     ArcadeConnectionError,
     ArcadeUnavailableError,

@@ -8,12 +8,7 @@ import pytest
 from arcade_server import HANDLERS, RealServer
 from real_server import running_server
 
-from phalanx.streams.arcade.client import (
-    PuzzleDifficulty,
-    PuzzleGame,
-    TelnetClientConfig,
-    TelnetGymClient,
-)
+from phalanx.streams import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
 from phalanx.streams.arcade.errors import ArcadeUnavailableError, UnknownGameError
 
 

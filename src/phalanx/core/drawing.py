@@ -49,34 +49,6 @@ _MONO_EMS = 0.61
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def percent(share: Number, digits: int = 1) -> str:
-    """A share from 0 to 1 in per cent; only a true 1 reads 100.
-
-    >>> percent(0.034), percent(0.9996), percent(1.0)
-    ('3.4%', '99.9%', '100%')
-    """
-    return "100%" if share == 1 else f"{min(share * 100, 100 - 10.0**-digits):.{digits}f}%"
-
-
-def signed(value: Number) -> str:
-    """A reward with its sign.
-
-    >>> signed(-0.01), signed(10.0), signed(0.0)
-    ('−0.01', '+10', '0')
-    """
-    digits = f"{abs(value):.3f}".rstrip("0").rstrip(".")
-    return "0" if digits == "0" else f"{'+' if value > 0 else '−'}{digits}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> count(1, "step"), count(3, "step")
-    ('1 step', '3 steps')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def clean(content: str) -> str:
     """The text without what XML cannot hold."""
     return _NOT_XML.sub("�", content)

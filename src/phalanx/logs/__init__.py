@@ -1,6 +1,6 @@
-"""The experiment logger: batches summarised on the device, and handlers that write them down.
+"""The experiment logger: batches summarized on the device, handlers that write them down, and the report.
 
-Nothing here knows an environment or a trainer; how states are drawn is handed in by the caller.
+All public names are here, each loaded when first asked for; how states are drawn is handed in by the caller.
 """
 
 import lazy_loader

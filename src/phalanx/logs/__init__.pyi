@@ -7,7 +7,8 @@ from .config import (
     logged_config as logged_config,
     validate_batched_logging_config as validate_batched_logging_config,
 )
-from .experiment import ExperimentLogger as ExperimentLogger
+from .experiment import ExperimentLogger as ExperimentLogger, MinimalAsyncLogger as MinimalAsyncLogger
+from .handlers.base import Handler as Handler, Picture as Picture
 from .handlers.console import RichHandler as RichHandler, metrics_table as metrics_table
 from .handlers.files import (
     FileHandler as FileHandler,
@@ -15,6 +16,8 @@ from .handlers.files import (
     read_lines as read_lines,
     read_records as read_records,
 )
+from .handlers.mlflow import MLflowHandler as MLflowHandler
 from .handlers.svg import SVGHandler as SVGHandler
-from .handlers.trackers import TensorBoardHandler as TensorBoardHandler, WandbHandler as WandbHandler
-from .records import Handler as Handler
+from .handlers.tensorboard import TensorBoardHandler as TensorBoardHandler
+from .handlers.trackers import TRACKERS as TRACKERS, Tracker as Tracker, make_tracker as make_tracker
+from .handlers.wandb import WandbHandler as WandbHandler

@@ -1,6 +1,6 @@
-"""A pytree brought to the host as one buffer.
+"""What an update's batch has to say: reduced and sampled on the device, brought to the host as one buffer.
 
-Which arrays are worth bringing is decided in `batch_summary`.
+What becomes of it is in `experiment`.
 """
 
 import functools
@@ -63,7 +63,7 @@ def _bytes_of(leaf: Array) -> UInt8[Array, " bytes"]:
 Summary = dict[str, Any]
 
 
-def summarise_batch(
+def summarize_batch(
     inputs: dict[str, Any], update_step: int, num_environments: int, num_samples: int
 ) -> Summary:
     """The summary on the host: one compiled call, one transfer.
@@ -206,7 +206,7 @@ def read_batch(
         "states": _batched_states(batch_data) if samples else {},
         "finished": arrays.get("episode_mask"),
     }
-    summary = summarise_batch(inputs, update_step, environments, samples)
+    summary = summarize_batch(inputs, update_step, environments, samples)
     count = int(summary["count"])
     metrics = {name: float(value) for name, value in summary["metrics"].items()} if count else {}
     metrics |= {name: float(summary["scalars"].get(name, value)) for name, value in scalars.items()}
@@ -221,9 +221,20 @@ def update_step_of(batch_data: Mapping[str, Any]) -> int:
     return step
 
 
-def strange_keys(batch_data: Mapping[str, Any]) -> list[str]:
-    """Keys that are neither known nor scalars, and so cannot be logged."""
-    return [name for name, value in batch_data.items() if name not in _KNOWN and not is_scalar(value)]
+def misfits(batch_data: Mapping[str, Any]) -> dict[str, str]:
+    """What cannot be logged, and why: neither known nor a number, or ids and states of another batch."""
+    sizes = {np.shape(batch_data[name])[:1] for name in _PER_ENVIRONMENT if name in batch_data}
+    found = {}
+    for name, value in batch_data.items():
+        if name not in _KNOWN and not is_scalar(value):
+            found[name] = "is neither a known key nor a single number"
+        elif name in ("task_ids", *_STATES) and value is not None and len(sizes) == 1:
+            leaves = [value] if name == "task_ids" or _is_listed(value) else jax.tree.leaves(value)
+            own = {(len(leaf),) if _is_listed(leaf) else np.shape(leaf)[:1] for leaf in leaves}
+            if own != sizes:
+                counts = " and ".join(str(size[0] if size else "no") for size in sorted(own))
+                found[name] = f"is of {counts} environments and the batch of {next(iter(sizes))[0]}"
+    return found
 
 
 def _array(value: Any) -> Any:

@@ -29,12 +29,12 @@ from phalanx.core.drawing import (
     Block,
     blank_sheet,
     clean,
-    count,
     line,
     pill,
     short,
     text_width,
 )
+from phalanx.core.text import counted
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.proof_tree import Proof
 from phalanx.proofs.search.state import TRUNCATED, ProofState
@@ -80,7 +80,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     """The proof from its query at the top down to the facts; the rules stand at the edges and below."""
     placed = _place(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
-    badge = _badge(f"proved in {count(proof.depth, 'step')}", _PROVED)
+    badge = _badge(f"proved in {counted(proof.depth, 'step')}", _PROVED)
     legend = [f"{', '.join(map(str, rule.body))} → {rule.head}" for rule in rules]
     names = max((_mono_width(rule.name, 12) for rule in rules), default=12) + 18
     needed = max(

@@ -1,17 +1,6 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
-from .arc_tokens import ArcTokenizer as ArcTokenizer
-from .arcade.client import (
-    PuzzleCompletion as PuzzleCompletion,
-    PuzzleDifficulty as PuzzleDifficulty,
-    PuzzleGame as PuzzleGame,
-    PuzzleHint as PuzzleHint,
-    PuzzleObservation as PuzzleObservation,
-    PuzzleResult as PuzzleResult,
-    PuzzleStats as PuzzleStats,
-    TelnetClientConfig as TelnetClientConfig,
-    TelnetGymClient as TelnetGymClient,
-)
+from .arcade.client import TelnetClientConfig as TelnetClientConfig, TelnetGymClient as TelnetGymClient
 from .arcade.errors import (
     ArcadeConnectionError as ArcadeConnectionError,
     ArcadeUnavailableError as ArcadeUnavailableError,
@@ -29,12 +18,23 @@ from .arcade.pool import (
     PuzzlePool as PuzzlePool,
     episode_seed as episode_seed,
 )
-from .arcade.puzzles import command_for_hint as command_for_hint
-from .base import AsyncSampleStream as AsyncSampleStream, SampleStream as SampleStream
+from .arcade.puzzles import (
+    PuzzleCompletion as PuzzleCompletion,
+    PuzzleDifficulty as PuzzleDifficulty,
+    PuzzleGame as PuzzleGame,
+    PuzzleHint as PuzzleHint,
+    PuzzleObservation as PuzzleObservation,
+    PuzzleResult as PuzzleResult,
+    PuzzleStats as PuzzleStats,
+    command_for_hint as command_for_hint,
+)
+from .base import (
+    AsyncSampleStream as AsyncSampleStream,
+    SampleStream as SampleStream,
+    StreamMetrics as StreamMetrics,
+)
 from .environment_stream import EnvironmentStream as EnvironmentStream
-from .episode_tokens import EpisodeTokenizer as EpisodeTokenizer, TokenRows as TokenRows
 from .offline_stream import OfflineDatasetStream as OfflineDatasetStream, write_samples as write_samples
-from .proof_tokens import ProofTokenizer as ProofTokenizer
 from .replay.buffer import ReplayBuffer as ReplayBuffer
 from .replay.config import (
     BufferEvictionPolicy as BufferEvictionPolicy,
@@ -42,8 +42,8 @@ from .replay.config import (
     SampleFilter as SampleFilter,
 )
 from .replay.files import SampleFileError as SampleFileError
+from .replay.rows import BufferSnapshot as BufferSnapshot
 from .replay.sampling import Handles as Handles, ReplayDraw as ReplayDraw
-from .replay.snapshot import BufferSnapshot as BufferSnapshot
 from .replay.stats import ReplayStats as ReplayStats
 from .rolling_window import (
     RollingBatchPlanWindow as RollingBatchPlanWindow,
@@ -51,10 +51,15 @@ from .rolling_window import (
     WindowConfig as WindowConfig,
     WindowState as WindowState,
 )
+from .tokenizers import (
+    ArcTokenizer as ArcTokenizer,
+    EpisodeTokenizer as EpisodeTokenizer,
+    ProofTokenizer as ProofTokenizer,
+    TokenRows as TokenRows,
+)
 from .types import (
     EpisodeStatus as EpisodeStatus,
     SampleSource as SampleSource,
-    StreamMetrics as StreamMetrics,
     StreamSample as StreamSample,
     StreamState as StreamState,
 )

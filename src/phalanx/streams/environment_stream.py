@@ -1,6 +1,6 @@
 """Episodes of Phalanx's own environments as token samples: many are played at once, then told step by step.
 
-How a step becomes tokens is in `arc_tokens` and `proof_tokens`; agents that learn are in `phalanx.agents`.
+How a step becomes tokens is in `tokenizers`; agents that learn are in `phalanx.agents`.
 """
 
 import math
@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int64, PyTree
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.streams.base import IteratedStream
-from phalanx.streams.episode_tokens import EpisodeTokenizer, TokenRows
+from phalanx.streams.tokenizers import EpisodeTokenizer, TokenRows, known_episodes
 from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
 
 
@@ -65,19 +65,20 @@ class EnvironmentStream(IteratedStream):
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
         self.environment = as_environment(env)
-        known = _known_environment(self.environment)
-        if tokenizer is None and known is None:
-            name = type(self.environment).__name__
+        known, name = known_episodes(self.environment), type(self.environment).__name__
+        tokenizer = tokenizer or (known and known.tokenizer)
+        if tokenizer is None:
             raise TypeError(f"how {name} becomes tokens is not known; pass a tokenizer (EpisodeTokenizer)")
-        self.tokenizer: EpisodeTokenizer = tokenizer or known[1]  # type: ignore[index]
-        if max_steps is None and known is None:
+        self.tokenizer: EpisodeTokenizer = tokenizer
+        max_steps = known.max_steps if known and max_steps is None else max_steps
+        if max_steps is None:
             raise TypeError("how long an episode may be is not known; pass max_steps")
-        self.max_steps = known[2] if max_steps is None and known is not None else max_steps or 0
-        if self.max_steps < 1:
+        if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        self.max_steps = max_steps
         self.agent, self._agent_state = agent, agent_state
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
-        self.dataset_id = dataset_id or (known[0] if known else type(self.environment).__name__)
+        self.dataset_id = dataset_id or (known.name if known else name)
         self.filter_failures = filter_failures
 
     def _samples(self) -> Iterator[StreamSample]:
@@ -113,7 +114,7 @@ class EnvironmentStream(IteratedStream):
         # Episode by episode, in NumPy, with the steps after an episode's end left out.
         host = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1)[:wanted], play)
         steps = host.runs.sum(axis=1)
-        rows = self.tokenizer.encode(*_running_steps((host.seen, host.actions), host.runs))
+        rows = self.tokenizer.encode(*jax.tree.map(lambda leaf: leaf[host.runs], (host.seen, host.actions)))
         last = steps - 1
         ends = jax.tree.map(lambda leaf: leaf[np.arange(wanted), last], (host.infos, host.done))
         told = _Told(
@@ -168,25 +169,6 @@ class _Told(NamedTuple):
     difficulty: Any
     over: Bool[np.ndarray, " episodes"]
     """Whether they came to an end of their own."""
-
-
-def _running_steps(tree: PyTree, runs: Bool[np.ndarray, "episodes steps"]) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[runs], tree)
-
-
-def _known_environment(environment: Environment) -> tuple[str, EpisodeTokenizer, int] | None:
-    """Name, tokenizer and longest episode of the environments that Phalanx has."""
-    from phalanx.arc.environment import ArcEnvironment
-    from phalanx.proofs.search.environment import ProofEnv
-    from phalanx.streams.arc_tokens import ArcTokenizer
-    from phalanx.streams.proof_tokens import ProofTokenizer
-
-    if isinstance(environment, ArcEnvironment):
-        config = environment.config
-        return "arc", ArcTokenizer.for_config(config), config.environment.max_episode_steps
-    if isinstance(environment, ProofEnv):
-        return "proofs", ProofTokenizer.for_environment(environment), environment.config.max_depth
-    return None
 
 
 @eqx.filter_jit

@@ -14,8 +14,8 @@ import numpy as np
 from phalanx.core.files import atomic_write
 from phalanx.streams.base import IteratedStream
 from phalanx.streams.replay.files import read_rows, write_rows
-from phalanx.streams.replay.row_store import RECORD
 from phalanx.streams.replay.rows import PackedColumns, SampleRows
+from phalanx.streams.sample_bytes import RECORD
 from phalanx.streams.types import SampleSource, StreamSample, StreamState
 from phalanx.tokens.lengths.sources import SourceSample, iterate_samples
 from phalanx.tokens.lengths.tokenizers import Tokenizer

@@ -1,6 +1,6 @@
 """Batch plans over a replay buffer that goes on filling: one window of its samples after the other.
 
-How a plan's batches are formed is in `phalanx.tokens`; what a buffer keeps is in `replay_buffer`.
+How a plan's batches are formed is in `phalanx.tokens`; what a buffer keeps is in `replay`.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from phalanx.core.files import atomic_write
 from phalanx.streams.replay.buffer import ReplayBuffer
-from phalanx.streams.replay.snapshot import BufferSnapshot
+from phalanx.streams.replay.rows import BufferSnapshot
 from phalanx.streams.types import StreamSample
 from phalanx.tokens.lengths.table import LengthTable
 from phalanx.tokens.packing.config import PackingConfig

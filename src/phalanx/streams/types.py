@@ -1,7 +1,7 @@
-"""What flows through a stream: token samples with their origin, and the stream's own counts.
+"""What flows through a stream: token samples with their origin, and what a stream can be doing.
 
-Where samples come from lives in the stream modules, how they become bytes in `sample_packing`, and where they
-are kept in `replay_buffer`.
+Where samples come from is in the stream modules, how they become bytes in `sample_bytes`, and where they are
+kept in `replay`.
 """
 
 import math
@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from jaxtyping import Int32, UInt8
 
-from phalanx.streams.metrics import StreamMetrics
-from phalanx.streams.replay.row_store import (
+from phalanx.streams.sample_bytes import (
     HAS_EPISODE,
     HAS_SEGMENTS,
     TIMESTAMP_BYTES,
@@ -30,8 +29,6 @@ from phalanx.streams.replay.row_store import (
     unpack_numbers,
     unpack_text,
 )
-
-__all__ = ["EpisodeStatus", "SampleSource", "StreamMetrics", "StreamSample", "StreamState"]
 
 
 class SampleSource(StrEnum):

@@ -29,17 +29,15 @@ from phalanx.core.drawing import (
     TEXT,
     Block,
     Number,
-    count,
     flowed,
-    percent,
     pill,
     sheet,
-    signed,
     spread,
     stacked,
     text,
 )
 from phalanx.core.episodes import Trajectory
+from phalanx.core.text import counted, percent, signed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,7 +177,7 @@ def left_out(steps: int) -> str:
     >>> left_out(27)
     '… 27 steps left out …'
     """
-    return f"… {count(steps, 'step')} left out …"
+    return f"… {counted(steps, 'step')} left out …"
 
 
 def shown(frames: int, most: int) -> tuple[int, int]:
@@ -270,7 +268,7 @@ def _heading(frames: Sequence[Frame], title: str, width: Number) -> Block:
     final = frames[-1]
     steps = final.step - frames[0].step + (frames[0].operation is not None)
     total = float(np.sum([frame.reward for frame in frames if frame.reward is not None]))
-    facts = f"{count(steps, 'step')} · reward {signed(total)}"
+    facts = f"{counted(steps, 'step')} · reward {signed(total)}"
     if final.similarity is not None:
         facts += f" · similarity {percent(final.similarity)}"
     badge = status_pill(final.status)

@@ -32,17 +32,15 @@ from phalanx.core.drawing import (
     Block,
     Number,
     beside,
-    count,
     flowed,
-    percent,
     pill,
     save_svg as save_svg,
     sheet,
-    signed,
     spread,
     stacked,
     text,
 )
+from phalanx.core.text import percent, signed
 
 SHEET_WIDTH = 1120
 """Width in pixels at which pairs and steps begin a new row."""

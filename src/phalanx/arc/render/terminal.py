@@ -31,7 +31,7 @@ from phalanx.arc.render.snapshots import (
 )
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.core.drawing import percent, signed
+from phalanx.core.text import percent, signed
 
 _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 

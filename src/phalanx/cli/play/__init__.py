@@ -1,4 +1,4 @@
 """`phalanx play`: a person solves tasks in the terminal, and saves what they did as demonstrations.
 
-The command is in `command`, the game in `session`; only `application`, `grids` and `screens` need Textual.
+The command is in `command`, the game in `session`; only `application`, `panes` and `grids` need Textual.
 """

@@ -1,6 +1,6 @@
 """The game on the screen: keys and mouse become acts of a `PlaySession`, and its state is drawn.
 
-The rules are the environment's; panes and dialogs are in `panes`, `grids` and `screens`.
+The rules are the environment's; what is on the screen is in `panes` and `grids`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,16 @@ from phalanx.arc.render.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.cli.play.demonstrations import DemonstrationFile
 from phalanx.cli.play.grids import Board, PaletteBar
-from phalanx.cli.play.panes import CSS, Demonstrations, OperationPanel, WorkPane
+from phalanx.cli.play.panes import (
+    CSS,
+    Demonstrations,
+    HelpScreen,
+    LeaveScreen,
+    Leaving,
+    OperationPanel,
+    OperationsScreen,
+    WorkPane,
+)
 from phalanx.cli.play.session import PlayError, PlaySession, Puzzle
 from phalanx.cli.play.tools import (
     DIRECTIONS,
@@ -32,22 +41,18 @@ from phalanx.cli.play.tools import (
     TAKES_SELECTION_ALONG,
     TOOLS,
     Cursor,
-    HelpScreen,
-    LeaveScreen,
-    Leaving,
-    OperationsScreen,
     Tool,
     tool_for,
 )
-from phalanx.core.drawing import count, percent
+from phalanx.core.text import counted, percent
 
 _LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
 
 
 def _bindings() -> Iterable[Binding]:
     yield Binding("space,enter", "apply", "Apply", key_display="space")
-    for colour in range(10):
-        yield Binding(str(colour), f"colour({colour})", "Colour", show=colour == 0, key_display="0-9")
+    for color in range(10):
+        yield Binding(str(color), f"color({color})", "Color", show=color == 0, key_display="0-9")
     yield Binding("u", "undo", "Undo")
     yield Binding("U", "redo", "Redo", show=False)
     yield Binding("r", "restart", "Restart", show=False)
@@ -97,7 +102,7 @@ class PlayApp(App[None]):
         self.place = 0
         self.session = PlaySession(puzzles[0], config)
         self.tool: Tool = FILL
-        self.colour = 1
+        self.color = 1
         self.solved: set[int] = set()
         """Places of the puzzles that were solved."""
         self.saved_steps = self.saved_episodes = 0
@@ -164,9 +169,9 @@ class PlayApp(App[None]):
         message.set_class(session.solved, "solved")
         message.set_class(session.ended and not session.solved, "failed")
         message.update(Text(self._verdict() or self._words), layout=False)
-        named = f" {self.palette.names[self.colour]}" if self.tool.has_colour else ""
+        named = f" {self.palette.names[self.color]}" if self.tool.has_color else ""
         self.query_one("#tool", Static).update(Text.assemble((self.tool.name, "bold"), named), layout=False)
-        self.query_one(PaletteBar).show(self.colour)
+        self.query_one(PaletteBar).show(self.color)
         self.query_one(OperationPanel).mark(self.tool)
         self.query_one("#board-frame").border_subtitle = self.board.cursor.words
 
@@ -175,7 +180,7 @@ class PlayApp(App[None]):
         session = self.session
         if session.solved:
             then = "n takes the next" if not self.is_unsaved else "w saves it, n takes the next"
-            return f"SOLVED in {count(session.view.step, 'step')}: {then}."
+            return f"SOLVED in {counted(session.view.step, 'step')}: {then}."
         if session.ended:
             why = "NOT SOLVED" if bool(session.state.terminated) else "OUT OF STEPS"
             return f"{why}: u takes the last step back, r starts again, n takes the next."
@@ -208,7 +213,7 @@ class PlayApp(App[None]):
 
     def action_apply(self) -> None:
         """What is chosen, to the selection."""
-        operation = self.tool.operation(self.colour)
+        operation = self.tool.operation(self.color)
         if operation is None:
             self.notify("the arrows move the selected cells; esc ends moving", severity="warning")
         else:
@@ -225,7 +230,7 @@ class PlayApp(App[None]):
         if chosen is None:
             self._operate(operation)
             return
-        self.tool, self.colour = chosen[0], self.colour if chosen[1] is None else chosen[1]
+        self.tool, self.color = chosen[0], self.color if chosen[1] is None else chosen[1]
         self._say(f"{operation_name(operation)}: click a cell, or press space.")
         self._draw()
 
@@ -239,10 +244,10 @@ class PlayApp(App[None]):
         self._say(f"{tool.name}: {hints.get(tool, 'click a cell, or press space')}.")
         self._draw()
 
-    def action_colour(self, colour: int) -> None:
-        """Choose a colour, and filling if the tool has none."""
-        self.colour = colour
-        self.tool = self.tool if self.tool.has_colour else FILL
+    def action_color(self, color: int) -> None:
+        """Choose a color, and filling if the tool has none."""
+        self.color = color
+        self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_go(self, direction: str, extend: bool = False) -> None:
@@ -257,7 +262,7 @@ class PlayApp(App[None]):
     def action_drop(self) -> None:
         """Drop the selection, and moving or resizing."""
         self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
-        self.tool = self.tool if self.tool.has_colour else FILL
+        self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_keep(self) -> None:
@@ -301,7 +306,7 @@ class PlayApp(App[None]):
             return False
         self._kept.append(self.session.state)
         self.saved_episodes, self.saved_steps = self.saved_episodes + 1, self.saved_steps + len(samples)
-        self.notify(f"{count(len(samples), 'step')} saved in {self.file.path}")
+        self.notify(f"{counted(len(samples), 'step')} saved in {self.file.path}")
         self._draw()
         return True
 
@@ -370,7 +375,7 @@ class PlayApp(App[None]):
         self._draw()
 
     def on_palette_bar_chosen(self, event: PaletteBar.Chosen) -> None:
-        self.action_colour(event.colour)
+        self.action_color(event.color)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, OperationPanel):

@@ -16,8 +16,8 @@ from jaxtyping import PyTree
 
 from phalanx.cli.play.session import PlayError, PlaySession
 from phalanx.core.files import atomic_write
-from phalanx.streams.arc_tokens import ArcTokenizer, GridName
 from phalanx.streams.environment_stream import EnvironmentStream
+from phalanx.streams.tokenizers import ArcTokenizer, GridName
 from phalanx.streams.types import StreamSample
 
 

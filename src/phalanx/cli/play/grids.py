@@ -22,7 +22,7 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""How far every other cell is from its colour, so that cells of one colour can be counted."""
+"""How far every other cell is from its color, so that cells of one color can be counted."""
 
 
 def size_at(shape: tuple[int, int], scale: int) -> Size:
@@ -36,7 +36,7 @@ def size_at(shape: tuple[int, int], scale: int) -> Size:
 
 
 class GridView(Widget):
-    """A grid in colours."""
+    """A grid in colors."""
 
     DEFAULT_CSS = "GridView { width: auto; height: auto; }"
 
@@ -78,22 +78,22 @@ class GridView(Widget):
         return Strip(self._halves(y) if self.scale == 0 else self._cells(y))
 
     def _halves(self, y: int) -> list[Segment]:
-        colours = self.palette.colors
+        colors = self.palette.colors
         upper = self.cells[2 * y].tolist()
         lower = self.cells[2 * y + 1].tolist() if 2 * y + 1 < len(self.cells) else [None] * len(upper)
         return [
-            Segment("▀", _style(colours[top], None if bottom is None else colours[bottom]))
+            Segment("▀", _style(colors[top], None if bottom is None else colors[bottom]))
             for top, bottom in zip(upper, lower, strict=True)
         ]
 
     def _cells(self, y: int) -> list[Segment]:
         row = y // self.scale
         height, width = self.cells.shape
-        colours = self.cells[row].tolist() if row < height else []
+        colors = self.cells[row].tolist() if row < height else []
         segments = []
         for col, text in enumerate(self._texts(row, y)):
             if row < height and col < width:
-                style = _cell_style(self.palette, colours[col], (row + col) % 2 == 1, not text.isspace())
+                style = _cell_style(self.palette, colors[col], (row + col) % 2 == 1, not text.isspace())
                 segments.append(Segment(text, style))
             else:
                 segments.append(Segment("·".center(2 * self.scale) if text.isspace() else text, _OUTSIDE))
@@ -204,37 +204,37 @@ class Board(GridView, can_focus=True):
 
 
 class PaletteBar(Widget):
-    """The ten colours in a row, the chosen one marked; a click chooses another."""
+    """The ten colors in a row, the chosen one marked; a click chooses another."""
 
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
 
     class Chosen(Message):
-        """A colour was clicked."""
+        """A color was clicked."""
 
-        def __init__(self, colour: int) -> None:
+        def __init__(self, color: int) -> None:
             super().__init__()
-            self.colour = colour
+            self.color = color
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.palette = palette
-        self.colour = 0
+        self.color = 0
 
-    def show(self, colour: int) -> None:
-        """Mark a colour as chosen."""
-        if colour != self.colour:
-            self.colour = colour
+    def show(self, color: int) -> None:
+        """Mark a color as chosen."""
+        if color != self.color:
+            self.color = color
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         return Strip(
             [
                 Segment(
-                    f"[{number}] " if number == self.colour else f" {number}  ",
-                    _style(self.palette.ink(number), colour, number == self.colour),
+                    f"[{number}] " if number == self.color else f" {number}  ",
+                    _style(self.palette.ink(number), color, number == self.color),
                 )
-                for number, colour in enumerate(self.palette.colors)
+                for number, color in enumerate(self.palette.colors)
             ]
         )
 
@@ -249,11 +249,11 @@ def _style(ink: str, background: str | None, bold: bool = False) -> Style:
 
 
 @functools.lru_cache(maxsize=512)
-def _cell_style(palette: Palette, colour: int, other: bool, marked: bool) -> Style:
+def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Style:
     """Ink and background of a cell; every other one is a little lighter, or darker where it is light."""
-    background = palette.colors[colour]
+    background = palette.colors[color]
     if other:
         parts = rgb(background)
         towards = 255 if sum(parts) < 3 * 128 else 0
         background = "#" + "".join(f"{round(part + (towards - part) * _BLEND):02x}" for part in parts)
-    return _style(palette.ink(colour), background, marked)
+    return _style(palette.ink(color), background, marked)

@@ -10,8 +10,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from phalanx.core.text import percent
 from phalanx.logs.config import LoggedConfig, LoggingConfig, logged_config
-from phalanx.logs.records import Data, Handler, Metrics
+from phalanx.logs.handlers.base import Handler
+from phalanx.logs.records import Data, Metrics
 
 _EPISODES = ("success_rate", "episode_length_")
 
@@ -64,6 +66,14 @@ class RichHandler(Handler):
             self._live.start()
         self._live.update(table, refresh=True)
 
+    def log_evaluation(self, record: Data) -> None:
+        """A line, at INFO."""
+        if self._level in ("DEBUG", "INFO"):
+            solved = record.get("success_rate")
+            figures = _words(record, ("step", "similarity", "loss", "mrr"))
+            share = "" if solved is None else f"solved {percent(float(solved))}  "
+            self._print(f"[bold]evaluation[/bold] {_words(record, ('split', 'mode'))}  {share}{figures}")
+
     def close(self) -> None:
         """Leave the last table on the screen and give the cursor back."""
         if self._live is not None:
@@ -71,7 +81,7 @@ class RichHandler(Handler):
             self._live = None
 
     def _print(self, line: str) -> None:
-        # Not wrapped or coloured word by word: one event is one line, in a terminal and in a log of one.
+        # Not wrapped or colored word by word: one event is one line, in a terminal and in a log of one.
         self.console.print(line, soft_wrap=True, highlight=False)
 
 

@@ -1,6 +1,6 @@
-"""Files of whole lines: appended, rotated, compressed, and read back.
+"""A run in files of whole lines: appended, rotated, compressed, and read back.
 
-What a line says is decided in `file_handler` and `records`.
+What a line looks like is in `phalanx.logs.records`.
 """
 
 import gzip
@@ -15,7 +15,8 @@ from typing import Any
 from phalanx.core.config import Config, to_yaml
 from phalanx.core.files import atomic_write
 from phalanx.logs.config import LoggedConfig, LoggingConfig, logged_config
-from phalanx.logs.records import Data, Handler, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
+from phalanx.logs.handlers.base import Handler
+from phalanx.logs.records import Data, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
 
 _CHUNK = 1 << 16
 
@@ -172,7 +173,7 @@ _STATES = ("initial_state", "final_state", "before_state", "after_state", "step_
 
 
 class FileHandler(Handler):
-    """Writes `batch_metrics.jsonl`, `episodes.jsonl`, `steps.jsonl`, `tasks.jsonl` and `config.yaml`.
+    """Writes `batch_metrics`, `evaluations`, `episodes`, `steps` and `tasks.jsonl`, and `config.yaml`.
 
     Files appear with their first line. A run that goes on in the same folder appends; a config that differs
     from the one already there is written beside it as `config.2.yaml`. With `rotate_bytes`, files that would
@@ -193,6 +194,10 @@ class FileHandler(Handler):
         self._clock = clock
         self._files: dict[str, LineFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
+        self.log_config(config, {})
+
+    def log_config(self, config: Any, facts: Data) -> None:
+        """`config.yaml`, or `config.2.yaml` where another one is there; facts are the run's own to write."""
         if isinstance(config, Config):
             self._write_config(config)
 
@@ -229,6 +234,10 @@ class FileHandler(Handler):
         """A line in `batch_metrics.jsonl`, which is JSON whatever the format of the others is."""
         record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
         self._file("batch_metrics.jsonl").write_line(as_json(record))
+
+    def log_evaluation(self, record: Data) -> None:
+        """A line in `evaluations.jsonl`, which is always JSON too."""
+        self._file("evaluations.jsonl").write_line(as_json({"timestamp": self._clock(), **record}))
 
     def close(self) -> None:
         """Close the files."""

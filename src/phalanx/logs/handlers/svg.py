@@ -4,26 +4,23 @@ How a state is drawn is the caller's: a function such as `phalanx.arc.render.dra
 """
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from phalanx.core.files import atomic_write
-from phalanx.logs.records import Data, Handler
+from phalanx.logs.handlers.base import Handler, Picture, svg_text
+from phalanx.logs.records import Data
 
 Draw = Callable[[Any], Any]
 """A state's picture: SVG text, or a drawing with `as_svg`."""
-
-_SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 
 
 class SVGHandler(Handler):
     """Writes `episode_000050_env_0003/initial.svg`, `final.svg` and, where steps are given, `step_0001.svg`.
 
-    Without `draw`, a state draws itself by its `_repr_svg_` or `_repr_html_`. No states, no pictures.
+    Without `draw`, a state draws itself by its `_repr_svg_` or `_repr_html_`. No states, no pictures. Other
+    pictures that are logged become `NAME_000050.svg`.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], draw: Draw | None = None) -> None:
@@ -39,7 +36,8 @@ class SVGHandler(Handler):
         """The state after a step, if it is given."""
         if step_data.get("after_state") is not None:
             folder = self._folder({"episode_num": self._episode, **step_data})
-            self._save(folder, f"step_{int(step_data.get('step_num', 0)):04d}", step_data["after_state"])
+            name = f"step_{int(step_data.get('step_num', 0)):04d}"
+            self._save(folder / f"{name}.svg", self._svg(step_data["after_state"]))
 
     def log_episode_summary(self, summary_data: Data) -> None:
         """The first and the last state, and the steps between them, as far as they are given."""
@@ -51,36 +49,29 @@ class SVGHandler(Handler):
         for place, state in enumerate(_steps(summary_data), 1):
             pictures[f"step_{place:04d}"] = state
         for name, state in pictures.items():
-            self._save(self._folder(summary_data), name, state)
+            self._save(self._folder(summary_data) / f"{name}.svg", self._svg(state))
+
+    def log_picture(self, name: str, picture: Picture, step: int) -> None:
+        """A picture that was given ready made; those of states are drawn with their episode."""
+        if not picture.is_of_state and picture.svg is not None:
+            self._save(self.output_dir / f"{name}_{step:06d}.svg", picture.svg)
 
     def _folder(self, data: Data) -> Path:
         environment = data.get("environment_id")
         name = f"episode_{int(data.get('episode_num', 0)):06d}"
         return self.output_dir / (name if environment is None else f"{name}_env_{int(environment):04d}")
 
-    def _save(self, folder: Path, name: str, state: Any) -> None:
-        svg = self._svg(state)
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(folder / f"{name}.svg", "w") as file:
+    def _save(self, path: Path, svg: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path, "w") as file:
             file.write(svg)
 
     def _svg(self, state: Any) -> str:
-        if self._draw is not None:
-            drawn = self._draw(state)
-            return _svg_text(drawn if isinstance(drawn, str) else drawn.as_svg())
-        for method in ("_repr_svg_", "_repr_html_"):
-            if (own := getattr(state, method, None)) is not None:
-                return _svg_text(own())
-        raise TypeError(
-            f"a {type(state).__name__} cannot draw itself; give SVGHandler a `draw` function for such states"
-        )
-
-
-def _svg_text(drawn: str) -> str:
-    match = _SVG.search(drawn)
-    if match is None:
-        raise ValueError(f"a state's picture must contain an <svg> element, got {drawn[:60]!r}")
-    return match[0]
+        svg = Picture(state).svg if self._draw is None else svg_text(self._draw(state))
+        if svg is None:
+            kind = type(state).__name__
+            raise TypeError(f"a {kind} cannot draw itself; give SVGHandler a `draw` function for such states")
+        return svg
 
 
 def _steps(summary_data: Data) -> list[Any]:
@@ -88,6 +79,8 @@ def _steps(summary_data: Data) -> list[Any]:
 
     The longest episode of a batch decides how long that axis is; a shorter one ends at its `total_steps`.
     """
+    import jax
+
     states = summary_data.get("step_states")
     if states is None:
         return []

@@ -1,134 +1,112 @@
-"""The run in experiment trackers: Weights & Biases and TensorBoard, imported only when one is asked for.
+"""Experiment trackers: which there are, what all of them are told, and under which names.
 
-Files of our own are in `file_handler`.
+Each tracker is a file of its own beside this one, and a line of `TRACKERS`; its library is imported when one
+is made.
 """
 
+import abc
 import importlib
+import json
 import os
-from collections.abc import Mapping
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel
+from phalanx.core.files import atomic_write
+from phalanx.logs.handlers.base import EpisodePlaces, Handler
+from phalanx.logs.records import Data, Metrics, evaluation_scalars, scalars_of
 
-from phalanx.logs.records import Data, Handler, Metrics, scalars_of
+TRACKERS = {
+    "wandb": ("phalanx.logs.handlers.wandb", "WandbHandler"),
+    "tensorboard": ("phalanx.logs.handlers.tensorboard", "TensorBoardHandler"),
+    "mlflow": ("phalanx.logs.handlers.mlflow", "MLflowHandler"),
+}
+"""Where each tracker's handler is, by the name that a command takes."""
+
+_IDS = "trackers.json"
+_SEED = re.compile(r"seed_\d+")
 
 
-class WandbHandler(Handler):
-    """Sends metrics to a Weights & Biases run, aggregated ones as `batch/<name>` by update.
+class Tracker(Handler, abc.ABC):
+    """A handler whose place takes numbers, pictures and settings by name.
 
-    Sampled episodes are `episode_0/<name>`, `episode_1/<name>`... in the order of their update. `mode` is
-    W&B's: `offline` writes under `output_dir` and needs no network or account. A `run` that is already open
-    is used as it is and left open; `settings` are passed on to `wandb.init`.
+    Metrics of a batch are `batch/<name>` by update, sampled episodes `episode_0/<name>` and so on in their
+    order, evaluations `evaluation/<split>/<mode>/<name>`.
     """
 
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str] | None = None,
-        config: BaseModel | Mapping[str, Any] | None = None,
-        *,
-        project: str = "phalanx",
-        name: str | None = None,
-        mode: Literal["online", "offline", "disabled"] = "online",
-        run: Any = None,
-        **settings: Any,
-    ) -> None:
-        self.run = run
-        self._owned = run is None
-        self._places = _EpisodePlaces()
-        if run is None:
-            wandb = _imported("wandb", "wandb")
-            if output_dir is not None:
-                Path(output_dir).mkdir(parents=True, exist_ok=True)
-            values = config.model_dump(mode="json") if isinstance(config, BaseModel) else dict(config or {})
-            self.run = wandb.init(
-                project=project, name=name, mode=mode, dir=output_dir, config=values, **settings
-            )
+    def __init__(self) -> None:
+        self._places = EpisodePlaces()
 
-    def log_step(self, step_data: Data) -> None:
-        """A step's numbers, kept with whatever is logged next: W&B takes one row an update."""
-        if self.run is not None:
-            self.run.log(_prefixed("step", scalars_of(step_data)), commit=False)
+    @classmethod
+    @abc.abstractmethod
+    def for_run(cls, folder: Path, name: str, group: str | None) -> "Tracker":
+        """The tracker of a run's folder; a run that goes on in it goes on in the tracker too."""
 
-    def log_episode_summary(self, summary_data: Data) -> None:
-        """An episode's numbers."""
-        if self.run is not None:
-            step, place = self._places.of(summary_data)
-            self.run.log(_prefixed(f"episode_{place}", _results(summary_data)), step=step)
-
-    def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """The batch's metrics, told apart from those of single steps by their prefix."""
-        if self.run is not None:
-            self.run.log(_prefixed("batch", metrics), step=step)
-
-    def close(self) -> None:
-        """Finish the run, if this handler opened it."""
-        if self.run is not None and self._owned:
-            self.run.finish()
-        self.run = None
-
-
-class TensorBoardHandler(Handler):
-    """Writes TensorBoard event files: `batch/<name>` by update, `episode_0/<name>`... for sampled ones."""
-
-    def __init__(self, output_dir: str | os.PathLike[str], *, flush_seconds: int = 30) -> None:
-        tensorboard = _imported("tensorboardX", "tensorboard")
-        self._writer = tensorboard.SummaryWriter(str(output_dir), flush_secs=flush_seconds)
-        self._places = _EpisodePlaces()
+    @abc.abstractmethod
+    def _numbers(self, values: dict[str, float], step: int) -> None:
+        """Numbers at an update."""
 
     def log_step(self, step_data: Data) -> None:
         """A step's numbers, by the step's own number."""
-        self._add("step", _without_names(scalars_of(step_data)), int(step_data.get("step_num", 0)))
+        numbers = scalars_of(step_data)
+        step = int(numbers.pop("step_num", 0))
+        self._numbers(_prefixed("step", numbers), step)
 
     def log_episode_summary(self, summary_data: Data) -> None:
         """An episode's numbers."""
-        step, place = self._places.of(summary_data)
-        self._add(f"episode_{place}", _results(summary_data), step)
+        step, place = self._places.next(summary_data)
+        numbers = {name: value for name, value in scalars_of(summary_data).items() if name != "episode_num"}
+        self._numbers(_prefixed(f"episode_{place}", numbers), step)
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
         """The batch's metrics."""
-        self._add("batch", metrics, step)
+        self._numbers(_prefixed("batch", metrics), step)
 
-    def close(self) -> None:
-        """Write what is still in memory and close the event file."""
-        self._writer.close()
-
-    def _add(self, prefix: str, metrics: Metrics, step: int) -> None:
-        for name, value in _prefixed(prefix, metrics).items():
-            self._writer.add_scalar(name, value, step)
+    def log_evaluation(self, record: Data) -> None:
+        """An evaluation's figures; those of families below them, those of single tasks not."""
+        place = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
+        self._numbers(_prefixed(place, evaluation_scalars(record)), int(record["step"]))
 
 
-class _EpisodePlaces:
-    """Numbers the episodes of one update, which would else overwrite one another under the same name."""
-
-    def __init__(self) -> None:
-        self._last = (-1, -1)
-
-    def of(self, summary_data: Data) -> tuple[int, int]:
-        step = int(summary_data.get("episode_num", 0))
-        self._last = (step, self._last[1] + 1 if step == self._last[0] else 0)
-        return self._last
-
-
-def _prefixed(prefix: str, metrics: Metrics) -> dict[str, float]:
-    return {f"{prefix}/{name}": float(value) for name, value in metrics.items()}
+def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
+    """The tracker of this kind for a run's folder; the folders of seeds are runs of one group."""
+    if kind not in TRACKERS:
+        raise ValueError(f"there is no tracker {kind!r}; trackers are {', '.join(TRACKERS)}")
+    module, handler = TRACKERS[kind]
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    seeded = _SEED.fullmatch(path.name) is not None
+    group = path.parent.name if seeded else None
+    name = f"{group}/{path.name}" if seeded else path.name
+    return getattr(importlib.import_module(module), handler).for_run(path, name, group)
 
 
-def _results(summary_data: Data) -> dict[str, float]:
-    return _without_names(scalars_of(summary_data))
+def recall_id(folder: Path, kind: str) -> str | None:
+    """The tracker's own id of the run in this folder; None if it has not been there."""
+    path = folder / _IDS
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return known.get(kind)
 
 
-def _without_names(scalars: dict[str, float]) -> dict[str, float]:
-    """Numbers that say which episode or step this is are no results of it."""
-    return {name: value for name, value in scalars.items() if name not in ("episode_num", "step_num")}
+def remember_id(folder: Path, kind: str, run_id: str) -> None:
+    """Keep it with the run, so that the run goes on under it."""
+    path = folder / _IDS
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    with atomic_write(path, "w") as file:
+        json.dump({**known, kind: run_id}, file)
 
 
-def _imported(module: str, extra: str) -> Any:
+def imported(module: str, extra: str) -> Any:
+    """A tracker's library; one that is not installed says how to get it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != module.partition(".")[0]:
             raise
         raise ModuleNotFoundError(
             f"{module} is not installed; `pip install 'phalanx[{extra}]'` brings it", name=module
         ) from error
+
+
+def _prefixed(prefix: str, metrics: Metrics) -> dict[str, float]:
+    return {f"{prefix}/{name}": float(value) for name, value in metrics.items()}

@@ -1,6 +1,6 @@
 """Which curves a page draws: metrics grouped into charts, thinned, and made ready to be embedded.
 
-How a chart looks is in the template; what the numbers are is in `tables`.
+How a chart looks is in the template; what the numbers are is in `records`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ MAX_POINTS = 2000
 """Points a curve has at most in the page."""
 
 _STATISTICS = {"std": "std", "min": "low", "max": "high"}
-_OPTIMISATION = ("loss", "entropy", "kl", "clip", "variance", "gradient", "grad_norm", "learning_rate", "lr")
+_OPTIMIZATION = ("loss", "entropy", "kl", "clip", "variance", "gradient", "grad_norm", "learning_rate", "lr")
 _FIRST = ("success_rate", "reward", "similarity", "episode_length")
 _WHOLE_SHARE = ("success_rate", "similarity", "accuracy", "mrr")
 _MAX_FAMILY_CURVES = 8
@@ -24,7 +24,7 @@ _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 _EXACT = 1e15
 _EVALUATED = {"success_rate": "share", "similarity": "share", "steps_to_solve": ""}
 
-GROUPS = ("Episodes", "Optimisation", "Throughput", "Other")
+GROUPS = ("Episodes", "Optimization", "Throughput", "Other")
 
 
 def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[d
         series = [
             {
                 "run": run,
-                # Comparing, a colour is a run and a dash is a mode; alone, a colour is a mode.
+                # Comparing, a color is a run and a dash is a mode; alone, a color is a mode.
                 "color": run if len(runs) > 1 else place,
                 "dash": place if len(runs) > 1 else 0,
                 "label": mode if one_split else f"{split}, {mode}",
@@ -178,8 +178,8 @@ def group_of(key: str) -> str:
     """The group of charts that a metric belongs to."""
     if key.endswith("_per_second"):
         return "Throughput"
-    if any(part in key for part in _OPTIMISATION):
-        return "Optimisation"
+    if any(part in key for part in _OPTIMIZATION):
+        return "Optimization"
     return "Episodes" if key.startswith((*_FIRST, "episode", "return", "success")) else "Other"
 
 

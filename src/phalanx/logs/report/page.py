@@ -1,6 +1,6 @@
-"""A run in a few figures: the tiles at the head of a page, and success by family of tasks.
+"""The page: a run, or several side by side, put into the template; and the figures at its head.
 
-The figures are text here, ready to be shown; curves are in `curves`.
+Curves are in `curves`; what a run directory holds is in `run_directory`.
 """
 
 import base64
@@ -18,173 +18,15 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.files import atomic_write
+from phalanx.core.text import percent
 from phalanx.logs.report.curves import GROUPS, evaluation_charts, metric_charts, primary, share_axes, title_of
 from phalanx.logs.report.records import families_of, finite, following
 from phalanx.logs.report.run_directory import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
 
-STATUSES = ("running", "finished", "interrupted")
-
-
-def tiles(run: RunData) -> list[dict[str, str]]:
-    """The figures at the head: label, value, and a word of explanation; only those that are known."""
-    steps, seconds = _steps(run), _seconds(run)
-    found = [_success(run)]
-    if steps is not None:
-        found.append(("Environment steps", compact(steps), f"{steps:,.0f}"))
-    updates = finite(run.facts.get("updates"))
-    if updates is None and len(run.metrics):
-        updates = float(run.metrics.axes["update"][-1])
-    if updates is not None:
-        found.append(("Updates", f"{updates:,.0f}", ""))
-    if seconds is not None:
-        found.append(("Training time", duration(seconds), ""))
-    found.append(_rate(run, steps, seconds))
-    parameters = finite(run.facts.get("num_parameters"))
-    if parameters is not None:
-        found.append(("Parameters", compact(parameters), f"{parameters:,.0f}"))
-    return [{"label": label, "value": value, "detail": detail} for label, value, detail in found if value]
-
-
-def subtitle(run: RunData) -> list[str]:
-    """When, where and with what the run was made."""
-    machine = run.facts.get("machine")
-    machine = machine if isinstance(machine, Mapping) else {}
-    times = [
-        f"{word} {when}" for word in ("started", "updated") if (when := _moment(run.facts.get(word))) != ""
-    ]
-    cores = finite(machine.get("nproc"))
-    where = [str(machine["cpu"])] if machine.get("cpu") else []
-    where += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
-    device = machine.get("device") or machine.get("backend")
-    where += [str(device)] if device else []
-    version = run.facts.get("phalanx")
-    return [*times, *where, *([f"Phalanx {version}"] if version else [])]
-
-
-def status(run: RunData) -> str:
-    """How the run stands, as `run.json` says."""
-    said = run.facts.get("status")
-    return said if said in STATUSES else "unknown"
-
-
-def families(run: RunData) -> list[dict[str, Any]]:
-    """For each mode, success over all tasks and by family: in the first evaluation and in the last."""
-    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in run.evaluation_records:
-        key = (str(record.get("split", "held-out")), str(record.get("mode", "greedy")))
-        grouped.setdefault(key, []).append(record)
-    found = []
-    for (split, mode), records in grouped.items():
-        ordered = following(records)
-        if ordered:
-            first, last = ordered[0], ordered[-1]
-            rows = [_bar("All tasks", last, first if len(ordered) > 1 else None)]
-            before = families_of(first) if len(ordered) > 1 else {}
-            rows += [
-                _bar(title_of(name), family, before.get(name)) for name, family in families_of(last).items()
-            ]
-            found.append({"split": split, "mode": mode, "update": last["step"], "rows": rows})
-    return found
-
-
-def compact(value: float) -> str:
-    """A number short enough for a tile.
-
-    >>> compact(950), compact(12_345), compact(3_200_000), compact(2e9)
-    ('950', '12.3 k', '3.2 M', '2 G')
-    """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g} {letter}"
-    return f"{value:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(8.4), duration(161), duration(7384), duration(200_000)
-    ('8.4 s', '2 min 41 s', '2 h 03 min', '2 d 07 h')
-    """
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
-
-
-def percent(share: float) -> str:
-    """Only what is whole reads 100 %.
-
-    >>> percent(0.034), percent(0.9999), percent(1.0)
-    ('3.4 %', '99.9 %', '100 %')
-    """
-    if share < 1:
-        return f"{min(100 * share, 99.9):.1f} %"
-    return f"{100 * share:.0f} %"
-
-
-def _success(run: RunData) -> tuple[str, str, str]:
-    if run.evaluations:
-        key = primary(run.evaluations)
-        table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
-    else:
-        table, detail = run.metrics, "in training"
-    before, after = table.first("success_rate"), table.last("success_rate")
-    if before is None or after is None:
-        return ("Success", "", "")
-    if len(table) < 2:
-        return ("Success", percent(after), detail)
-    return ("Success", f"{percent(before)} → {percent(after)}", detail)
-
-
-def _rate(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
-    if steps is not None and seconds:
-        return ("Steps per second", compact(steps / seconds), "over the whole run")
-    for name, values in run.metrics.columns.items():
-        if name.endswith("_per_second") and np.isfinite(values).any():
-            return (title_of(name), compact(float(np.nanmedian(values))), "median")
-    return ("", "", "")
-
-
-def _steps(run: RunData) -> float | None:
-    return _said_or_last(run, "environment_steps", "steps")
-
-
-def _seconds(run: RunData) -> float | None:
-    return _said_or_last(run, "seconds", "seconds")
-
-
-def _said_or_last(run: RunData, fact: str, axis: str) -> float | None:
-    said = finite(run.facts.get(fact))
-    if said is None and len(run.metrics) and axis in run.metrics.axes:
-        return float(run.metrics.axes[axis][-1])
-    return said
-
-
-def _bar(name: str, last: Mapping[str, Any], first: Mapping[str, Any] | None) -> dict[str, Any]:
-    passes = last.get("pass_at_k")
-    passes = passes if isinstance(passes, Mapping) else {}
-    return {
-        "name": name,
-        "value": finite(last.get("success_rate")),
-        "before": None if first is None else finite(first.get("success_rate")),
-        "similarity": finite(last.get("similarity")),
-        "episodes": finite(last.get("episodes")),
-        "pass": {str(k): share for k, value in passes.items() if (share := finite(value)) is not None},
-    }
-
-
-def _moment(said: Any) -> str:
-    try:
-        return datetime.datetime.fromisoformat(said).strftime("%Y-%m-%d %H:%M")
-    except (TypeError, ValueError):
-        return ""
-
-
 SCRIPTS = ("elements.js", "scales.js", "charts.js", "bars.js", "episodes.js", "config.js", "page.js")
 """Parts of the script, in the order in which they are put together."""
+
+STATUSES = ("running", "finished", "interrupted")
 
 _LONGEST_NAME = 120
 
@@ -288,3 +130,156 @@ def _embedded_json(data: dict[str, Any]) -> str:
 
 def _template(name: str) -> str:
     return (importlib.resources.files(__package__) / "template" / name).read_text(encoding="utf-8")
+
+
+def tiles(run: RunData) -> list[dict[str, str]]:
+    """The figures at the head: label, value, and a word of explanation; only those that are known."""
+    steps, seconds = _steps(run), _seconds(run)
+    found = [_success(run)]
+    if steps is not None:
+        found.append(_large("Environment steps", steps))
+    updates = finite(run.facts.get("updates"))
+    if updates is None and len(run.metrics):
+        updates = float(run.metrics.axes["update"][-1])
+    if updates is not None:
+        found.append(("Updates", f"{updates:,.0f}", ""))
+    if seconds is not None:
+        found.append(("Training time", duration(seconds), ""))
+    found.append(_rate(run, steps, seconds))
+    parameters = finite(run.facts.get("num_parameters"))
+    if parameters is not None:
+        found.append(_large("Parameters", parameters))
+    return [{"label": label, "value": value, "detail": detail} for label, value, detail in found if value]
+
+
+def subtitle(run: RunData) -> list[str]:
+    """When, where and with what the run was made."""
+    machine = run.facts.get("machine")
+    machine = machine if isinstance(machine, Mapping) else {}
+    times = [
+        f"{word} {when}" for word in ("started", "updated") if (when := _moment(run.facts.get(word))) != ""
+    ]
+    cores = finite(machine.get("nproc"))
+    where = [str(machine["cpu"])] if machine.get("cpu") else []
+    where += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
+    device = machine.get("device") or machine.get("backend")
+    where += [str(device)] if device else []
+    version = run.facts.get("phalanx")
+    return [*times, *where, *([f"Phalanx {version}"] if version else [])]
+
+
+def status(run: RunData) -> str:
+    """How the run stands, as `run.json` says."""
+    said = run.facts.get("status")
+    return said if said in STATUSES else "unknown"
+
+
+def families(run: RunData) -> list[dict[str, Any]]:
+    """For each mode, success over all tasks and by family: in the first evaluation and in the last."""
+    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in run.evaluation_records:
+        key = (str(record.get("split", "held-out")), str(record.get("mode", "greedy")))
+        grouped.setdefault(key, []).append(record)
+    found = []
+    for (split, mode), records in grouped.items():
+        ordered = following(records)
+        if ordered:
+            first, last = ordered[0], ordered[-1]
+            rows = [_bar("All tasks", last, first if len(ordered) > 1 else None)]
+            before = families_of(first) if len(ordered) > 1 else {}
+            rows += [
+                _bar(title_of(name), family, before.get(name)) for name, family in families_of(last).items()
+            ]
+            found.append({"split": split, "mode": mode, "update": last["step"], "rows": rows})
+    return found
+
+
+def compact(value: float) -> str:
+    """A number short enough for a tile.
+
+    >>> compact(950), compact(12_345), compact(3_200_000), compact(2e9)
+    ('950', '12.3 k', '3.2 M', '2 G')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g} {letter}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(8.4), duration(161), duration(7384), duration(200_000)
+    ('8.4 s', '2 min 41 s', '2 h 03 min', '2 d 07 h')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def _large(label: str, number: float) -> tuple[str, str, str]:
+    """A number in short, and in full beneath where that says more."""
+    short, full = compact(number), f"{number:,.0f}"
+    return (label, short, "" if full == short else full)
+
+
+def _success(run: RunData) -> tuple[str, str, str]:
+    if run.evaluations:
+        key = primary(run.evaluations)
+        table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
+    else:
+        table, detail = run.metrics, "in training"
+    before, after = table.first("success_rate"), table.last("success_rate")
+    if before is None or after is None:
+        return ("Success", "", "")
+    if len(table) < 2:
+        return ("Success", percent(after), detail)
+    return ("Success", f"{percent(before)} → {percent(after)}", detail)
+
+
+def _rate(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
+    if steps is not None and seconds:
+        return ("Steps per second", compact(steps / seconds), "over the whole run")
+    for name, values in run.metrics.columns.items():
+        if name.endswith("_per_second") and np.isfinite(values).any():
+            return (title_of(name), compact(float(np.nanmedian(values))), "median")
+    return ("", "", "")
+
+
+def _steps(run: RunData) -> float | None:
+    return _said_or_last(run, "environment_steps", "steps")
+
+
+def _seconds(run: RunData) -> float | None:
+    return _said_or_last(run, "seconds", "seconds")
+
+
+def _said_or_last(run: RunData, fact: str, axis: str) -> float | None:
+    said = finite(run.facts.get(fact))
+    if said is None and len(run.metrics) and axis in run.metrics.axes:
+        return float(run.metrics.axes[axis][-1])
+    return said
+
+
+def _bar(name: str, last: Mapping[str, Any], first: Mapping[str, Any] | None) -> dict[str, Any]:
+    passes = last.get("pass_at_k")
+    passes = passes if isinstance(passes, Mapping) else {}
+    return {
+        "name": name,
+        "value": finite(last.get("success_rate")),
+        "before": None if first is None else finite(first.get("success_rate")),
+        "similarity": finite(last.get("similarity")),
+        "episodes": finite(last.get("episodes")),
+        "pass": {str(k): share for k, value in passes.items() if (share := finite(value)) is not None},
+    }
+
+
+def _moment(said: Any) -> str:
+    try:
+        return datetime.datetime.fromisoformat(said).strftime("%Y-%m-%d %H:%M")
+    except (TypeError, ValueError):
+        return ""

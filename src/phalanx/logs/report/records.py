@@ -1,6 +1,6 @@
-"""The JSON lines of a run, read so that a damaged one costs only itself.
+"""A run's JSON lines, read so that a damaged one costs only itself, and as tables of numbers by update.
 
-What the records mean is decided by those who read them: `tables` and `episodes`.
+Which curves are drawn of the tables is in `curves`; the other files of a run are read in `run_directory`.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from phalanx.core.text import counted
 from phalanx.logs.handlers.files import read_lines
 
 Valid = Callable[[dict[str, Any]], bool]
@@ -49,7 +50,7 @@ def read_whole_records(path: Path, notes: list[str], valid: Valid = _anything) -
         else:
             records.append(record)
     if bad:
-        notes.append(f"{path.name}: {_counted(bad, 'line')} could not be read and {_were(bad)} left out.")
+        notes.append(f"{path.name}: {counted(bad, 'line')} could not be read and {_were(bad)} left out.")
     return records
 
 
@@ -119,10 +120,6 @@ def _record(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _were(count: int) -> str:

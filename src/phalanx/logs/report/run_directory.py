@@ -1,6 +1,6 @@
-"""The sampled episodes of a run: what the log says of them, and their pictures, newest first.
+"""What a run directory holds, and its sampled episodes with their pictures, newest first.
 
-The pictures are taken as they are; they were drawn by `SVGHandler`.
+The pictures are taken as they are: they were drawn by `SVGHandler`. Nothing here changes a run.
 """
 
 import base64
@@ -9,10 +9,11 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from phalanx.logs.records import flat_settings
 from phalanx.logs.report.records import (
     Table,
     evaluation_tables,
@@ -207,22 +208,6 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     return RunData(folder, facts, config, metrics, evaluations, records, episodes, absent + notes)
 
 
-def flat(config: Any, prefix: str = "") -> dict[str, str]:
-    """A nested config by dotted keys; lists stay whole.
-
-    >>> flat({"seed": 3, "ppo": {"clip": 0.2, "rates": [1, 2]}, "note": None})
-    {'seed': '3', 'ppo.clip': '0.2', 'ppo.rates': '[1, 2]', 'note': 'null'}
-    """
-    if isinstance(config, Mapping) and config:
-        pairs = [
-            flat(value, f"{prefix}.{name}" if prefix else str(name)).items() for name, value in config.items()
-        ]
-        return {name: value for part in pairs for name, value in part}
-    if not prefix:
-        return {}
-    return {prefix: config if isinstance(config, str) else json.dumps(config, default=str)}
-
-
 def _is_there(folder: Path, name: str) -> bool:
     stem, suffix = name.split(".")
     return (folder / name).is_file() or any(folder.glob(f"{stem}.[0-9]*.{suffix}*"))
@@ -242,7 +227,7 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     from yaml import YAMLError  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return flat(OmegaConf.to_container(OmegaConf.load(newest), resolve=True))
+        return flat_settings(OmegaConf.to_container(OmegaConf.load(newest), resolve=True))
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         notes.append(f"{newest.name} could not be read: {' '.join(str(error).split())[:200]}.")
         return {}

@@ -1,6 +1,6 @@
 """A client of the puzzle arcade: starts puzzles, reads hints, makes moves.
 
-Bytes and lines are in `telnet_connection`, many connections at once in `pool`, samples in `gym_stream`.
+Bytes and lines are in `connection`, many connections at once in `pool`, samples in `gym_stream`.
 """
 
 import asyncio
@@ -38,18 +38,6 @@ from phalanx.streams.arcade.puzzles import (
     nearest_game,
 )
 from phalanx.streams.base import ClosedOnExit
-
-__all__ = [
-    "PuzzleCompletion",
-    "PuzzleDifficulty",
-    "PuzzleGame",
-    "PuzzleHint",
-    "PuzzleObservation",
-    "PuzzleResult",
-    "PuzzleStats",
-    "TelnetClientConfig",
-    "TelnetGymClient",
-]
 
 HINT_LIMIT = 99
 """Hints of one puzzle. The server allows 100, but version 0.10 answers the last as if all were solved."""

@@ -1,6 +1,6 @@
-"""Telnet's commands taken out of a stream of bytes that arrives in pieces of any size.
+"""A telnet connection: commands taken out of bytes that arrive in pieces of any size, and lines asked for.
 
-What is negotiated, and what the text between the commands says, is known in `telnet_connection`.
+What the lines say is known in `puzzles`; trying again on another connection is the client's.
 """
 
 import asyncio

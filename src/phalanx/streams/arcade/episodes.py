@@ -1,6 +1,6 @@
 """Playing one puzzle from start to end, by its hints or by a policy, and turning the play into token samples.
 
-The streams that hand the samples out are in `gym_stream`; connections are in `telnet_client` and `pool`.
+The streams that hand the samples out are in `gym_stream`; connections are in `client` and `pool`.
 """
 
 import dataclasses

@@ -26,8 +26,8 @@ from phalanx.streams.arcade.episodes import (
 )
 from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
-from phalanx.streams.base import ClosedOnExit, CountedStream
-from phalanx.streams.types import EpisodeStatus, SampleSource, StreamMetrics, StreamSample, StreamState
+from phalanx.streams.base import ClosedOnExit, CountedStream, StreamMetrics
+from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
 
 
 class GymConfig(ServerAddress):
@@ -144,10 +144,6 @@ class GymEpisodeStream(_EpisodeStream):
         self._taken = 0
         self._pool: PuzzlePool | None = None
 
-    async def __aenter__(self) -> "GymEpisodeStream":
-        """Nothing is opened before the first sample is asked for."""
-        return self
-
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         """The samples, from the first episode that has not been handed out."""
         async with contextlib.aclosing(self.episodes()) as episodes:
@@ -248,9 +244,6 @@ class MockGymStream(_EpisodeStream):
         self._success_rate = success_rate
         self._seed = seed
         self._taken = 0
-
-    async def __aenter__(self) -> "MockGymStream":
-        return self
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         """The samples, from the first episode that has not been handed out."""

@@ -103,9 +103,6 @@ class PuzzlePool(ClosedOnExit):
         self.reconnects = 0
         """Connections that were made anew for any reason, by runs that have ended."""
 
-    async def __aenter__(self) -> "PuzzlePool":
-        return self
-
     async def close(self) -> None:
         """End what is being played and hang up; doing it twice is no mistake."""
         workers, self._workers = self._workers, []

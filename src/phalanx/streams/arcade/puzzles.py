@@ -1,6 +1,6 @@
 """The games of a puzzle server, and what it says about them: observations, results, hints, completions.
 
-How they are asked for is in `telnet_client`; what command a hint's text stands for is in `hints`.
+And which command does what a hint's text says. How they are asked for is in `client`.
 """
 
 import difflib

@@ -1,13 +1,14 @@
 """The replay buffer: a bounded store of samples that hands them out again, in proportion to their priority.
 
-Samples live in arrays (`sample_rows`), not in objects; files are in `replay_files`, and plans over a buffer's
-samples in `rolling_window`.
+Samples are kept in arrays (`rows`), not in objects; files are in `files`, and plans over a buffer's samples
+in `phalanx.streams.rolling_window`.
 """
 
+import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from operator import call
 
@@ -15,8 +16,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from phalanx.streams.replay.config import BufferEvictionPolicy, ReplayBufferConfig, SampleFilter
-from phalanx.streams.replay.row_store import RECORD, PackedSample
-from phalanx.streams.replay.rows import PackedColumns, SampleRows, Slots
+from phalanx.streams.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
 from phalanx.streams.replay.sampling import (
     Handles,
     Placement,
@@ -28,8 +28,8 @@ from phalanx.streams.replay.sampling import (
     place_in_turn,
     place_randomly,
 )
-from phalanx.streams.replay.snapshot import BufferSnapshot
 from phalanx.streams.replay.stats import ReplayStats, RunningStats
+from phalanx.streams.sample_bytes import RECORD, PackedSample
 from phalanx.streams.types import SampleSource, StreamSample, source_code
 
 _STAGED = 4096
@@ -274,8 +274,13 @@ class ReplayBuffer:
 
         return load_buffer(path)
 
-    def _stored(self) -> "_Stored":
-        return _Stored(self)
+    @contextlib.contextmanager
+    def _stored(self) -> Iterator[None]:
+        """The lock, held with nothing staged."""
+        with self._lock:
+            if self._staged:
+                self._store()
+            yield
 
     def _draw(self, n: int, wanted: SampleFilter, beta: float) -> ReplayDraw:
         _require_count(n)
@@ -380,25 +385,6 @@ class ReplayBuffer:
 
 
 _COUNTED = ("length", "difficulty", "reward", "success")
-
-
-class _Stored:
-    """The buffer's lock, held with nothing staged."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self._buffer = buffer
-
-    def __enter__(self) -> None:
-        self._buffer._lock.acquire()
-        try:
-            if self._buffer._staged:
-                self._buffer._store()
-        except BaseException:
-            self._buffer._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._buffer._lock.release()
 
 
 def _require_count(n: int) -> None:

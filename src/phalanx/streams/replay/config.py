@@ -1,6 +1,6 @@
 """A replay buffer's settings, and what may be asked of the samples that it hands out.
 
-How they are carried out is in `replay_buffer`.
+How they are carried out is in `buffer`.
 """
 
 import dataclasses

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phalanx.core.files import atomic_write
-from phalanx.streams.replay.row_store import RECORD
 from phalanx.streams.replay.rows import NUMBERS, RowView, SampleRows, split_mask
+from phalanx.streams.sample_bytes import RECORD
 
 if TYPE_CHECKING:
     from phalanx.streams.replay.buffer import ReplayBuffer

@@ -1,16 +1,20 @@
-"""Samples as columns: numbers in arrays by slot, tokens and texts as rows of a store.
+"""Samples as columns: numbers in arrays by slot, tokens and texts as rows of a store; and snapshots of them.
 
-Which slot a sample takes, and which one has to go, is decided in `replay_buffer`.
+Which slot a sample takes, and which one has to go, is decided in `buffer`.
 """
 
-from collections.abc import Sequence
-from itertools import chain
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 
-from phalanx.streams.replay.row_store import RECORD, PackedSample, RowPlaces, RowStore, gather_rows
+from phalanx.streams.replay.row_store import RowPlaces, RowStore, gather_rows
+from phalanx.streams.sample_bytes import RECORD, PackedSample
 from phalanx.streams.types import StreamSample
 
 NUMBERS: tuple[str, ...] = RECORD.names or ()
@@ -47,15 +51,7 @@ class RowView:
 
     def sample(self, row: int) -> StreamSample:
         """One sample, made anew."""
-        columns = self.columns
-        start, count = int(columns["token_start"][row]), int(columns["token_count"][row])
-        stored = self.token_chunks[int(columns["token_chunk"][row])][start : start + count]
-        tokens, mask = split_mask(stored)
-        record = np.empty(1, RECORD)
-        for name in NUMBERS:
-            record[name] = columns[name][row]
-        packed = PackedSample(tokens.tobytes(), mask.tobytes(), self.text(row), record.tobytes())
-        return StreamSample.from_packed(packed)
+        return self.select(slice(row, row + 1)).samples()[0]
 
     def samples(self) -> list[StreamSample]:
         """All of them; quicker than one by one."""
@@ -74,29 +70,20 @@ class RowView:
             )
         return made
 
-    def select(self, rows: np.ndarray) -> "RowView":
+    def select(self, rows: Slots) -> "RowView":
         """Some of them, in the order of `rows`."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         return RowView(columns, self.token_chunks, self.text_chunks)
 
-    def text(self, row: int) -> bytes:
-        """The three ids of a sample as they are stored."""
-        start, count = int(self.columns["text_start"][row]), int(self.columns["text_count"][row])
-        return self.text_chunks[int(self.columns["text_chunk"][row])][start : start + count].tobytes()
-
-    def id_bytes(self, row: int) -> bytes:
-        """A sample id as it is stored."""
-        return self.text(row).partition(b"\0")[0]
+    def id_bytes(self) -> list[bytes]:
+        """All sample ids as they are stored."""
+        every = self.gather_texts().tobytes()
+        ends = np.cumsum(self.columns["text_count"], dtype=np.int64).tolist()
+        return [every[a:b].partition(b"\0")[0] for a, b in pairwise([0, *ends])]
 
     def sample_ids(self) -> list[str]:
         """All sample ids."""
-        every = self.gather_texts().tobytes()
-        ends = np.cumsum(self.columns["text_count"], dtype=np.int64).tolist()
-        starts = [0, *ends[:-1]]
-        return [
-            every[start:end].partition(b"\0")[0].decode("utf-8", "surrogatepass")
-            for start, end in zip(starts, ends, strict=True)
-        ]
+        return [found.decode("utf-8", "surrogatepass") for found in self.id_bytes()]
 
     def gather_tokens(self) -> np.ndarray:
         """All stored tokens end to end, as uint32 with the mask in the top bit."""
@@ -123,6 +110,76 @@ class RowView:
         """Where the rows of a kind ("token" or "text") lie."""
         columns = self.columns
         return RowPlaces(columns[f"{kind}_chunk"], columns[f"{kind}_start"], columns[f"{kind}_count"])
+
+
+class BufferSnapshot:
+    """Samples, oldest first, that stay as they are; each is made when asked for."""
+
+    def __init__(self, view: RowView, total_added: int, total_evicted: int) -> None:
+        self.view = view
+        self.total_added = total_added
+        """Samples that had ever been added to the buffer."""
+        self.total_evicted = total_evicted
+        self.timestamp = datetime.now(UTC)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitem__(self, row: int) -> StreamSample:
+        size = len(self.view)
+        if not -size <= row < size:
+            raise IndexError(f"there is no sample {row} in a snapshot of {size}")
+        return self.view.sample(row % size)
+
+    def __iter__(self) -> Iterator[StreamSample]:
+        return (self.view.sample(row) for row in range(len(self.view)))
+
+    @property
+    def size(self) -> int:
+        """Samples in it."""
+        return len(self.view)
+
+    @cached_property
+    def samples(self) -> tuple[StreamSample, ...]:
+        """All of them."""
+        return tuple(self.view.samples())
+
+    @property
+    def lengths(self) -> Int32[np.ndarray, " size"]:
+        """Tokens of each."""
+        return self.view.columns["length"]
+
+    @property
+    def serials(self) -> Int64[np.ndarray, " size"]:
+        """Which addition to the buffer each was, from 0."""
+        return self.view.columns["serial"]
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """A name for each, no two alike: the sample id, or `id#serial` where that is taken already."""
+        names: dict[str, None] = {}
+        for sample_id, serial in zip(self.view.sample_ids(), self.serials.tolist(), strict=True):
+            name = sample_id
+            while name in names:
+                name = f"{name}#{serial}"
+            names[name] = None
+        return tuple(names)
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """From a name in `ids` to its row."""
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def get_lengths(self) -> dict[str, int]:
+        """{name: length}, as plans take it."""
+        return dict(zip(self.ids, self.lengths.tolist(), strict=True))
+
+    def digest(self) -> str:
+        """SHA-256 of names, tokens and masks."""
+        found = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
+        found.update(self.view.columns["token_count"].tobytes())
+        found.update(self.view.gather_tokens().astype("<u4").tobytes())
+        return found.hexdigest()
 
 
 class PackedColumns(NamedTuple):
@@ -219,12 +276,10 @@ class SampleRows:
         columns, wanted = self.columns, sample_id.encode("utf-8", "surrogatepass")
         # Hashes are made when first asked for, so that adding samples does not pay for them.
         new = np.flatnonzero(~columns["hashed"][:size])
-        view = self.view(new)
-        columns["id_hash"][new] = [hash(view.id_bytes(row)) for row in range(len(new))]
+        columns["id_hash"][new] = [hash(found) for found in self.view(new).id_bytes()]
         columns["hashed"][new] = True
         near = np.flatnonzero(columns["id_hash"][:size] == hash(wanted))
-        view = self.view(near)
-        return near[[row for row in range(len(near)) if view.id_bytes(row) == wanted]]
+        return near[[row for row, found in enumerate(self.view(near).id_bytes()) if found == wanted]]
 
     def compact(self, size: int) -> None:
         """Where released rows take too much space, move the live ones out of the emptiest chunks."""

@@ -1,6 +1,6 @@
-"""A binary tree of sums over weights: drawing in proportion to a weight takes as many steps as it has levels.
+"""Which slots are drawn and which give way: a tree of sums over weights, evictions, and filtered draws.
 
-What the weights are (priorities to some power) is decided in `replay_buffer`.
+What the weights are (priorities to some power), and what the slots hold, is decided in `buffer`.
 """
 
 import heapq

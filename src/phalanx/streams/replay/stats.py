@@ -1,6 +1,6 @@
-"""A running sum of floats that is exact: adding numbers and taking them away again leaves no error behind.
+"""A replay buffer's figures, exact after any number of additions and evictions: no rounding error builds up.
 
-What is summed is decided in `replay_stats`.
+What is added and evicted is decided in `buffer`.
 """
 
 import dataclasses

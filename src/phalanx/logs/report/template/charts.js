@@ -139,7 +139,7 @@ class Chart {
         svg(
           "text",
           { x: inner.left - 8, y: y(at) + 4, "text-anchor": "end" },
-          this.spec.unit === "share" ? `${trimmed((100 * at).toPrecision(3))} %` : compact(at),
+          this.spec.unit === "share" ? `${trimmed((100 * at).toPrecision(3))}%` : compact(at),
         ),
       );
     }

@@ -73,10 +73,10 @@ function compact(value) {
   return size > 0 && size < 1e-3 ? trimmed(value.toExponential(0)) : trimmed(value.toPrecision(3));
 }
 
-// Only what is whole reads 100 %.
+// Only what is whole reads 100%.
 function percent(share) {
   if (share === null || share === undefined) return "–";
-  return share < 1 ? `${Math.min(100 * share, 99.9).toFixed(1)} %` : `${trimmed((100 * share).toFixed(1))} %`;
+  return share < 1 ? `${Math.min(100 * share, 99.9).toFixed(1)}%` : `${trimmed((100 * share).toFixed(1))}%`;
 }
 
 function duration(seconds) {

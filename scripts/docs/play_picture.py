@@ -1,6 +1,6 @@
-"""A picture of a real game for the documents: `python -m phalanx.cli.play.picture docs/images/play.svg`.
+"""A picture of a real game for the documents: `python scripts/docs/play_picture.py docs/images/play.svg`.
 
-The game is `application`'s; nothing is drawn here.
+The game is `phalanx play`'s own; nothing is drawn here.
 """
 
 import asyncio
