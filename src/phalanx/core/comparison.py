@@ -9,11 +9,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.autoreset import AutoReset
+from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment, Key, Keys
 
 RELATIVE_TOLERANCE = 1e-5
@@ -97,13 +97,13 @@ class AutoStep(eqx.Module):
     auto_over: Bool[Array, "*steps batch"]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def reset_one(environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
     """`reset`, compiled."""
     return environment.reset(key)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def step_one(environment: Environment, state: PyTree, action: PyTree) -> Outcome:
     """`step`, compiled."""
     return Outcome(*environment.step(state, action))
@@ -116,7 +116,7 @@ def play_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
     return split[0], split[1:]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, Step]:
     """The first observation and the steps of one environment under legal random actions."""
     state, first = environment.reset(key)
@@ -129,29 +129,25 @@ def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyT
     return first, jax.lax.scan(one, state, step_keys)[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
 ) -> tuple[PyTree, Step]:
     """The same for a batch, with an invalid action wherever `invalid` asks for one."""
     states, first = environment.batch_reset(keys)
 
-    def choose(wanted: Bool[Array, " batch"], new: Array, old: Array) -> Array:
-        return jnp.where(wanted.reshape(wanted.shape + (1,) * (new.ndim - 1)), new, old)
-
     def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, Step]:
         keys, wanted = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if wanted is not None:
-            bad = jax.vmap(environment.invalid_action)(keys, states)
-            actions = jax.tree.map(partial(choose, wanted), bad, actions)
+            actions = select_rows(wanted, jax.vmap(environment.invalid_action)(keys, states), actions)
         after = Outcome(*environment.batch_step(states, actions))
         return after.states, Step(states, actions, after)
 
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep:
     """An auto-reset batch under legal random actions, with the plain step at its side."""
     environment = layer.environment
@@ -174,31 +170,31 @@ def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep
     return jax.lax.scan(one, state, step_keys)[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def view(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
     """`observe` and `is_done` of recorded states."""
     return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def content(environment: Environment, states: PyTree) -> PyTree:
     """`content` of recorded states."""
     return jax.vmap(jax.vmap(environment.content))(states)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def by_vmap(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """`reset` and `step` of single environments, vmapped."""
     return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def by_batch(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """The environment's own `batch_reset` and `batch_step`."""
     return environment.batch_reset(keys), Outcome(*environment.batch_step(states, actions))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, states: PyTree
 ) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree]]:

@@ -1,17 +1,17 @@
-"""Pydantic's validation errors in words, with the dotted name of the setting.
+"""Configs: frozen Pydantic models, loaded from presets and overrides, with errors in words.
 
-Finding and merging settings is in `config`.
+What the settings mean is told by each domain's own models. Nothing here needs JAX.
 """
 
 import difflib
 import functools
 import os
+import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-import jax
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -94,6 +94,18 @@ def _field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
     return field
 
 
+_waiting_configs: list[type] = []
+"""Classes that JAX has not been told of, because nothing had imported it."""
+
+
+def register_waiting_configs() -> None:
+    """Make every config class so far static under `jax.jit`; `phalanx.core.environment` does it at import."""
+    import jax
+
+    while _waiting_configs:
+        jax.tree_util.register_static(_waiting_configs.pop())
+
+
 class Config(BaseModel):
     """A frozen Pydantic model that is hashable and passes through `jax.jit` as a static value."""
 
@@ -105,7 +117,9 @@ class Config(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        jax.tree_util.register_static(cls)
+        _waiting_configs.append(cls)
+        if "jax" in sys.modules:
+            register_waiting_configs()
 
     @functools.cached_property
     def _digest(self) -> int:
@@ -147,17 +161,21 @@ def load_config(
     base: AnyConfig | None = None,
     *,
     group: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> AnyConfig:
-    """A config: the defaults (or `base`), then a preset, then `key.sub=value` overrides in their order.
+    """A config: the defaults (or `base`), a preset, settings, then `key.sub=value` overrides in their order.
 
     A preset is a name in the class's group (`ArcConfig` of `phalanx.arc` reads `conf/arc/<name>.yaml`) or the
-    path of a YAML file: whatever has a folder or ends in `.yaml` or `.yml`. Override values are YAML. An
-    unknown key and a bad value raise `ValueError` with the dotted name.
+    path of a YAML file: whatever has a folder or ends in `.yaml` or `.yml`. `settings` are Python values by
+    name; a section that is given as a mapping changes what it names. Override values are YAML. An unknown
+    key and a bad value raise `ValueError` with the dotted name.
     """
     values = _nested_defaults(cls) if base is None else base.model_dump()
     if preset is not None:
         path = _preset_path(cls, preset, group)
         values = _merged(values, _checked(cls, _read_yaml(path), f"{path}: "))
+    if settings:
+        values = _merged(values, _checked(cls, settings, ""))
     for override in overrides:
         values = _merged(values, _checked(cls, _parse_override(override), f"override {override!r}: "))
     try:

@@ -17,6 +17,7 @@ from phalanx.proofs import picture_parts as pp
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.goal_tables import Proof
 from phalanx.proofs.search.state import TRUNCATED, ProofState
+from phalanx.proofs.search.text import query_name
 
 _SIZE = 13
 _BOX = 32
@@ -237,12 +238,6 @@ def drawn_episodes(
             }
         )
     return drawn
-
-
-def query_name(state: ProofState, index_manager: IndexManager) -> str:
-    """The query of a state as text, with `not` before one that is false."""
-    name = str(index_manager.decode_atom(np.asarray(state.query)))
-    return name if bool(state.label) else f"not {name}"
 
 
 _LOOKS = {"running": pp.RUNNING, "proved": pp.PROVED}
