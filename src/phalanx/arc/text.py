@@ -148,7 +148,9 @@ def _operation(word: str, legal: Sequence[int]) -> int:
     if number in legal:
         return number
     if number < NUM_OPERATIONS:
-        raise ValueError(f"operation {number} ({_name(number)}) is not legal here; legal are {_listed(legal)}")
+        raise ValueError(
+            f"operation {number} ({_name(number)}) is not legal here; legal are {_listed(legal)}"
+        )
     near = difflib.get_close_matches(name, [_name(operation) for operation in legal], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"legal are {_listed(legal)}"
     raise ValueError(f"there is no operation {_short(word)}; {hint}")

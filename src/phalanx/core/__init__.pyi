@@ -43,13 +43,6 @@ from .environment import (
     as_environment as as_environment,
 )
 from .episodes import Trajectory as Trajectory, run_episode_batch as run_episode_batch
-from .registry import (
-    RegisteredEnvironment as RegisteredEnvironment,
-    config_from as config_from,
-    make as make,
-    register as register,
-    registered_environments as registered_environments,
-)
 from .files import atomic_directory as atomic_directory, atomic_write as atomic_write
 from .profiling import (
     BatchPerformanceMonitor as BatchPerformanceMonitor,
@@ -57,6 +50,13 @@ from .profiling import (
     find_optimal_batch_size as find_optimal_batch_size,
     inspect_batch_states as inspect_batch_states,
     warm_up_batch_functions as warm_up_batch_functions,
+)
+from .registry import (
+    RegisteredEnvironment as RegisteredEnvironment,
+    config_from as config_from,
+    make as make,
+    register as register,
+    registered_environments as registered_environments,
 )
 from .spaces import (
     Box as Box,

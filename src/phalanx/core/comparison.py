@@ -1,14 +1,16 @@
-"""Comparing pytrees leaf by leaf, and saying in words where they differ.
+"""What the conformance checks are made of: recorded plays, and differences of pytrees told in words.
 
 Integers, booleans and keys must be equal; floats may differ by rounding, because a batch and a single
-environment are compiled into different code.
+environment are compiled into different code. The checks themselves are in `conformance` and `capabilities`.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
@@ -18,6 +20,14 @@ from phalanx.core.environment import Environment, Key, Keys
 
 RELATIVE_TOLERANCE = 1e-5
 ABSOLUTE_TOLERANCE = 1e-6
+
+
+class ConformanceError(AssertionError):
+    """An environment breaks the protocol; `failures` says where, one sentence each."""
+
+    def __init__(self, title: str, failures: Iterable[str]) -> None:
+        self.failures = tuple(failures)
+        super().__init__("\n  - ".join([title, *self.failures]))
 
 
 def differences(expected: PyTree, actual: PyTree, what: str) -> list[str]:
@@ -202,3 +212,42 @@ def reset_where(
     observations = jax.vmap(environment.observe)(states)
     expected = Environment.batch_reset_where(environment, mask, keys, states, observations)
     return expected, environment.batch_reset_where(mask, keys, states, observations)
+
+
+def verdict(rule: str, found: list[str]) -> bool:
+    """True where nothing was found wrong; else a `ConformanceError` with the first few sentences."""
+    if found:
+        rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
+        raise ConformanceError(rule, found[:5] + rest)
+    return True
+
+
+def keys_from(seed: int, batch_size: int) -> Keys:
+    """A key for each environment of a check."""
+    return jax.random.split(jax.random.PRNGKey(seed), batch_size)
+
+
+def has_invalid(environment: Environment) -> bool:
+    """Whether an environment has invalid actions to offer."""
+    key = jax.random.PRNGKey(0)
+    state, _ = jax.eval_shape(environment.reset, key)
+    return jax.eval_shape(environment.invalid_action, key, state) is not None
+
+
+def play(environment: Environment, keys: Keys, num_steps: int, invalid: Any = False) -> tuple[Any, Any]:
+    """Random play; `invalid` (steps x batch) asks for invalid actions, which an environment may not have."""
+    # Plays without invalid actions pass the flags too, so that all plays of one size share a compilation.
+    flags = jnp.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
+    return play_batch(environment, *play_keys(keys, num_steps), flags)
+
+
+def first_wrong(wrong: np.ndarray) -> str:
+    """Where something is wrong first, of flags by step and environment."""
+    step, index = np.argwhere(wrong)[0]
+    return f"environment {index} at step {step}"
+
+
+def samples(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
+    """Some (step, environment) pairs, spread over the whole play, the last step included."""
+    times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
+    return [(int(time), index) for time in times for index in range(batch_size)]

@@ -123,9 +123,10 @@ def _find(id: str) -> RegisteredEnvironment:
     asked = _ID.fullmatch(id)
     present = [other for other in sorted(_registered) if asked and _registered[other].name == asked["name"]]
     if asked and present:
+        version = _registered[present[-1]].version
         raise ValueError(
-            f"{asked['name']!r} is at version {_registered[present[-1]].version} here, not {asked['version']}: "
-            f"make {present[-1]!r}. Other versions play other episodes and come with other releases"
+            f"{asked['name']!r} is at version {version} here, not {asked['version']}: make {present[-1]!r}. "
+            "Other versions play other episodes, and come with other releases"
         )
     near = difflib.get_close_matches(id, _registered, 1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_registered))}"

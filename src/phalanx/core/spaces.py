@@ -96,12 +96,12 @@ def num_choices(space: Space) -> int | None:
     return first.n if isinstance(first, Discrete) else None
 
 
-def choice_of(space: Space, action: PyTree) -> Array:
+def choice_of(space: Space, action: PyTree) -> Any:
     """What a mask of legal actions is asked about: the action itself, or a record's first field."""
     return getattr(action, space.fields[0][0]) if isinstance(space, Record) else action
 
 
-def with_choice(space: Space, action: PyTree, choice: Array) -> PyTree:
+def with_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
     """An action with another choice in place of its own."""
     if not isinstance(space, Record):
         return choice

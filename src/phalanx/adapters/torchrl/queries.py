@@ -1,6 +1,6 @@
 """Proof environments from a data handler, and which queries the episodes of a batch start from.
 
-Stepping, and everything of torch, is in `torchrl`.
+Stepping them under TorchRL is in `proofs`; nothing of torch is here.
 """
 
 from collections.abc import Mapping
@@ -50,6 +50,7 @@ def proof_environment(
         depths=depths,
         known=index_manager.encode_atoms(sorted(data_handler.known)),
         domains=constant_domains(data_handler, index_manager),
+        names=index_manager,
     )
 
 
@@ -136,6 +137,7 @@ class QueryPlan:
             depths=depths,
             known=environment.known.triples,
             domains=environment.known.domains,
+            names=environment.names,
         )
 
     def next_places(self, count: int) -> Int32[np.ndarray, " count"] | None:
