@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from architecture_picture import FONT, rectangle, text
 
-from phalanx.arc.render.palette import ACCENT, BORDER, CARD, MUTED, SHEET, TEXT
+from phalanx.core.drawing import ACCENT, BORDER, CARD, MUTED, SHEET, TEXT
 
 PACKAGE = Path(__file__).parents[2] / "src" / "phalanx"
 LAYERS = (

@@ -1,7 +1,11 @@
 """Phalanx trains agents that reason: environments, token batches and training runs that move as batches.
 
-This module holds the version and nothing else, so that importing it costs nothing; the rooms are
-`phalanx.core`, `phalanx.arc` and their neighbours.
+Here are the version, and `make` and `register` of environments, which are loaded when first asked for, so
+that importing this costs nothing. All else is in the rooms: `phalanx.core`, `phalanx.arc`, ...
 """
 
+import lazy_loader
+
 __version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

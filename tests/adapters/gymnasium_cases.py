@@ -5,7 +5,7 @@ Equal environments share what is compiled for them, so the tests of one size com
 
 from typing import Any
 
-from phalanx.adapters.gymnasium_making import arc_environment, proof_environment
+from phalanx import make
 from phalanx.arc.tasks import ArcTask
 from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
 from phalanx.proofs.knowledge.data import DataHandler
@@ -38,5 +38,5 @@ ANCESTORS: dict[str, Any] = {
 }
 """Four people in a line; a grandparent is a parent's parent; two steps at most."""
 
-paintings = arc_environment(**PAINTINGS)
-ancestors, _ = proof_environment(**ANCESTORS)
+paintings = make("arc-v1", **PAINTINGS)
+ancestors = make("proofs-v1", **ANCESTORS)

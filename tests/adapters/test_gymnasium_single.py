@@ -12,9 +12,12 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium_cases import ANCESTORS, PAINTINGS, ancestors  # noqa: E402
 from small_environments import arc  # noqa: E402
 
-from phalanx.adapters.gymnasium import PhalanxEnv, PhalanxVectorEnv  # noqa: E402
-from phalanx.adapters.gymnasium_registration import register_environments  # noqa: E402
-from phalanx.adapters.gymnasium_spaces import space_of  # noqa: E402
+from phalanx.adapters.gymnasium import (  # noqa: E402
+    PhalanxEnv,
+    PhalanxVectorEnv,
+    register_environments,
+)
+from phalanx.adapters.gymnasium.spaces import space_of  # noqa: E402
 from phalanx.arc.buffer import TaskBuffer  # noqa: E402
 from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.generators import generate_tasks  # noqa: E402
@@ -24,10 +27,10 @@ from phalanx.proofs.config import ProofConfig  # noqa: E402
 SMALL = {"max_grid_height": 5, "max_grid_width": 5}
 
 
-@pytest.mark.parametrize(("name", "settings"), [("Arc", PAINTINGS), ("Proof", ANCESTORS)])
+@pytest.mark.parametrize(("name", "settings"), [("arc", PAINTINGS), ("proofs", ANCESTORS)])
 def test_gymnasiums_checker_has_nothing_to_say(name: str, settings: dict) -> None:
     """Its warnings are errors here."""
-    env = gym.make(f"phalanx/{name}-v0", **settings)
+    env = gym.make(f"phalanx/{name}-v1", **settings)
     check_env(env.unwrapped)
     assert isinstance(env.unwrapped, PhalanxEnv)
     env.close()
@@ -39,31 +42,31 @@ def test_every_form_of_action_passes_the_checker(selection: str) -> None:
 
 
 def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() -> None:
-    envs = gym.make_vec("phalanx/Arc-v0", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
+    envs = gym.make_vec("phalanx/arc-v1", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
     assert isinstance(envs, PhalanxVectorEnv) and envs.num_envs == 2
     assert envs.single_observation_space["observation"].shape == (5, 5)
     again = gym.make_vec(envs.spec)
     assert again.environment == envs.environment and again.num_envs == 2
-    single = gym.make_vec("phalanx/Arc-v0", num_envs=2, vectorization_mode="sync", config="mini")
+    single = gym.make_vec("phalanx/arc-v1", num_envs=2, vectorization_mode="sync", config="mini")
     assert single.observation_space == envs.observation_space
-    proving = gym.make_vec("phalanx/Proof-v0", num_envs=3, **ANCESTORS)
+    proving = gym.make_vec("phalanx/proofs-v1", num_envs=3, **ANCESTORS)
     assert proving.reset(seed=0)[0]["derived_sub_indices"].shape == (3, 4, 3, 3)
 
 
 def test_registering_twice_changes_nothing() -> None:
-    before = gym.spec("phalanx/Arc-v0")
+    before = gym.spec("phalanx/arc-v1")
     register_environments()
-    assert gym.spec("phalanx/Arc-v0") is before
+    assert gym.spec("phalanx/arc-v1") is before
 
 
 def test_tasks_are_shared_and_not_copied() -> None:
     tasks = generate_tasks(num_tasks=3, max_height=5, max_width=5)
     buffer = TaskBuffer.from_tasks(tasks)
     made = [
-        gym.make_vec("phalanx/Arc-v0", num_envs=2, tasks=given, dataset=SMALL) for given in (buffer, buffer)
+        gym.make_vec("phalanx/arc-v1", num_envs=2, tasks=given, dataset=SMALL) for given in (buffer, buffer)
     ]
     assert all(envs.environment.task_buffer is buffer for envs in made)
-    lists = [gym.make("phalanx/Arc-v0", tasks=list(tasks), dataset=SMALL).unwrapped for _ in range(2)]
+    lists = [gym.make("phalanx/arc-v1", tasks=list(tasks), dataset=SMALL).unwrapped for _ in range(2)]
     assert lists[0].environment.task_buffer is lists[1].environment.task_buffer
     assert lists[0].environment.task_buffer == buffer
 
@@ -71,30 +74,30 @@ def test_tasks_are_shared_and_not_copied() -> None:
 def test_settings_change_what_they_name_and_nothing_else() -> None:
     base = ArcConfig(environment={"max_episode_steps": 9, "mode": "evaluation"}, engine="xla")
     envs = gym.make_vec(
-        "phalanx/Arc-v0", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
+        "phalanx/arc-v1", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
     )
     config = envs.environment.config
     assert config.environment.max_episode_steps == 3 and config.environment.mode == "evaluation"
     assert config.action.selection_format == "bbox" and config.engine == "xla"
     proving = gym.make_vec(
-        "phalanx/Proof-v0", num_envs=1, max_episode_steps=7, reward={"type": 2}, **ANCESTORS
+        "phalanx/proofs-v1", num_envs=1, max_episode_steps=7, reward={"type": 2}, **ANCESTORS
     )
     assert proving.environment.config.max_depth == 7 and proving.environment.config.reward.type == 2
 
 
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
-    with pytest.raises(TypeError, match="ArcConfig has no setting 'max_steps'; it has environment, dataset"):
-        gym.make("phalanx/Arc-v0", max_steps=3)
+    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment.max_episode_s"):
+        gym.make("phalanx/arc-v1", max_steps=3)
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
-        gym.make("phalanx/Arc-v0", dataset={"max_grid_height": 31})
+        gym.make("phalanx/arc-v1", dataset={"max_grid_height": 31})
     with pytest.raises(
         TypeError, match="config must be of ArcConfig, a preset's name or a file's, got ProofConfig"
     ):
-        gym.make("phalanx/Arc-v0", config=ProofConfig())
+        gym.make("phalanx/arc-v1", config=ProofConfig())
     with pytest.raises(ValueError, match="tiny"):
-        gym.make("phalanx/Arc-v0", config="tiny")
-    with pytest.raises(ValueError, match="render_mode must be None or one of: ansi, rgb_array; got 'human'"):
-        gym.make("phalanx/Arc-v0", render_mode="human")
+        gym.make("phalanx/arc-v1", config="tiny")
+    with pytest.raises(ValueError, match="render_mode must be None or one of: svg, ansi, rgb_array; got"):
+        gym.make("phalanx/arc-v1", render_mode="human")
 
 
 def test_arc_is_drawn_as_text_and_as_pixels() -> None:
@@ -114,17 +117,17 @@ def test_arc_is_drawn_as_text_and_as_pixels() -> None:
 
 
 def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:
-    env = gym.make("phalanx/Proof-v0", render_mode="ansi", **ANCESTORS)
+    env = gym.make("phalanx/proofs-v1", render_mode="ansi", **ANCESTORS)
     env.reset(seed=0)
     head, *choices = env.render().splitlines()
-    assert head.startswith("step 0: ") and choices[-1].endswith(": End")
+    assert head.startswith("step 0: ") and choices[-1].endswith(": give up")
     assert len(choices) == env.unwrapped.action_masks().sum()
 
 
 def test_a_picture_needs_a_render_mode() -> None:
     env = PhalanxEnv(arc())
     env.reset(seed=0)
-    with pytest.raises(gym.error.Error, match=r"choose a render_mode.*ansi, rgb_array"):
+    with pytest.raises(gym.error.Error, match=r"choose a render_mode.*svg, ansi, rgb_array"):
         env.render()
     vector = PhalanxVectorEnv(arc(), 2, render_mode="ansi")
     vector.reset(seed=0)

@@ -244,7 +244,7 @@ def test_an_arc_state_draws_itself_under_wrappers_and_others_say_that_they_do_no
     state, _ = jax.jit(env.reset)(jax.random.PRNGKey(0))
     assert "<svg" in env.render(state)
     bare = PhalanxToStoa(Lane())
-    with pytest.raises(TypeError, match="a LaneState does not draw itself"):
+    with pytest.raises(TypeError, match="Lane has no pictures"):
         bare.render(reset(bare, jax.random.PRNGKey(0))[0])
     env.close()
 

@@ -16,9 +16,8 @@ from tensordict import TensorDict  # noqa: E402
 from torchrl.data import Categorical, Composite  # noqa: E402
 from torchrl.envs import ActionMask, TransformedEnv, check_env_specs  # noqa: E402
 
-from phalanx.adapters.torch_arrays import to_jax, to_torch, torch_dtype  # noqa: E402
 from phalanx.adapters.torchrl import BatchedVecEnv  # noqa: E402
-from phalanx.adapters.torchrl_specs import spec_of  # noqa: E402
+from phalanx.adapters.torchrl.specs import spec_of, to_jax, to_torch, torch_dtype  # noqa: E402
 from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.environment import ArcEnvironment  # noqa: E402
 from phalanx.arc.tasks import ArcTask  # noqa: E402

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from corridor import Corridor, WalkInfo
 
-from phalanx.core import conformance
+from phalanx.core import capabilities, conformance
 
 _calls = itertools.count()
 
@@ -126,6 +126,81 @@ class NeverEnds(Corridor):
         return super().step(dataclasses.replace(state, clock=jnp.int32(0)), jnp.int32(0))
 
 
+class MasksTwoOfThree(Corridor):
+    def legal_actions(self, state):
+        return super().legal_actions(state)[..., :2]
+
+
+class MasksWithNumbers(Corridor):
+    def legal_actions(self, state):
+        return super().legal_actions(state).astype(jnp.float32)
+
+
+class SamplesWhatIsMasked(Corridor):
+    def legal_actions(self, state):
+        return super().legal_actions(state).at[..., 1].set(False)
+
+
+class AllowsNothing(Corridor):
+    def legal_actions(self, state):
+        return super().legal_actions(state) & (state.clock[..., None] != 2)
+
+
+class MasksOnlySingles(Corridor):
+    def legal_actions(self, state):
+        mask = super().legal_actions(state)
+        return mask if mask.ndim == 1 else ~mask
+
+
+class CarriesOutWhatIsMasked(Corridor):
+    """A leap is masked out and never sampled, but `step` takes it."""
+
+    def legal_actions(self, state):
+        return super().legal_actions(state).at[..., 2].set(False)
+
+    def sample_action(self, key, state):
+        return jnp.int32(1)
+
+
+class SaysNothing(Corridor):
+    def observation_text(self, state):
+        return ""
+
+
+class MistakesItsOwnWords(Corridor):
+    def action_text(self, action, state):
+        return "right"
+
+
+class RefusesItsOwnWords(Corridor):
+    def parse_action(self, text, state):
+        raise ValueError("no")
+
+
+class UnderstandsEverything(Corridor):
+    def parse_action(self, text, state):
+        return super().parse_action(text, state) if text in ("left", "right", "leap") else jnp.int32(1)
+
+
+class DrawsNothing(Corridor):
+    def render(self, state, mode="svg"):
+        return None if mode == "ansi" else super().render(state, mode)
+
+
+class DrawsFloats(Corridor):
+    def render(self, state, mode="svg"):
+        return super().render(state, mode) / 255.0 if mode == "rgb_array" else super().render(state, mode)
+
+
+class NamesNumbers(Corridor):
+    def task_name(self, state):
+        return int(state.position)
+
+
+class HasNoVersion(Corridor):
+    version = 0
+
+
 BROKEN: list[tuple[type[Corridor], Any, str]] = [
     (DrawsFromACounter, conformance.check_same_key_gives_same_episode, "second run without jit"),
     (FeelsTheBatchSize, conformance.check_batch_of_one_equals_single, "environment 0 of a batch of 1"),
@@ -148,5 +223,19 @@ BROKEN: list[tuple[type[Corridor], Any, str]] = [
     (PaysAfterTheEnd, conformance.check_terminal_observation_in_next_step_mode, "reward of a reset step"),
     (MovesOnAnInvalidAction, conformance.check_invalid_actions_change_nothing, "content after an invalid"),
     (ObservesTwos, conformance.check_observations_lie_in_their_space, "observation of reset is not in"),
+    (MasksTwoOfThree, capabilities.check_legal_actions_are_told, r"bool\[2\], the actions have bool\[3\]"),
+    (MasksWithNumbers, capabilities.check_legal_actions_are_told, r"mask of one state is float32\[3\]"),
+    (SamplesWhatIsMasked, capabilities.check_legal_actions_are_told, "sampled action is illegal by the mask"),
+    (AllowsNothing, capabilities.check_legal_actions_are_told, "nothing is legal, and the episode goes on"),
+    (MasksOnlySingles, capabilities.check_legal_actions_are_told, "legal_actions of a batch"),
+    (CarriesOutWhatIsMasked, capabilities.check_legal_actions_are_told, "content after a masked-out action"),
+    (SaysNothing, capabilities.check_words_name_actions, "observation_text is ''"),
+    (MistakesItsOwnWords, capabilities.check_words_name_actions, "what 'right' reads as"),
+    (RefusesItsOwnWords, capabilities.check_words_name_actions, "names a legal action and is refused: no"),
+    (UnderstandsEverything, capabilities.check_words_name_actions, "takes '' for an action"),
+    (DrawsNothing, capabilities.check_pictures_are_what_their_mode_says, "'ansi'.* gives None"),
+    (DrawsFloats, capabilities.check_pictures_are_what_their_mode_says, "'rgb_array'.* gives array"),
+    (NamesNumbers, capabilities.check_names_and_version, "task_name is .*, which is no text"),
+    (HasNoVersion, capabilities.check_names_and_version, "version must be a whole number from 1 on, got 0"),
     (SamplesOutside, conformance.check_sampled_actions_lie_in_their_space, "sampled at step 0 is not in"),
 ]

@@ -4,6 +4,7 @@ Variants that break the rules on purpose are in `broken_corridors`.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ from phalanx.core.spaces import Box, Discrete
 
 CELLS = 8
 LEFT, RIGHT, LEAP = range(3)
+MOVES = ("left", "right", "leap")
 
 
 class Walker(eqx.Module):
@@ -57,9 +59,9 @@ class Corridor(Environment[Walker, Array, Array]):
         state = Walker((key[0] % 4).astype(jnp.int32), jnp.int32(0), scramble(key), off, off)
         return state, self.observe(state)
 
-    def legal(self, state: Walker) -> Bool[Array, "3"]:
+    def legal(self, state: Walker) -> Bool[Array, "*batch 3"]:
         left, right, leap = state.position > 0, state.position < CELLS - 1, state.position < CELLS - 3
-        return jnp.stack([left, right, leap])
+        return jnp.stack([left, right, leap], axis=-1)
 
     def step(
         self, state: Walker, action: Int[Array, ""]
@@ -97,6 +99,40 @@ class Corridor(Environment[Walker, Array, Array]):
 
     def content(self, state: Walker) -> tuple[Array, Array]:
         return state.position, state.key
+
+    def legal_actions(self, state: Walker) -> Bool[Array, "*batch 3"] | None:
+        return self.legal(state)
+
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        return ("svg", "ansi", "rgb_array")
+
+    def render(self, state: Walker, mode: str = "svg") -> Any:
+        place = int(state.position)
+        if mode == "ansi":
+            return "." * place + "@" + "." * (CELLS - 1 - place)
+        if mode == "svg":
+            return f'<svg xmlns="http://www.w3.org/2000/svg"><circle cx="{place}" cy="0" r="1"/></svg>'
+        return np.where(np.arange(CELLS)[None, :, None] == place, np.uint8(255), np.zeros(3, np.uint8))
+
+    def task_name(self, state: Walker) -> str:
+        return "corridor"
+
+    @property
+    def has_text(self) -> bool:
+        return True
+
+    def observation_text(self, state: Walker) -> str:
+        moves = [name for name, legal in zip(MOVES, self.legal(state), strict=True) if legal]
+        return f"You stand in cell {int(state.position)} of {CELLS}. Moves: {', '.join(moves)}."
+
+    def parse_action(self, text: str, state: Walker) -> Int[Array, ""]:
+        if text not in MOVES or not self.legal(state)[MOVES.index(text)]:
+            raise ValueError(f"{text!r} is no legal move")
+        return jnp.int32(MOVES.index(text))
+
+    def action_text(self, action: Int[Array, ""], state: Walker) -> str:
+        return MOVES[int(action)]
 
 
 def scramble(key: UInt32[Array, "2"]) -> UInt32[Array, "2"]:

@@ -10,6 +10,7 @@ from broken_corridors import BROKEN, PaysAfterTheEnd
 from corridor import Corridor
 
 from phalanx.core import conformance
+from phalanx.core.capabilities import CAPABILITY_CHECKS
 from phalanx.core.comparison import differences
 from phalanx.core.conformance import CHECKS, ConformanceError, check_environment
 
@@ -50,6 +51,20 @@ def test_an_environment_without_invalid_actions_is_told_that_nothing_was_checked
     report = check_environment(Permissive(), **SIZES)
     assert report.passed == ()
     assert report.not_applicable == ("check_invalid_actions_change_nothing",)
+
+
+def test_an_environment_that_says_nothing_of_itself_is_told_that_nothing_was_checked_there(monkeypatch):
+    class Silent(Corridor):
+        has_text = False
+        render_modes = ()
+
+        def legal_actions(self, state):
+            return None
+
+    monkeypatch.setattr(conformance, "CHECKS", CAPABILITY_CHECKS)
+    report = check_environment(Silent(), **SIZES)
+    assert report.passed == ("check_names_and_version",)
+    assert report.not_applicable == tuple(check.__name__ for check in CAPABILITY_CHECKS[:3])
 
 
 def test_one_error_names_all_failures(monkeypatch):

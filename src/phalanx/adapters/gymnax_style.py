@@ -5,7 +5,6 @@ Gymnax itself is not needed. Batches that start anew in formation are `phalanx.c
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from phalanx.adapters.batch_environment import MASK
-from phalanx.adapters.legal_actions import action_mask, info_fields
+from phalanx.adapters.environments import MASK, info_fields, legal_rows
 from phalanx.core.batching import spread_over_batch
 from phalanx.core.environment import (
     Environment,
@@ -24,14 +22,14 @@ from phalanx.core.environment import (
     TransitionInfo,
     as_environment,
 )
-from phalanx.core.spaces import Discrete, Space
+from phalanx.core.spaces import Discrete, Space, refuse_floats
 
 
 class EnvParams(eqx.Module):
     """Nothing: a Phalanx environment holds its settings itself. It is here because gymnax hands it round."""
 
 
-@jax.tree_util.register_static
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["environment"], meta_fields=["values"])
 @dataclasses.dataclass(frozen=True)
 class GymnaxStyle:
     """One environment as gymnax knows it; pure functions, for `jit`, `vmap` and `scan`.
@@ -103,15 +101,17 @@ class GymnaxStyle:
 
         Under `vmap` it is one step of the batch, in which only those that have ended are started anew.
         """
-        return _auto_step(self)(key, state, action)
+        refuse_floats(self.environment.action_space, action)
+        return _auto_step(self, key, state, action)
 
     def step_env(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
         """One transition; a finished state stays as it is."""
+        refuse_floats(self.environment.action_space, action)
         state, observation, reward, done, told = self.environment.step(state, action)
         info = self._info(told, observation)
-        return observation, state, reward, *self._ends(done, info), self._masked(info, observation)
+        return observation, state, reward, *self._ends(done, info), _masked(info, self.action_mask(state))
 
     def get_obs(self, state: PyTree, params: EnvParams | None = None, key: Key | None = None) -> PyTree:
         """The observation that belongs to a state."""
@@ -122,14 +122,8 @@ class GymnaxStyle:
         return self.environment.is_done(state)
 
     def action_mask(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, " actions"] | None:
-        """Which actions are legal in a state; None for environments that do not say."""
-        return action_mask(self.environment, self.environment.observe(state))
-
-    def _step_one(self, key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
-        state, observation, reward, done, told = self.environment.step(state, action)
-        info = self._info(told, observation)
-        observation, state = jax.lax.cond(done, lambda: self.reset_env(key), lambda: (observation, state))
-        return observation, state, reward, *self._ends(done, info), self._masked(info, observation)
+        """Which actions are legal in a state; None where all of them always are."""
+        return self.environment.legal_actions(state)
 
     def _step_batch(self, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, ...]:
         states, observations, rewards, dones, told = self.environment.batch_step(states, actions)
@@ -139,8 +133,7 @@ class GymnaxStyle:
             lambda: self.environment.batch_reset_where(dones, keys, states, observations),
             lambda: (states, observations),
         )
-        # What it adds may be the same for all, and is made one for each here.
-        info = jax.vmap(self._masked)(info, observations)
+        info = _masked(info, legal_rows(self.environment, states))
         return observations, states, rewards, *self._ends(dones, info), info
 
     def _info(self, told: TransitionInfo, observation: PyTree) -> dict[str, Any]:
@@ -151,19 +144,21 @@ class GymnaxStyle:
     def _ends(self, done: Bool[Array, "*batch"], info: dict[str, Any]) -> tuple[Array, ...]:
         return (done,) if self.values == 5 else (info["terminated"], info["truncated"])
 
-    def _masked(self, info: dict[str, Any], observation: PyTree) -> dict[str, Any]:
-        mask = action_mask(self.environment, observation)
-        return info if mask is None else {**info, MASK: mask}
+
+def _masked(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) -> dict[str, Any]:
+    return info if mask is None else {**info, MASK: mask}
 
 
-@functools.lru_cache(maxsize=64)
-def _auto_step(env: GymnaxStyle) -> Callable[..., tuple[Any, ...]]:
+@jax.custom_batching.custom_vmap
+def _auto_step(env: GymnaxStyle, key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
     """`step`, with a rule for `vmap`: else every environment would be started anew in every step."""
-    step = jax.custom_batching.custom_vmap(env._step_one)
+    state, observation, reward, done, told = env.environment.step(state, action)
+    info = env._info(told, observation)
+    observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (observation, state))
+    return observation, state, reward, *env._ends(done, info), _masked(info, env.action_mask(state))
 
-    @step.def_vmap
-    def _(axis_size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
-        results = env._step_batch(*spread_over_batch(given, tuple(batched), axis_size))
-        return results, jax.tree.map(lambda _: True, results)
 
-    return step
+@_auto_step.def_vmap
+def _(axis_size: int, batched: Any, env: GymnaxStyle, *given: Any) -> tuple[Any, Any]:
+    results = env._step_batch(*spread_over_batch(given, tuple(batched[1:]), axis_size))
+    return results, jax.tree.map(lambda _: True, results)

@@ -6,6 +6,7 @@ How operations work is in the engines; tasks are in `tasks`, `buffer` and `reade
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
+from phalanx.arc import text as words
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ArcConfig
@@ -203,6 +205,39 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
 
     def content(self, state: ArcState) -> PyTree:
         return state.boards, state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0), state.similarity
+
+    def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
+        """Which operations are legal; cells may be any of the canvas."""
+        return legal_operations(state, self.config)
+
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        return ("svg", "ansi", "rgb_array")
+
+    def render(self, state: ArcState, mode: str = "svg") -> Any:
+        """Input, working grid and, but in evaluation, the target."""
+        from phalanx.arc.render.picture import render_picture
+
+        return render_picture(state, mode, show_target=self.config.environment.mode == "training")
+
+    def task_name(self, state: ArcState) -> str:
+        return words.task_of(state).id
+
+    @property
+    def has_text(self) -> bool:
+        return True
+
+    def observation_text(self, state: ArcState) -> str:
+        return words.observation_text(self.config, state, self._legal_here(state))
+
+    def parse_action(self, text: str, state: ArcState) -> Action:
+        return words.parse_action(self.config, text, self._legal_here(state))
+
+    def action_text(self, action: Action, state: ArcState) -> str:
+        return words.action_text(action)
+
+    def _legal_here(self, state: ArcState) -> list[int]:
+        return np.flatnonzero(np.asarray(self.legal_actions(state))).tolist()
 
 
 def _draw(key: Key) -> UInt32[Array, "2"]:

@@ -14,6 +14,7 @@ from .batching import (
     pad_actions as pad_actions,
     pad_states as pad_states,
     process_dynamic_batch as process_dynamic_batch,
+    select_rows as select_rows,
     stack_actions as stack_actions,
     stack_states as stack_states,
     unpad_results as unpad_results,
@@ -51,5 +52,21 @@ from .profiling import (
     inspect_batch_states as inspect_batch_states,
     warm_up_batch_functions as warm_up_batch_functions,
 )
-from .spaces import Box as Box, Discrete as Discrete, Record as Record, Space as Space
+from .registry import (
+    RegisteredEnvironment as RegisteredEnvironment,
+    config_from as config_from,
+    make as make,
+    register as register,
+    registered_environments as registered_environments,
+)
+from .spaces import (
+    Box as Box,
+    Discrete as Discrete,
+    Record as Record,
+    Space as Space,
+    choice_of as choice_of,
+    num_choices as num_choices,
+    refuse_floats as refuse_floats,
+    with_choice as with_choice,
+)
 from .text import percent as percent

@@ -4,7 +4,8 @@ Environments never reset themselves; single episodes that stay finished are in `
 """
 
 import dataclasses
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -39,7 +40,7 @@ class AutoResetInfo(eqx.Module):
     """Episodes that ended in this step by being cut off."""
 
 
-@jax.tree_util.register_static
+@partial(jax.tree_util.register_dataclass, data_fields=["environment"], meta_fields=["mode"])
 @dataclasses.dataclass(frozen=True)
 class AutoReset:
     """Steps a batch for ever, with Gymnasium's two meanings of auto-reset.
@@ -77,21 +78,23 @@ class AutoReset:
             # Stepping a finished state is a no-op that pays 0, so only its flags have to be taken back.
             mask = self.environment.is_done(state.states)
             dones, terminated, truncated = dones & ~mask, terminated & ~mask, truncated & ~mask
-        keys, states, fresh = self._reset_where(mask, state.keys, states, observations)
-        result = AutoResetInfo(info, observations, mask, terminated, truncated)
-        return AutoResetState(states, keys), fresh, rewards, dones, result
+        after, fresh = self.restart(mask, AutoResetState(states, state.keys), observations)
+        return after, fresh, rewards, dones, AutoResetInfo(info, observations, mask, terminated, truncated)
 
-    def _reset_where(
-        self, mask: Bool[Array, " batch"], keys: Keys, states: PyTree, observations: PyTree
-    ) -> tuple[Any, ...]:
-        def renew(keys: Keys, states: PyTree, observations: PyTree) -> tuple[Any, ...]:
-            kept, episode_keys = map_where(_split, mask, keys, (keys, keys))
-            return kept, *self.environment.batch_reset_where(mask, episode_keys, states, observations)
+    def restart(
+        self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree
+    ) -> tuple[AutoResetState, PyTree]:
+        """Start the next episode of every environment that the mask names; the others go on."""
 
-        def keep(keys: Keys, states: PyTree, observations: PyTree) -> tuple[Any, ...]:
-            return keys, states, observations
+        def renew(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
+            kept, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys))
+            states, fresh = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
+            return AutoResetState(states, kept), fresh
 
-        return jax.lax.cond(jnp.any(mask), renew, keep, keys, states, observations)
+        def keep(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
+            return state, observations
+
+        return jax.lax.cond(jnp.any(mask), renew, keep, state, observations)
 
 
 def _split(key: Key) -> tuple[Key, Key]:

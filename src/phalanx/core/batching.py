@@ -1,4 +1,4 @@
-"""`batch_reset` and `batch_step` for any environment: one compiled call for the whole batch.
+"""Batches: `batch_reset` and `batch_step` of any environment, rows chosen by a mask, single states stacked.
 
 The transitions themselves belong to the environments; starting anew after the end is in `autoreset`.
 """
@@ -34,6 +34,19 @@ def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) 
     return as_environment(config, states.tasks)
 
 
+def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree:
+    """The rows of `new` where the mask says so and those of `old` elsewhere, in every leaf of two trees.
+
+    >>> select_rows(jnp.array([True, False]), jnp.ones((2, 2)), jnp.zeros((2, 2))).tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+
+    def select(one: Array, other: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (one.ndim - mask.ndim)), one, other)
+
+    return jax.tree.map(select, new, old)
+
+
 def spread_over_batch(values: PyTree, batched: PyTree, size: int) -> PyTree:
     """Values, those that are not batched once for each of a batch; for the rules of a `custom_vmap`."""
     # Constants under a `cond` come as NumPy arrays.
@@ -66,7 +79,7 @@ def batch_step(
     return step(environment_of(config, states), states, actions)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _reset(environment: Environment, keys: Keys) -> tuple[PyTree, PyTree]:
     return environment.batch_reset(keys)
 
@@ -75,8 +88,8 @@ def _transition(environment: Environment, states: PyTree, actions: PyTree) -> tu
     return environment.batch_step(states, actions)
 
 
-_step = jax.jit(_transition, static_argnums=0)
-_donating_step = jax.jit(_transition, static_argnums=0, donate_argnums=1)
+_step = jax.jit(_transition)
+_donating_step = jax.jit(_transition, donate_argnums=1)
 
 
 _CHUNK = 16
@@ -100,10 +113,7 @@ def map_where(
 
 
 def _all_rows(function: RowFunction, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree) -> PyTree:
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, jax.vmap(function)(rows), defaults)
+    return select_rows(mask, jax.vmap(function)(rows), defaults)
 
 
 def _named_rows(

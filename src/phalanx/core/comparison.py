@@ -1,9 +1,10 @@
-"""Comparing pytrees leaf by leaf, and saying in words where they differ.
+"""What the conformance checks are made of: recorded plays, and differences of pytrees told in words.
 
 Integers, booleans and keys must be equal; floats may differ by rounding, because a batch and a single
-environment are compiled into different code.
+environment are compiled into different code. The checks themselves are in `conformance` and `capabilities`.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,19 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.autoreset import AutoReset
+from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment, Key, Keys
 
 RELATIVE_TOLERANCE = 1e-5
 ABSOLUTE_TOLERANCE = 1e-6
+
+
+class ConformanceError(AssertionError):
+    """An environment breaks the protocol; `failures` says where, one sentence each."""
+
+    def __init__(self, title: str, failures: Iterable[str]) -> None:
+        self.failures = tuple(failures)
+        super().__init__("\n  - ".join([title, *self.failures]))
 
 
 def differences(expected: PyTree, actual: PyTree, what: str) -> list[str]:
@@ -97,13 +107,13 @@ class AutoStep(eqx.Module):
     auto_over: Bool[Array, "*steps batch"]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def reset_one(environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
     """`reset`, compiled."""
     return environment.reset(key)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def step_one(environment: Environment, state: PyTree, action: PyTree) -> Outcome:
     """`step`, compiled."""
     return Outcome(*environment.step(state, action))
@@ -116,7 +126,7 @@ def play_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
     return split[0], split[1:]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, Step]:
     """The first observation and the steps of one environment under legal random actions."""
     state, first = environment.reset(key)
@@ -129,29 +139,25 @@ def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyT
     return first, jax.lax.scan(one, state, step_keys)[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
 ) -> tuple[PyTree, Step]:
     """The same for a batch, with an invalid action wherever `invalid` asks for one."""
     states, first = environment.batch_reset(keys)
 
-    def choose(wanted: Bool[Array, " batch"], new: Array, old: Array) -> Array:
-        return jnp.where(wanted.reshape(wanted.shape + (1,) * (new.ndim - 1)), new, old)
-
     def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, Step]:
         keys, wanted = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if wanted is not None:
-            bad = jax.vmap(environment.invalid_action)(keys, states)
-            actions = jax.tree.map(partial(choose, wanted), bad, actions)
+            actions = select_rows(wanted, jax.vmap(environment.invalid_action)(keys, states), actions)
         after = Outcome(*environment.batch_step(states, actions))
         return after.states, Step(states, actions, after)
 
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep:
     """An auto-reset batch under legal random actions, with the plain step at its side."""
     environment = layer.environment
@@ -174,31 +180,31 @@ def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep
     return jax.lax.scan(one, state, step_keys)[1]
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def view(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
     """`observe` and `is_done` of recorded states."""
     return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def content(environment: Environment, states: PyTree) -> PyTree:
     """`content` of recorded states."""
     return jax.vmap(jax.vmap(environment.content))(states)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def by_vmap(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """`reset` and `step` of single environments, vmapped."""
     return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def by_batch(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """The environment's own `batch_reset` and `batch_step`."""
     return environment.batch_reset(keys), Outcome(*environment.batch_step(states, actions))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, states: PyTree
 ) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree]]:
@@ -206,3 +212,42 @@ def reset_where(
     observations = jax.vmap(environment.observe)(states)
     expected = Environment.batch_reset_where(environment, mask, keys, states, observations)
     return expected, environment.batch_reset_where(mask, keys, states, observations)
+
+
+def verdict(rule: str, found: list[str]) -> bool:
+    """True where nothing was found wrong; else a `ConformanceError` with the first few sentences."""
+    if found:
+        rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
+        raise ConformanceError(rule, found[:5] + rest)
+    return True
+
+
+def keys_from(seed: int, batch_size: int) -> Keys:
+    """A key for each environment of a check."""
+    return jax.random.split(jax.random.PRNGKey(seed), batch_size)
+
+
+def has_invalid(environment: Environment) -> bool:
+    """Whether an environment has invalid actions to offer."""
+    key = jax.random.PRNGKey(0)
+    state, _ = jax.eval_shape(environment.reset, key)
+    return jax.eval_shape(environment.invalid_action, key, state) is not None
+
+
+def play(environment: Environment, keys: Keys, num_steps: int, invalid: Any = False) -> tuple[Any, Any]:
+    """Random play; `invalid` (steps x batch) asks for invalid actions, which an environment may not have."""
+    # Plays without invalid actions pass the flags too, so that all plays of one size share a compilation.
+    flags = jnp.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
+    return play_batch(environment, *play_keys(keys, num_steps), flags)
+
+
+def first_wrong(wrong: np.ndarray) -> str:
+    """Where something is wrong first, of flags by step and environment."""
+    step, index = np.argwhere(wrong)[0]
+    return f"environment {index} at step {step}"
+
+
+def samples(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
+    """Some (step, environment) pairs, spread over the whole play, the last step included."""
+    times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
+    return [(int(time), index) for time in times for index in range(batch_size)]

@@ -6,22 +6,34 @@ Which settings there are is told by each domain's own config.
 import difflib
 import functools
 import os
+import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
+from phalanx.core.config_errors import in_words
 from phalanx.core.files import atomic_write
+
+_waiting_configs: list[type] = []
+"""Classes that JAX has not been told of, because nothing had imported it."""
+
+
+def register_waiting_configs() -> None:
+    """Make every config class so far static under `jax.jit`; `phalanx.core.environment` does it at import."""
+    import jax
+
+    while _waiting_configs:
+        jax.tree_util.register_static(_waiting_configs.pop())
 
 
 class FrozenModel(BaseModel):
     """A Pydantic model that cannot be changed, refuses unknown fields and is described by docstrings.
 
-    It needs no JAX. Settings that compiled functions see are a `Config`.
+    Settings that compiled functions see are a `Config`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -35,11 +47,10 @@ class Config(FrozenModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        # Here, so that whoever only needs frozen models or files does not wait for JAX.
-        import jax
-
         super().__pydantic_init_subclass__(**kwargs)
-        jax.tree_util.register_static(cls)
+        _waiting_configs.append(cls)
+        if "jax" in sys.modules:
+            register_waiting_configs()
 
     @functools.cached_property
     def _digest(self) -> int:
@@ -96,17 +107,21 @@ def load_config(
     base: AnyConfig | None = None,
     *,
     group: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> AnyConfig:
-    """A config: the defaults (or `base`), then a preset, then `key.sub=value` overrides in their order.
+    """A config: the defaults (or `base`), a preset, settings, then `key.sub=value` overrides in their order.
 
     A preset is a name in the class's group (`ArcConfig` of `phalanx.arc` reads `conf/arc/<name>.yaml`) or the
-    path of a YAML file: whatever has a folder or ends in `.yaml` or `.yml`. Override values are YAML. An
-    unknown key and a bad value raise `ValueError` with the dotted name.
+    path of a YAML file: whatever has a folder or ends in `.yaml` or `.yml`. `settings` are Python values by
+    name; a section that is given as a mapping changes what it names. Override values are YAML. An unknown
+    key and a bad value raise `ValueError` with the dotted name.
     """
     values = _nested_defaults(cls) if base is None else base.model_dump()
     if preset is not None:
         path = _preset_path(cls, preset, group)
         values = _merged(values, _checked(cls, _read_yaml(path), f"{path}: "))
+    if settings:
+        values = _merged(values, _checked(cls, settings, ""))
     for override in overrides:
         values = _merged(values, _checked(cls, _parse_override(override), f"override {override!r}: "))
     try:
@@ -315,81 +330,3 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _escaped(item) for key, item in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "tuple": "a list",
-    "list": "a list",
-    "set": "a list",
-    "dict": "settings as `key: value`",
-    "model": "settings as `key: value`",
-}
-
-
-def in_words(error: ValidationError, cls: type[BaseModel]) -> str:
-    """Every complaint on its own line: `dataset.max_grid_height must be between 1 and 30, got 40`."""
-    return "\n".join(_sentence(detail, cls) for detail in error.errors())
-
-
-def _sentence(detail: Any, cls: type[BaseModel]) -> str:
-    name, field = _dotted(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
-    kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
-    if kind == "json_invalid":
-        return str(detail["msg"])
-    if kind == "missing":
-        return f"{name} is required"
-    if kind == "value_error":
-        # A validator's own sentence; it knows its field's name but not its section's.
-        text = str(context["error"])
-        return f"{name}{text.removeprefix(str(field))}" if text.startswith(str(field)) else f"{name}: {text}"
-    if kind == "literal_error":
-        return f"{name} must be {context['expected']}, got {given!r}{_meant(given, detail, cls)}"
-    bounds = _bounds(detail["loc"], cls) or _broken_bound(kind, context)
-    if bounds and kind.startswith(("greater_than", "less_than")):
-        return f"{name} must be {bounds}, got {given!r}"
-    if kind.rpartition("_")[2] in ("parsing", "type", "float") and kind.partition("_")[0] in _KINDS:
-        return f"{name} must be {_KINDS[kind.partition('_')[0]]}, got {given!r}"
-    return f"{name}: {detail['msg']}, got {given!r}"
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    """`("action", "allowed_operations", 0)` reads `action.allowed_operations[0]`."""
-    name = ""
-    for part in location:
-        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
-    return name
-
-
-def _bounds(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
-    """Both ends of a closed range, where a field has both."""
-    field = _field(location, cls)
-    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
-    high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
-    return "" if low is None or high is None else f"between {low} and {high}"
-
-
-def _broken_bound(kind: str, context: dict[str, Any]) -> str:
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    return next((f"{words[key]} {value}" for key, value in context.items() if key in words), "")
-
-
-def _meant(given: Any, detail: Any, cls: type[BaseModel]) -> str:
-    field = _field(detail["loc"], cls)
-    choices = [c for c in get_args(field.annotation) if isinstance(c, str)] if field else []
-    close = difflib.get_close_matches(str(given), choices, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
-    """The field at a location, or None where it lies inside a list or a union."""
-    field = None
-    for part in location:
-        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
-            return None
-        field = cls.model_fields[str(part)]
-        cls = field.annotation  # type: ignore[assignment]
-    return field

@@ -5,7 +5,7 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,19 +14,23 @@ import numpy as np
 
 from phalanx.core import comparison as plays
 from phalanx.core.autoreset import AutoReset
-from phalanx.core.comparison import at, differences, to_host
+from phalanx.core.capabilities import CAPABILITY_CHECKS
+from phalanx.core.comparison import (
+    ConformanceError,
+    at,
+    differences,
+    first_wrong,
+    has_invalid,
+    keys_from,
+    play,
+    samples,
+    to_host,
+    verdict,
+)
 from phalanx.core.environment import Environment, Keys, TransitionInfo
 
 _EAGER_STEPS = 3
 """Steps taken without `jit`; every operation is then compiled on its own, which is slow the first time."""
-
-
-class ConformanceError(AssertionError):
-    """An environment breaks the protocol; `failures` says where, one sentence each."""
-
-    def __init__(self, title: str, failures: Iterable[str]) -> None:
-        self.failures = tuple(failures)
-        super().__init__("\n  - ".join([title, *self.failures]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +79,7 @@ def check_same_key_gives_same_episode(
     found = differences(once, again, "second run without jit")
     (reset_key,), step_keys = plays.play_keys(key[None], num_steps)
     first, second = (plays.play_one(environment, reset_key, step_keys[:, 0]) for _ in range(2))
-    return _verdict(
+    return verdict(
         "the same key must give the same episode", found + differences(first, second, "second run")
     )
 
@@ -84,14 +88,14 @@ def check_batch_of_one_equals_single(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """A batch of one environment is that environment."""
-    return _compare_with_singles(environment, _keys(seed, batch_size)[:1], num_steps)
+    return _compare_with_singles(environment, keys_from(seed, batch_size)[:1], num_steps)
 
 
 def check_batch_equals_loop(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """A batch is a loop over its environments: no environment feels its neighbours."""
-    return _compare_with_singles(environment, _keys(seed, batch_size), num_steps)
+    return _compare_with_singles(environment, keys_from(seed, batch_size), num_steps)
 
 
 def check_jit_equals_no_jit(
@@ -104,15 +108,15 @@ def check_jit_equals_no_jit(
     for index, step in enumerate(plain_steps):
         compiled = plays.step_one(environment, step.before, step.actions)
         found += differences(step.after, compiled, f"compiled step {index}")
-    return _verdict("jit must not change what an environment does", found)
+    return verdict("jit must not change what an environment does", found)
 
 
 def check_vmap_equals_batch_functions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`batch_reset`, `batch_step` and `batch_reset_where` mean the vmapped `reset` and `step`."""
-    keys = _keys(seed, batch_size)
-    _, steps = _play(environment, keys, num_steps)
+    keys = keys_from(seed, batch_size)
+    _, steps = play(environment, keys, num_steps)
     found: list[str] = []
     for time in sorted({0, num_steps // 8, num_steps // 2}):
         states, actions = at(steps.before, time), at(steps.actions, time)
@@ -123,16 +127,16 @@ def check_vmap_equals_batch_functions(
         mask = jnp.arange(batch_size) % 2 == 0
         wanted, given = plays.reset_where(environment, mask, keys, states)
         found += differences(wanted, given, "batch_reset_where")
-    return _verdict("batch functions must equal vmap of the single ones", found)
+    return verdict("batch functions must equal vmap of the single ones", found)
 
 
 def check_finished_states_stay_finished(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Stepping a finished state changes nothing, pays nothing and stays done, whatever the action."""
-    keys = _keys(seed, batch_size)
+    keys = keys_from(seed, batch_size)
     every_other = jnp.arange(num_steps)[:, None] % 2 == 1
-    steps = to_host(_play(environment, keys, num_steps, every_other)[1])
+    steps = to_host(play(environment, keys, num_steps, every_other)[1])
     ends = _ends(environment, steps.after.dones)
     found: list[str] = []
     for index, end in ends.items():
@@ -152,15 +156,15 @@ def check_finished_states_stay_finished(
             found.append(f"environment {index} ended at step {end} and was then not done")
     if all(end + 1 == num_steps for end in ends.values()):
         found.append(f"every episode ended in the very last of {num_steps} steps; pass a larger num_steps")
-    return _verdict("stepping a finished state must be a no-op with zero reward", found)
+    return verdict("stepping a finished state must be a no-op with zero reward", found)
 
 
 def check_terminated_and_truncated_told_apart(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`done` is terminated or truncated, never both; what ends without the world changing is truncated."""
-    keys = _keys(seed, batch_size)
-    _, steps = _play(environment, keys, num_steps)
+    keys = keys_from(seed, batch_size)
+    _, steps = play(environment, keys, num_steps)
     after = to_host(steps.after)
     if not isinstance(after.infos, TransitionInfo):
         raise ConformanceError("info", [f"{type(after.infos).__name__} needs `terminated` and `truncated`"])
@@ -168,21 +172,23 @@ def check_terminated_and_truncated_told_apart(
     _ends(environment, dones)
     found = [f"{name} must be bool, got {v.dtype}" for name, v in _flags(after) if v.dtype != np.bool_]
     if np.any(terminated & truncated):
-        found.append(f"{_first(terminated & truncated)} is both terminated and truncated")
+        found.append(f"{first_wrong(terminated & truncated)} is both terminated and truncated")
     if np.any(dones != (terminated | truncated)):
-        found.append(f"{_first(dones != (terminated | truncated))}: done is not (terminated or truncated)")
+        found.append(
+            f"{first_wrong(dones != (terminated | truncated))}: done is not (terminated or truncated)"
+        )
     over = np.asarray(plays.view(environment, steps.after.states)[1])
     if np.any(over != dones):
-        found.append(f"{_first(over != dones)}: is_done(state) is not the `done` that step returned")
-    if _has_invalid(environment):
+        found.append(f"{first_wrong(over != dones)}: is_done(state) is not the `done` that step returned")
+    if has_invalid(environment):
         # An invalid action leaves the world as it is, so only the clock can end an episode of nothing else.
-        infos = to_host(_play(environment, keys, num_steps, invalid=True)[1].after.infos)
+        infos = to_host(play(environment, keys, num_steps, invalid=True)[1].after.infos)
         if np.any(infos.terminated):
             found.append(
-                f"{_first(infos.terminated)} reads terminated under invalid actions alone; an end by the "
-                f"clock is a truncation"
+                f"{first_wrong(infos.terminated)} reads terminated under invalid actions alone; an end by "
+                f"the clock is a truncation"
             )
-    return _verdict("terminated and truncated must be told apart", found)
+    return verdict("terminated and truncated must be told apart", found)
 
 
 def check_terminal_observation_in_same_step_mode(
@@ -195,7 +201,7 @@ def check_terminal_observation_in_same_step_mode(
     found += differences(mask, steps.auto.dones, "done")
     found += differences(steps.plain.rewards, steps.auto.rewards, "reward")
     found += _where(mask, steps.plain_view, info.final_observation, "final_observation")
-    return _verdict("the terminal observation must survive same-step auto-reset", found)
+    return verdict("the terminal observation must survive same-step auto-reset", found)
 
 
 def check_terminal_observation_in_next_step_mode(
@@ -208,80 +214,56 @@ def check_terminal_observation_in_next_step_mode(
     found += _where(auto.dones, steps.plain_view, auto.observations, "observation returned with done")
     for name, value in (("reward", auto.rewards), *_flags(auto)):
         found += _where(mask, np.zeros_like(value), value, f"{name} of a reset step")
-    return _verdict("the terminal observation must survive next-step auto-reset", found)
+    return verdict("the terminal observation must survive next-step auto-reset", found)
 
 
 def check_invalid_actions_change_nothing(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Masked-out and malformed actions leave a state's `content` alone."""
-    if not _has_invalid(environment):
+    if not has_invalid(environment):
         return False
     invalid = (jnp.arange(num_steps)[:, None] + jnp.arange(batch_size)) % 2 == 1
-    _, steps = _play(environment, _keys(seed, batch_size), num_steps, invalid)
+    _, steps = play(environment, keys_from(seed, batch_size), num_steps, invalid)
     before = to_host(plays.content(environment, steps.before))
     after = to_host(plays.content(environment, steps.after.states))
     found = _where(np.asarray(invalid), before, after, "content after an invalid action")
-    return _verdict("invalid actions must never change a state", found)
+    return verdict("invalid actions must never change a state", found)
 
 
 def check_observations_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Every observation is a member of `observation_space` and is what `observe` says of its state."""
-    first, steps = _play(environment, _keys(seed, batch_size), num_steps)
+    first, steps = play(environment, keys_from(seed, batch_size), num_steps)
     observations, seen = to_host(steps.after.observations), plays.view(environment, steps.after.states)[0]
     found = differences(to_host(seen), observations, "observation returned by step")
     members = [("reset", at(to_host(first), index)) for index in range(batch_size)]
-    members += [(f"step {t}", at(observations, t, i)) for t, i in _samples(num_steps, batch_size)]
+    members += [(f"step {t}", at(observations, t, i)) for t, i in samples(num_steps, batch_size)]
     space = environment.observation_space
     found += [
         f"the observation of {when} is not in {space}" for when, it in members if not space.contains(it)
     ]
-    return _verdict("observations must lie in observation_space", found)
+    return verdict("observations must lie in observation_space", found)
 
 
 def check_sampled_actions_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`sample_action` draws members of `action_space`, and `step` takes whatever the space itself draws."""
-    keys, space = _keys(seed, batch_size), environment.action_space
-    _, steps = _play(environment, keys, num_steps)
+    keys, space = keys_from(seed, batch_size), environment.action_space
+    _, steps = play(environment, keys, num_steps)
     actions = to_host(steps.actions)
     found = [
         f"the action sampled at step {t} is not in {space}: {at(actions, t, i)}"
-        for t, i in _samples(num_steps, batch_size)
+        for t, i in samples(num_steps, batch_size)
         if not space.contains(at(actions, t, i))
     ]
     states, drawn = at(steps.before, 0), jax.vmap(space.sample)(keys)
     result = plays.by_batch(environment, keys, states, drawn)[1]
     blank = [jax.tree.map(np.zeros_like, to_host(it)) for it in (at(steps.after, 0), result)]
     found += differences(blank[0], blank[1], "what step makes of action_space.sample")
-    return _verdict("sampled actions must lie in action_space", found)
-
-
-def _verdict(rule: str, found: list[str]) -> bool:
-    if found:
-        rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
-        raise ConformanceError(rule, found[:5] + rest)
-    return True
-
-
-def _keys(seed: int, batch_size: int) -> Keys:
-    return jax.random.split(jax.random.PRNGKey(seed), batch_size)
-
-
-def _has_invalid(environment: Environment) -> bool:
-    key = jax.random.PRNGKey(0)
-    state, _ = jax.eval_shape(environment.reset, key)
-    return jax.eval_shape(environment.invalid_action, key, state) is not None
-
-
-def _play(environment: Environment, keys: Keys, num_steps: int, invalid: Any = False) -> tuple[Any, Any]:
-    """Random play; `invalid` (steps x batch) asks for invalid actions, which an environment may not have."""
-    # Plays without invalid actions pass the flags too, so that all plays of one size share a compilation.
-    flags = jnp.broadcast_to(invalid, (num_steps, len(keys))) if _has_invalid(environment) else None
-    return plays.play_batch(environment, *plays.play_keys(keys, num_steps), flags)
+    return verdict("sampled actions must lie in action_space", found)
 
 
 def _eager_play(environment: Environment, key: Any) -> tuple[Any, list[plays.Step]]:
@@ -296,7 +278,7 @@ def _eager_play(environment: Environment, key: Any) -> tuple[Any, list[plays.Ste
 
 
 def _compare_with_singles(environment: Environment, keys: Keys, num_steps: int) -> bool:
-    first, steps = to_host(_play(environment, keys, num_steps))
+    first, steps = to_host(play(environment, keys, num_steps))
     found: list[str] = []
     reset_keys, step_keys = plays.play_keys(keys, num_steps)
     for index in range(len(keys)):
@@ -305,28 +287,28 @@ def _compare_with_singles(environment: Environment, keys: Keys, num_steps: int) 
         name = f"environment {index} of a batch of {len(keys)}: "
         found += differences(single_first, at(first, index), f"{name}first observation")
         found += differences(single_steps, at(steps, slice(None), index), f"{name}step")
-    return _verdict("a batch must equal its environments one by one", found)
+    return verdict("a batch must equal its environments one by one", found)
 
 
 def _auto_play(
     environment: Environment, mode: Any, seed: int, batch_size: int, num_steps: int
 ) -> tuple[plays.AutoStep, list[str]]:
     """A recording, and what is wrong with it in either mode."""
-    keys = _keys(seed, batch_size)
+    keys = keys_from(seed, batch_size)
     reset_keys, step_keys = plays.play_keys(keys, num_steps)
     steps = to_host(plays.play_auto_reset(AutoReset(environment, mode), reset_keys, step_keys))
     _ends(environment, steps.plain.dones)
     fresh, auto = steps.auto.infos.reset_mask, steps.auto
     found = []
     if np.any(steps.plain_over != steps.plain.dones):
-        wrong = _first(steps.plain_over != steps.plain.dones)
+        wrong = first_wrong(steps.plain_over != steps.plain.dones)
         found.append(f"{wrong}: `done` does not match the state; an environment never resets itself")
     found += differences(steps.plain_view, steps.plain.observations, "observation returned by step")
     found += _where(~fresh, steps.plain.states, auto.states, "state of an environment that was not reset")
     found += _where(~fresh, steps.plain_view, auto.observations, "observation where there was no reset")
     found += _where(fresh, steps.auto_view, auto.observations, "first observation of a new episode")
     if np.any(steps.auto_over & fresh):
-        found.append(f"{_first(steps.auto_over & fresh)} starts a new episode that is already done")
+        found.append(f"{first_wrong(steps.auto_over & fresh)} starts a new episode that is already done")
     return steps, found
 
 
@@ -349,17 +331,6 @@ def _flags(outcome: plays.Outcome) -> tuple[tuple[str, np.ndarray], ...]:
     return ("done", outcome.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
 
 
-def _first(wrong: np.ndarray) -> str:
-    step, index = np.argwhere(wrong)[0]
-    return f"environment {index} at step {step}"
-
-
-def _samples(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Some (step, environment) pairs, spread over the whole play, the last step included."""
-    times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
-    return [(int(time), index) for time in times for index in range(batch_size)]
-
-
 CHECKS: tuple[Callable[..., bool], ...] = (
     check_same_key_gives_same_episode,
     check_batch_of_one_equals_single,
@@ -373,4 +344,5 @@ CHECKS: tuple[Callable[..., bool], ...] = (
     check_invalid_actions_change_nothing,
     check_observations_lie_in_their_space,
     check_sampled_actions_lie_in_their_space,
+    *CAPABILITY_CHECKS,
 )

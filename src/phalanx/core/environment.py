@@ -7,10 +7,13 @@ import abc
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
+from phalanx.core.config import register_waiting_configs
 from phalanx.core.spaces import Space
+
+# Configs that were defined before anything imported JAX.
+register_waiting_configs()
 
 State = TypeVar("State")
 Observation = TypeVar("Observation")
@@ -99,13 +102,26 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """What an info says of an episode that just ended, by the logger's names (`success_mask`, ...)."""
         return {}
 
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        """The modes that `render` knows, of `svg`, `ansi` and `rgb_array`."""
+        return ()
+
     def render(self, state: State, mode: str = "svg") -> Any:
-        """A picture of one state: `svg` or `ansi` text, or `rgb_array`; None where there is none."""
+        """A picture of one state: `svg` or `ansi` text, or `rgb_array`, pixels as uint8 [height, width, 3].
+
+        None where an environment has no pictures at all.
+        """
         return None
 
     def task_name(self, state: State) -> str:
         """The name of what one state's episode is about; empty where episodes have no names."""
         return ""
+
+    @property
+    def has_text(self) -> bool:
+        """Whether states and actions have words, so that the three methods below can be called."""
+        return False
 
     def observation_text(self, state: State) -> str:
         """One state in words, with the rules and the legal moves: what a language model is asked."""
@@ -113,6 +129,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     def parse_action(self, text: str, state: State) -> Action:
         """The action that a text names in a state; a `ValueError` says in words why it names none."""
+        raise ValueError(f"{type(self).__name__} has no words for its actions")
+
+    def action_text(self, action: Action, state: State) -> str:
+        """A text from which `parse_action` reads a legal action back: what a model would answer."""
         raise ValueError(f"{type(self).__name__} has no words for its actions")
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
@@ -129,12 +149,9 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
     ) -> tuple[State, Observation]:
         """Start new episodes where `mask` says so and keep the others; environments may do it faster."""
-        fresh = self.batch_reset(keys)
+        from phalanx.core.batching import select_rows  # which builds on this module
 
-        def choose(new: Array, old: Array) -> Array:
-            return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
-
-        return jax.tree.map(choose, fresh, (states, observations))
+        return select_rows(mask, self.batch_reset(keys), (states, observations))
 
 
 @runtime_checkable

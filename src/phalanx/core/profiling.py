@@ -6,7 +6,6 @@ Benchmarks with peers and repeats are in `benchmarks/`; these are the quick look
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import fmean, pstdev
 from typing import Any, Protocol, runtime_checkable
 
@@ -190,7 +189,7 @@ def _measure(environment: Environment, batch_size: int, repeats: int) -> dict[st
     }
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _sample_actions(environment: Environment, keys: Keys, states: PyTree) -> PyTree:
     return jax.vmap(environment.sample_action)(keys, states)
 

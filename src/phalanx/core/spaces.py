@@ -85,3 +85,43 @@ class Record(Space):
         if not isinstance(value, self.build):
             return False
         return all(space.contains(getattr(value, name)) for name, space in self.fields)
+
+
+def num_choices(space: Space) -> int | None:
+    """How many values a mask of legal actions is over: of the action itself, or of a record's first field.
+
+    None where neither is one whole number.
+    """
+    first = space.fields[0][1] if isinstance(space, Record) and space.fields else space
+    return first.n if isinstance(first, Discrete) else None
+
+
+def choice_of(space: Space, action: PyTree) -> Any:
+    """What a mask of legal actions is asked about: the action itself, or a record's first field."""
+    return getattr(action, space.fields[0][0]) if isinstance(space, Record) else action
+
+
+def with_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
+    """An action with another choice in place of its own."""
+    if not isinstance(space, Record):
+        return choice
+    (first, _), *others = space.fields
+    return space.build(**{first: choice}, **{name: getattr(action, name) for name, _ in others})
+
+
+def refuse_floats(space: Space, value: PyTree, name: str = "action") -> None:
+    """Raise `TypeError` where a field of whole numbers or truth values is given as floats, single or batched.
+
+    They would be cut to other numbers than were meant. Types are known to a trace: this costs nothing later.
+    An action of another kind than the space's is the environment's to judge.
+    """
+    match space:
+        case Record(build=build, fields=fields):
+            for field, inner in fields if isinstance(value, build) else ():
+                refuse_floats(inner, getattr(value, field), f"{name}.{field}")
+        case Box(dtype=dtype) if np.issubdtype(dtype, np.inexact):
+            pass
+        case _:
+            given = np.result_type(value) if isinstance(value, int | float) else jnp.asarray(value).dtype
+            if jnp.issubdtype(given, jnp.inexact):
+                raise TypeError(f"{name} must be whole numbers, got {given}; round them yourself")

@@ -38,6 +38,7 @@ from phalanx.core.text import counted
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.proof_tree import Proof
 from phalanx.proofs.search.state import TRUNCATED, ProofState
+from phalanx.proofs.search.text import query_name
 
 _SIZE = 13
 _BOX = 32
@@ -266,12 +267,6 @@ def drawn_episodes(
             }
         )
     return drawn
-
-
-def query_name(state: ProofState, index_manager: IndexManager) -> str:
-    """The query of a state as text, with `not` before one that is false."""
-    name = str(index_manager.decode_atom(np.asarray(state.query)))
-    return name if bool(state.label) else f"not {name}"
 
 
 _LOOKS = {"running": _RUNNING, "proved": _PROVED}

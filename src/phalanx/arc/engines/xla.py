@@ -30,6 +30,7 @@ from phalanx.arc.state import (
     TRUNCATED,
     WIDTH,
 )
+from phalanx.core.batching import select_rows
 
 Numbers = Int32[Array, " batch"]
 Truths = Bool[Array, " batch"]
@@ -127,12 +128,7 @@ def reset(
     registers = jnp.stack([task, pair, height, width, nothing, nothing, solved, nothing - 1], axis=-1)
     boards = jnp.pad(working, [(0, 0), (0, NUM_BOARDS - NUM_PLANES), (0, 0)])
     fresh = Packed(boards, registers, similarity)
-
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(where.reshape(where.shape + (1,) * (new.ndim - 1)), new, old)
-
-    new = Packed(*(choose(a, b) for a, b in zip(fresh, packed, strict=True)))
-    return new, choose(_observe(config, fresh), observation)
+    return select_rows(where, (fresh, _observe(config, fresh)), (packed, observation))
 
 
 def _observe(config: ArcConfig, packed: Packed) -> Array:

@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
 from phalanx.core import engine as native
-from phalanx.core.batching import map_where
+from phalanx.core.batching import map_where, select_rows
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Discrete, Record, Space
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig
 from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, proof_depths
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.search import resolution
+from phalanx.proofs.search import resolution, text as words
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.queries import SAMPLE_WORDS, KnownTriples, QuerySet, SampledQueries, sample_query
 from phalanx.proofs.search.state import (
@@ -100,6 +100,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     queries: QuerySet
     """The queries that the config admits."""
     known: KnownTriples
+    names: IndexManager | None = dataclasses.field(default=None, compare=False, repr=False)
+    """What the numbers are called, for words and pictures; equal environments may differ in it."""
 
     @classmethod
     def create(
@@ -111,6 +113,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         depths: Int32[np.ndarray, " queries"] | None = None,
         known: Int32[np.ndarray, "triples 3"] | None = None,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
+        names: IndexManager | None = None,
     ) -> "ProofEnv":
         """The environment over some positive queries.
 
@@ -124,6 +127,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             program,
             QuerySet.create(queries, depths).selected(config.queries),
             KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains),
+            names,
         )
 
     @classmethod
@@ -163,6 +167,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             depths=depths,
             known=index.encode_atoms(tuple(data_handler.known)),
             domains=index.constant_domains,
+            names=index,
         )
 
     @property
@@ -208,11 +213,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     ) -> tuple[ProofState, ProofObservation]:
         words = map_where(_words, mask, keys, jnp.zeros((*mask.shape, SAMPLE_WORDS), jnp.uint32))
         old = SampledQueries(states.query, states.label, states.depth)
-
-        def choose(new: Array, old: Array) -> Array:
-            return jnp.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-        drawn = jax.tree.map(choose, jax.vmap(self._query)(words), old)
+        drawn = select_rows(mask, jax.vmap(self._query)(words), old)
         state = self._started(mask, drawn, states)
         return state, observation_of(state)
 
@@ -287,6 +288,51 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     def content(self, state: ProofState) -> PyTree:
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
+
+    def legal_actions(self, state: ProofState) -> Bool[Array, "*batch states"]:
+        return state.action_mask
+
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        return () if self.names is None else ("svg", "ansi")
+
+    def render(self, state: ProofState, mode: str = "svg") -> str | None:
+        """The goals; with `ansi` also what each action leads to. None where the environment has no names."""
+        if self.names is None:
+            return None
+        if mode == "svg":
+            from phalanx.proofs.drawing import draw_state
+
+            drawn: str = draw_state(state, self.names).as_svg()
+            return drawn
+        if mode == "ansi":
+            return words.render_ansi(state, self.names)
+        raise ValueError(f"proofs are drawn as svg or ansi, not as {mode!r}")
+
+    def task_name(self, state: ProofState) -> str:
+        """The query, with `not` before one that is false; empty where the environment has no names."""
+        return "" if self.names is None else words.query_name(state, self.names)
+
+    @property
+    def has_text(self) -> bool:
+        return self.names is not None
+
+    def observation_text(self, state: ProofState) -> str:
+        return words.observation_text(state, self._names(), self.config.max_depth)
+
+    def parse_action(self, text: str, state: ProofState) -> Int32[Array, ""]:
+        return jnp.int32(words.parse_action(text, state, self._names()))
+
+    def action_text(self, action: Int32[Array, ""], state: ProofState) -> str:
+        return words.choices_of(state, self._names())[int(action)]
+
+    def _names(self) -> IndexManager:
+        if self.names is None:
+            raise ValueError(
+                "this environment was made of numbers and has no words; make it with ProofEnv.from_data, or "
+                "with ProofEnv.create(..., names=IndexManager(...))"
+            )
+        return self.names
 
     def _query(self, words: UInt32[Array, " words"]) -> SampledQueries:
         return sample_query(self.config.queries, self.queries, self.known, words)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32
 
 from phalanx.core import engine as native
+from phalanx.core.batching import select_rows
 from phalanx.proofs.search.program import Program, ProgramArrays, is_fact
 from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings
 
@@ -259,10 +260,7 @@ def _finished(
         skipped=walk.skipped,
     )
 
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(asked.where.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, new, node)
+    return select_rows(asked.where, new, node)
 
 
 def _search(

@@ -1,22 +1,62 @@
-"""Phalanx's spaces as TorchRL specs, and their values as tensordict entries and back.
+"""Phalanx's spaces as TorchRL specs, their values as tensordict entries, and arrays across the border.
 
-Copying single arrays is in `torch_arrays`, stepping in `torchrl`.
+Arrays cross by DLPack with a copy each way. Stepping is in `environment`.
 """
 
 import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from jaxtyping import PyTree
 from tensordict import TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
-from phalanx.adapters.torch_arrays import to_jax, to_torch, torch_dtype
 from phalanx.core.spaces import Box, Discrete, Record, Space
 
 Entries = dict[str, Any]
 """Tensors by name; a dictionary within holds the entries of a nested record."""
+
+
+_TORCH_DTYPES = {
+    "bool": torch.bool,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    # Torch has the other unsigned types in name only: most of its functions refuse them.
+    "uint16": torch.int32,
+    "uint32": torch.int64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def torch_dtype(dtype: Any) -> torch.dtype:
+    """The type of tensor that can hold an array's every value."""
+    name = np.dtype(dtype).name
+    if name not in _TORCH_DTYPES:
+        raise TypeError(f"no torch type holds {name}; there are some for {', '.join(_TORCH_DTYPES)}")
+    return _TORCH_DTYPES[name]
+
+
+def to_torch(array: jax.Array, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
+    """A tensor of its own with an array's values; writing into it does not reach JAX."""
+    # JAX takes its arrays for immutable and shares their memory freely, so a view would be a way in.
+    view = torch.from_dlpack(array)
+    return view.to(device=device, dtype=dtype, copy=True)
+
+
+def to_jax(tensor: torch.Tensor, dtype: Any) -> jax.Array:
+    """An array of its own with a tensor's values; writing into the tensor later does not reach JAX."""
+    # Copied by torch: `from_dlpack(copy=True)` still shares the memory of an aligned tensor on the CPU.
+    own = tensor.detach().to(dtype=torch_dtype(dtype), copy=True, memory_format=torch.contiguous_format)
+    return jnp.from_dlpack(own).astype(dtype)
 
 
 def spec_of(space: Space, batch_size: torch.Size, device: torch.device | None) -> TensorSpec:
@@ -83,9 +123,10 @@ def value_of(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyT
     expected = (*batch_size, *shape)
     if tuple(entry.shape) != expected:
         raise ValueError(f"{name!r} must have the shape {expected}, got {tuple(entry.shape)}")
+    dtype = np.int32 if isinstance(space, Discrete) else space.dtype  # type: ignore[attr-defined]
+    if entry.is_floating_point() and not np.issubdtype(dtype, np.inexact):
+        raise TypeError(f"{name!r} must be whole numbers, got {entry.dtype}")
     if isinstance(space, Discrete):
-        if entry.is_floating_point():
-            raise TypeError(f"{name!r} must be whole numbers, got {entry.dtype}")
         # What does not fit 32 bits must not come back as a legal number.
-        return to_jax(entry.to(torch.int64).clamp(-1, space.n), np.int32)
-    return to_jax(entry, space.dtype)  # type: ignore[attr-defined]
+        entry = entry.to(torch.int64).clamp(-1, space.n)
+    return to_jax(entry, dtype)

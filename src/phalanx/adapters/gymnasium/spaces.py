@@ -1,6 +1,6 @@
 """Phalanx's spaces as Gymnasium's, and batches of their members as NumPy arrays and back.
 
-Stepping is in `gymnasium`.
+Stepping is in `stepping` and `environments`.
 """
 
 import functools
@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, PyTree
 
-from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.core.spaces import Box, Discrete, Record, Space, refuse_floats
 
 Arrays = dict[str, Any]
 """Arrays by name; a dictionary within holds the fields of a nested record."""
@@ -49,10 +49,10 @@ def column_sizes(space: Space) -> list[int] | None:
     return numbers if len(numbers) == len(space.fields) else None
 
 
-def flat_space_of(space: Space, leave_out: str) -> spaces.Box:
-    """One vector of float32 for all of a space but the field `leave_out`, in the order of its fields."""
+def flat_space_of(space: Space) -> spaces.Box:
+    """One vector of float32 for all of a space, in the order of its fields."""
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
-    for leaf in _leaves(space, leave_out):
+    for leaf in _leaves(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
         lows.append(np.full(_width(leaf), low, np.float32))
         highs.append(np.full(_width(leaf), high, np.float32))
@@ -74,10 +74,10 @@ def arrays_of(space: Space, value: PyTree) -> Any:
     raise TypeError(f"{type(space).__name__} has no arrays")
 
 
-def flat_arrays_of(space: Space, value: PyTree, leave_out: str) -> Float32[np.ndarray, "batch width"]:
+def flat_arrays_of(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
     """A batch of a space's members as the rows of `flat_space_of`."""
-    parts = list(_values(space, value, leave_out))
-    widths = [_width(leaf) for leaf in _leaves(space, leave_out)]
+    parts = list(_values(space, value))
+    widths = [_width(leaf) for leaf in _leaves(space)]
     made = np.empty((len(parts[0]), sum(widths)), np.float32)
     begin = 0
     for part, width in zip(parts, widths, strict=True):
@@ -108,6 +108,7 @@ def given_actions(space: Space, actions: Any, count: int, name: str = "actions")
             return _whole_numbers(actions, (count,), np.int64(n), name)
         case Box(shape=shape, dtype=dtype):
             array = _shaped(actions, (count, *(shape or (1,))), name)
+            refuse_floats(space, array, name)
             return array.astype(dtype).reshape(count, *shape)
     raise TypeError(f"{type(space).__name__} has no actions")
 
@@ -149,19 +150,17 @@ def _width(leaf: Any) -> int:
     return 1 if isinstance(leaf, Discrete) else int(np.prod(leaf.shape))
 
 
-def _leaves(space: Space, leave_out: str) -> Iterator[Any]:
+def _leaves(space: Space) -> Iterator[Any]:
     if isinstance(space, Record):
-        for name, field in space.fields:
-            if name != leave_out:
-                yield from _leaves(field, leave_out)
+        for _, field in space.fields:
+            yield from _leaves(field)
     else:
         yield space
 
 
-def _values(space: Space, value: PyTree, leave_out: str) -> Iterator[Any]:
+def _values(space: Space, value: PyTree) -> Iterator[Any]:
     if isinstance(space, Record):
         for name, field in space.fields:
-            if name != leave_out:
-                yield from _values(field, getattr(value, name), leave_out)
+            yield from _values(field, getattr(value, name))
     else:
         yield value

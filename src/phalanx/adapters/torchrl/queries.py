@@ -1,6 +1,6 @@
 """Proof environments from a data handler, and which queries the episodes of a batch start from.
 
-Stepping, and everything of torch, is in `torchrl`.
+Stepping them under TorchRL is in `proofs`; nothing of torch is here.
 """
 
 from collections.abc import Mapping
@@ -49,6 +49,7 @@ def proof_environment(
         depths=depths,
         known=index_manager.encode_atoms(sorted(data_handler.known)),
         domains=index_manager.constant_domains,
+        names=index_manager,
     )
 
 
@@ -135,6 +136,7 @@ class QueryPlan:
             depths=depths,
             known=environment.known.triples,
             domains=environment.known.domains,
+            names=environment.names,
         )
 
     def next_places(self, count: int) -> Int32[np.ndarray, " count"] | None:

@@ -1,0 +1,20 @@
+"""Phalanx environments for Gymnasium: `PhalanxVectorEnv` steps many in one call, `PhalanxEnv` is one alone.
+
+Importing this registers every environment of `phalanx.make`: `phalanx/arc-v1`, `phalanx/proofs-v1`, ...
+"""
+
+try:
+    import gymnasium as _library  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "gymnasium":
+        raise
+    raise ModuleNotFoundError(
+        f'phalanx.adapters.gymnasium needs {error.name}: pip install "phalanx[gym]"', name=error.name
+    ) from error
+
+from phalanx.adapters.gymnasium.environments import PhalanxEnv, PhalanxVectorEnv
+from phalanx.adapters.gymnasium.making import register_environments
+
+__all__ = ["PhalanxEnv", "PhalanxVectorEnv", "register_environments"]
+
+register_environments()

@@ -1,0 +1,178 @@
+"""Proof environments under TorchRL: `BatchedVecEnv`, whose queries can be listed, labelled and assigned.
+
+Stepping a batch of any environment is in `environment`; which queries come next is in `queries`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jaxtyping import Array, Bool
+from torchrl.data import Composite, Unbounded
+
+from phalanx.adapters.environments import legal_rows
+from phalanx.adapters.torchrl.environment import Batch, PhalanxVecEnv
+from phalanx.adapters.torchrl.queries import (
+    QueryPlan,
+    known_depths,
+    plan_of,
+    proof_config,
+    proof_environment,
+)
+from phalanx.core.batching import select_rows
+from phalanx.core.environment import Environment
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.search.queries import SampledQueries
+
+
+class BatchedVecEnv(PhalanxVecEnv):
+    """A batch of proof environments, or by `from_environment` of any others, that TorchRL steps as one.
+
+    Keys and shapes are those of `PhalanxVecEnv`: `sub_index` [B, 1, A, 3], `derived_sub_indices`
+    [B, S, A, 3], `action_mask` [B, S], and for bookkeeping `label`, `depth` and `step_count`.
+
+    Queries may be atoms, strings such as `aunt(5,76)` or an array of indices. `mode="train"` draws them at
+    random, with the negatives that the config asks for (or, with `labels`, evenly from the labelled ones);
+    `mode="eval"` takes them in their order, as many at a time as environments start, and the first again
+    after the last: `query_indices` says which. `queries`, `labels`, `query_depths` and `mode` can be
+    assigned, and count from the next reset; under a transform assign to `env.base_env`.
+    """
+
+    def __init__(
+        self,
+        *,
+        index_manager: IndexManager,
+        data_handler: DataHandler,
+        queries: Any,
+        batch_size: Any,
+        config: ProofConfig | None = None,
+        mode: str = "train",
+        labels: Any = None,
+        query_depths: Any = None,
+        seed: int = 0,
+        device: Any = "cpu",
+        **settings: Any,
+    ) -> None:
+        """`settings` are fields of `ProofConfig`, such as `max_depth`, `padding_states` or `reward`."""
+        config = proof_config(index_manager, config, settings)
+        plan = QueryPlan(
+            queries,
+            labels=labels,
+            depths=query_depths,
+            mode=mode,
+            index_manager=index_manager,
+            known_depths=known_depths(index_manager, data_handler),
+        )
+        environment = proof_environment(config, index_manager, data_handler, plan)
+        self._open(environment, plan, batch_size, seed, device)
+        self.index_manager, self.data_handler = index_manager, data_handler
+
+    @classmethod
+    def from_environment(
+        cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
+    ) -> "BatchedVecEnv":
+        """The same for any Phalanx environment."""
+        return _EnvironmentVecEnv(environment, batch_size, seed, device)
+
+    def _open(
+        self, environment: Environment, plan: QueryPlan | None, batch_size: Any, seed: int, device: Any
+    ) -> None:
+        self._plan, self._drawn_from = plan, None if plan is None else plan.settled()
+        self._drawing = environment
+        super().__init__(environment, batch_size, seed=seed, device=device)
+        self._places = np.full(self.batch_size, -1, np.int32)
+
+    def _observed_spec(self) -> Composite:
+        observed = super()._observed_spec()
+        if self._plan is not None:
+            # Queries of any depth may be assigned.
+            observed["depth"] = Unbounded(shape=self.batch_size, dtype=torch.int32, device=self.device)
+        return observed
+
+    @property
+    def query_indices(self) -> np.ndarray:
+        """Which of `queries` each environment started from; -1 where the environment drew it itself."""
+        return self._places.copy()
+
+    def _begin(self, chosen: Bool[np.ndarray, " batch"], batch: Batch) -> Batch:
+        if self._plan is None:
+            return super()._begin(chosen, batch)
+        assert isinstance(self.environment, ProofEnv)
+        places = self._plan.next_places(int(chosen.sum()))
+        self._places[chosen] = -1 if places is None else places
+        if places is not None:
+            # Others keep their episodes, whose queries may be of a list that is gone.
+            given = self._plan.at(np.where(chosen, self._places, 0))
+            return _begin_at(self.environment, chosen, given, batch)
+        if self._plan.settled() is not self._drawn_from:
+            self._drawing = self._plan.adapted(self.environment)
+            self._drawn_from = self._plan.settled()
+        return self._begin_drawn(self._drawing, chosen, batch)
+
+    def _set_seed(self, seed: int | None) -> None:
+        super()._set_seed(seed)
+        if self._plan is not None:
+            self._plan.seed(self._seed)
+
+    @property
+    def queries(self) -> Any:
+        """The queries that episodes start from."""
+        return self._planned().queries
+
+    @queries.setter
+    def queries(self, queries: Any) -> None:
+        self._planned().queries = queries
+
+    @property
+    def labels(self) -> Any:
+        """Which queries are true; None where all are."""
+        return self._planned().labels
+
+    @labels.setter
+    def labels(self, labels: Any) -> None:
+        self._planned().labels = labels
+
+    @property
+    def query_depths(self) -> Any:
+        """The depths of the queries; None takes those that the data handler knows."""
+        return self._planned().depths
+
+    @query_depths.setter
+    def query_depths(self, depths: Any) -> None:
+        self._planned().depths = depths
+
+    @property
+    def mode(self) -> str:
+        """`train` or `eval`."""
+        return self._planned().mode
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        self._planned().mode = mode
+
+    def _planned(self) -> QueryPlan:
+        if self._plan is None:
+            raise AttributeError(f"{type(self.environment).__name__} starts from no queries")
+        return self._plan
+
+
+class _EnvironmentVecEnv(BatchedVecEnv):
+    """A batch of an environment that exists already; one of proofs starts from its own queries."""
+
+    def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:
+        plan = plan_of(environment) if isinstance(environment, ProofEnv) else None
+        self._open(environment, plan, batch_size, seed, device)
+
+
+@jax.jit
+def _begin_at(
+    environment: ProofEnv, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
+) -> Batch:
+    states, seen = environment.reset_to(*given)
+    none = jnp.zeros_like(mask)
+    return select_rows(mask, Batch(states, seen, legal_rows(environment, states), none, none), batch)

@@ -1,0 +1,189 @@
+"""ARC in words: a state as a language model is asked about it, and actions as it answers.
+
+Episodes as tokens are in `phalanx.streams`; the operations and what they do are in `operations`.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
+from phalanx.arc.config import ArcConfig, SelectionFormat
+from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
+from phalanx.arc.render.snapshots import snapshot
+from phalanx.arc.state import ArcState
+from phalanx.arc.tasks import ArcTask
+
+OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
+"""What actions call the operations: `fill_3`, `rotate_clockwise`, ..."""
+
+_FORMS: dict[SelectionFormat, tuple[str, str]] = {
+    "point": ("<operation> <row> <column>", "one cell, such as `{} {} {}`"),
+    "bbox": (
+        "<operation> <row> <column> <row> <column>",
+        "two opposite corners of a box of cells, such as `{} {} {} 0 0`",
+    ),
+    "mask": (
+        "<operation> <row>,<column> ...",
+        "any cells, and boxes from corner to corner, such as `{0} {1},{2} 0,0:{1},0`; none is allowed too",
+    ),
+}
+_GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The region of equal color around the "
+           "one selected cell becomes that color."}  # fmt: skip
+_CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
+
+
+def task_of(state: ArcState) -> ArcTask:
+    """The task that one state is about."""
+    return state.tasks[int(state.task_index)]
+
+
+def observation_text(config: ArcConfig, state: ArcState, legal: Sequence[int]) -> str:
+    """The rules, the task's other demonstrations, the grids as they stand, and the answers to choose from."""
+    task, view, pair = task_of(state), snapshot(state), int(state.pair_index)
+    rows, columns = config.grid_shape
+    ending = "The episode ends as soon as it does."
+    if config.environment.require_submit:
+        ending = "Submit it when it does."
+    elif Operation.SUBMIT in legal:
+        ending = "The episode ends as soon as it does, or when you submit."
+    parts = [
+        "This is an ARC puzzle. Edit the working grid until it is the output that belongs to the input, by "
+        f"the rule that the demonstrations show. {ending} Cells are colors from 0 to 9; rows and columns "
+        f"count from 0 at the top left. The canvas has {rows} rows and {columns} columns.",
+    ]
+    # The demonstration that is being worked on would give its own answer away.
+    others = [shown for place, shown in enumerate(task.demos) if place != pair]
+    for number, shown in enumerate(others, 1):
+        assert shown.output is not None
+        parts.append(
+            f"Demonstration {number}\n{_grid('Input', shown.input)}\n{_grid('Output', shown.output)}"
+        )
+    limit = config.environment.max_episode_steps
+    parts.append(_grid("Input", view.input))
+    parts.append(_grid("Working grid", view.working))
+    if view.clipboard.size:
+        parts.append(_grid("Remembered object", view.clipboard))
+    parts.append(f"Step {view.step} of at most {limit}. " + ("The episode is over." if view.done else ""))
+    parts.append("Operations, by number and name:\n" + "\n".join(_operation_lines(legal)))
+    form, cells = _FORMS[config.action.selection_format]
+    cells = cells.format(_name(legal[0]), min(2, rows - 1), min(4, columns - 1))
+    parts.append(f"Answer with one line: `{form}`, the operation by name or number and {cells}.")
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
+    """The action of a text such as `fill_3 2 4` or `3 2 4`, in the form that the config's actions have."""
+    form = _FORMS[config.action.selection_format][0]
+    words = text.strip().split(maxsplit=1)
+    if not words:
+        raise ValueError(f"an answer reads `{form}`, got nothing")
+    operation, rest = _operation(words[0], legal), words[1] if len(words) > 1 else ""
+    if config.action.selection_format == "mask":
+        return MaskAction(operation, _cells(rest, config.grid_shape))  # type: ignore[arg-type]
+    numbers = re.split(r"[\s,]+", rest.strip()) if rest.strip() else []
+    wanted = 2 if config.action.selection_format == "point" else 4
+    if len(numbers) != wanted or not all(re.fullmatch(r"-?\d+", number) for number in numbers):
+        raise ValueError(
+            f"an answer reads `{form}`: after the operation come {wanted} whole numbers, got {_short(rest)}"
+        )
+    places = [int(number) for number in numbers]
+    for row, column in zip(places[::2], places[1::2], strict=True):
+        _check_cell(row, column, config.grid_shape)
+    kind: Any = PointAction if wanted == 2 else BboxAction
+    return kind(operation, *places)
+
+
+def action_text(action: Action) -> str:
+    """The text from which `parse_action` reads an action."""
+    name = _name(int(action.operation))
+    if isinstance(action, MaskAction):
+        cells = np.argwhere(np.asarray(action.selection))
+        if len(cells) > 1:
+            (top, left), (bottom, right) = cells.min(axis=0), cells.max(axis=0)
+            if len(cells) == (bottom - top + 1) * (right - left + 1):
+                return f"{name} {top},{left}:{bottom},{right}"
+        return " ".join([name, *(f"{row},{column}" for row, column in cells)])
+    places = (
+        (action.row, action.col)
+        if isinstance(action, PointAction)
+        else (action.r1, action.c1, action.r2, action.c2)
+    )
+    return " ".join([name, *(str(int(place)) for place in places)])
+
+
+def _name(operation: int) -> str:
+    return OPERATION_NAMES[operation] if 0 <= operation < NUM_OPERATIONS else str(operation)
+
+
+def _grid(title: str, cells: np.ndarray) -> str:
+    height, width = cells.shape
+    lines = (" ".join("." if cell < 0 else str(cell) for cell in row) for row in cells.tolist())
+    return f"{title}, {height}x{width}:\n" + "\n".join(lines)
+
+
+def _operation_lines(legal: Sequence[int]) -> list[str]:
+    """A line for each operation; the ten fills share one, and so do the ten flood fills."""
+    lines = []
+    for category, text in _GROUPS.items():
+        these = [number for number in legal if OPERATIONS[number].category == category]
+        if these:
+            lines.append(", ".join(f"{number} {_name(number)}" for number in these) + f": {text}")
+    others = [number for number in legal if OPERATIONS[number].category not in _GROUPS]
+    return lines + [f"{number} {_name(number)}: {OPERATIONS[number].text}" for number in others]
+
+
+def _operation(word: str, legal: Sequence[int]) -> int:
+    name = word.lower()
+    number = (
+        int(name)
+        if name.isdecimal()
+        else OPERATION_NAMES.index(name)
+        if name in OPERATION_NAMES
+        else NUM_OPERATIONS
+    )
+    if number in legal:
+        return number
+    if number < NUM_OPERATIONS:
+        raise ValueError(
+            f"operation {number} ({_name(number)}) is not legal here; legal are {_listed(legal)}"
+        )
+    near = difflib.get_close_matches(name, [_name(operation) for operation in legal], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"legal are {_listed(legal)}"
+    raise ValueError(f"there is no operation {_short(word)}; {hint}")
+
+
+def _cells(text: str, grid_shape: tuple[int, int]) -> np.ndarray:
+    mask = np.zeros(grid_shape, bool)
+    for word in text.split():
+        found = _CELLS.fullmatch(word)
+        if found is None:
+            raise ValueError(
+                f"cells read `<row>,<column>`, a box `<row>,<column>:<row>,<column>`, got {_short(word)}"
+            )
+        row, column, *corner = (int(number) for number in found.groups() if number is not None)
+        other_row, other_column = corner or (row, column)
+        for place in ((row, column), (other_row, other_column)):
+            _check_cell(*place, grid_shape)
+        rows, columns = sorted((row, other_row)), sorted((column, other_column))
+        mask[rows[0] : rows[1] + 1, columns[0] : columns[1] + 1] = True
+    return mask
+
+
+def _check_cell(row: int, column: int, grid_shape: tuple[int, int]) -> None:
+    if not (0 <= row < grid_shape[0] and 0 <= column < grid_shape[1]):
+        raise ValueError(
+            f"cell ({row}, {column}) is not on the canvas of {grid_shape[0]} rows and {grid_shape[1]} columns"
+        )
+
+
+def _listed(legal: Sequence[int]) -> str:
+    shown = [f"{number} {_name(number)}" for number in legal]
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

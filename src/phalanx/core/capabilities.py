@@ -1,0 +1,170 @@
+"""Checks of what an environment says of itself: legal actions, words, pictures, names and its version.
+
+The checks of its transitions, and the function that runs all of them, are in `conformance`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+from phalanx.core import comparison as plays
+from phalanx.core.comparison import at, differences, first_wrong, keys_from, play, to_host, verdict
+from phalanx.core.environment import Environment
+from phalanx.core.spaces import choice_of, num_choices, with_choice
+
+_NONSENSE = ("", "no such action !?")
+_FEW = 3
+"""States that are described and drawn: one at the start, one in the middle, one late."""
+
+
+def check_legal_actions_are_told(
+    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+) -> bool:
+    """The mask is over the action's choices, sampled actions are legal by it, and others change nothing."""
+    shape = jax.eval_shape(
+        lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(seed)
+    )
+    if shape is None:
+        return False
+    choices = num_choices(environment.action_space)
+    if choices is None or shape.shape != (choices,) or shape.dtype != np.bool_:
+        told = f"{shape.dtype}{list(shape.shape)}"
+        wanted = "a first field of whole numbers" if choices is None else f"bool[{choices}]"
+        return verdict("legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"])
+    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
+    mask, tried, before, after = to_host(_masked_out(environment, steps.before, steps.actions))
+    over = np.asarray(plays.view(environment, steps.before)[1])
+    chosen = np.asarray(choice_of(environment.action_space, steps.actions))
+    legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
+    found = []
+    if np.any(~over & ~mask.any(-1)):
+        found.append(f"{first_wrong(~over & ~mask.any(-1))}: nothing is legal, and the episode goes on")
+    if np.any(~over & ~legal):
+        found.append(f"{first_wrong(~over & ~legal)}: the sampled action is illegal by the mask")
+    states = at(steps.before, 0)
+    one_by_one = to_host(jax.vmap(environment.legal_actions)(states))
+    found += differences(one_by_one, to_host(environment.legal_actions(states)), "legal_actions of a batch")
+    found += differences(at(before, tried), at(after, tried), "content after a masked-out action")
+    return verdict("legal_actions must say what step does", found)
+
+
+@jax.jit
+def _masked_out(
+    environment: Environment, states: PyTree, actions: PyTree
+) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "steps batch"], PyTree, PyTree]:
+    """Masks, where a masked-out action was tried, and a state's content before and after that."""
+
+    def one(state: PyTree, action: PyTree) -> tuple[Any, ...]:
+        mask = environment.legal_actions(state)
+        assert mask is not None
+        space = environment.action_space
+        choice = jnp.argmin(mask).astype(choice_of(space, action).dtype)
+        new = environment.step(state, with_choice(space, action, choice))[0]
+        return mask, ~jnp.all(mask), environment.content(state), environment.content(new)
+
+    return jax.vmap(jax.vmap(one))(states, actions)
+
+
+def check_words_name_actions(
+    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+) -> bool:
+    """A state has a text, every legal action one that is read back, and nonsense is refused in words."""
+    if not environment.has_text:
+        return False
+    found: list[str] = []
+    for time, state, action in _moments(environment, seed, batch_size, num_steps):
+        text = environment.observation_text(state)
+        if not isinstance(text, str) or not text.strip():
+            found.append(f"step {time}: observation_text is {text!r}")
+        for choice in _variants(environment, state, action):
+            answer = environment.action_text(choice, state)
+            try:
+                read = environment.parse_action(answer, state)
+            except ValueError as error:
+                found.append(f"step {time}: {answer!r} names a legal action and is refused: {error}")
+                continue
+            found += differences(to_host(choice), to_host(read), f"step {time}: what {answer!r} reads as")
+        for nonsense in _NONSENSE:
+            try:
+                environment.parse_action(nonsense, state)
+            except ValueError:
+                continue
+            found.append(f"step {time}: parse_action takes {nonsense!r} for an action")
+    return verdict("words must name actions both ways", found)
+
+
+def check_pictures_are_what_their_mode_says(
+    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+) -> bool:
+    """Every mode of `render_modes` gives a picture of its kind: SVG, text, or uint8 pixels."""
+    found: list[str] = []
+    for time, state, _ in _moments(environment, seed, batch_size, num_steps):
+        for mode in environment.render_modes:
+            picture = environment.render(state, mode)
+            if not _is_picture(mode, picture):
+                found.append(f"step {time}: render(state, {mode!r}) gives {_short(picture)}")
+    verdict("pictures must be what their mode says", found)
+    return bool(environment.render_modes)
+
+
+def check_names_and_version(
+    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+) -> bool:
+    """The version is a whole number from 1 on, and `task_name` a text that lasts for an episode."""
+    found = []
+    if type(environment.version) is not int or environment.version < 1:
+        found.append(f"version must be a whole number from 1 on, got {environment.version!r}")
+    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
+    for time in (0, num_steps - 1):
+        name = environment.task_name(at(to_host(steps.before), time, 0))
+        if not isinstance(name, str):
+            found.append(f"step {time}: task_name is {name!r}, which is no text")
+    return verdict("names and version", found)
+
+
+def _moments(
+    environment: Environment, seed: int, batch_size: int, num_steps: int
+) -> Iterator[tuple[int, PyTree, PyTree]]:
+    """A few single states that have not ended, with the actions that were sampled there."""
+    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
+    over = np.asarray(plays.view(environment, steps.before)[1])[:, 0]
+    times = np.flatnonzero(~over)
+    host = to_host((steps.before, steps.actions))
+    for time in np.unique(times[np.linspace(0, len(times) - 1, _FEW).astype(int)]):
+        state, action = jax.tree.map(jnp.asarray, at(host, int(time), 0))
+        yield int(time), state, action
+
+
+def _variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
+    """The action itself, and the same with every other legal choice."""
+    space, mask = environment.action_space, environment.legal_actions(state)
+    choices = num_choices(space)
+    yield action
+    if choices is not None:
+        kind = choice_of(space, action).dtype
+        for choice in np.flatnonzero(np.ones(choices, bool) if mask is None else np.asarray(mask)):
+            yield with_choice(space, action, jnp.asarray(choice, kind))
+
+
+def _is_picture(mode: str, picture: Any) -> bool:
+    if mode == "rgb_array":
+        is_array = isinstance(picture, np.ndarray) and picture.dtype == np.uint8
+        return is_array and picture.ndim == 3 and picture.shape[-1] == 3 and picture.size > 0
+    return isinstance(picture, str) and bool(picture.strip()) and (mode != "svg" or "<svg" in picture)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+CAPABILITY_CHECKS: tuple[Callable[..., bool], ...] = (
+    check_legal_actions_are_told,
+    check_words_name_actions,
+    check_pictures_are_what_their_mode_says,
+    check_names_and_version,
+)
