@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from phalanx.agents.proof_training import (
+    ProofTraining,
     ProofTrainingConfig,
     load_proof_training,
-    proof_experiment,
     read_data,
     untrained_policy,
 )
 from phalanx.agents.search.ranking import ProofRanking, RankingConfig
-from phalanx.agents.training import count_parameters
 from phalanx.agents.training_parts import TimedTraining, seconds_of
 from phalanx.proofs.benchmark import record_of
+from phalanx.runs.run import count_parameters
 
 _PRESETS = {"countries_s3": "countries", "family": "family"}
 _PPO_PEERS = {"countries_s3": {"eager": 178.0, "compiled": 211.0}, "family": {"eager": 33.0}}
@@ -47,7 +47,7 @@ def measure_ppo(
     dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
 ) -> dict[str, Any]:
     """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
-    experiment = proof_experiment(config)
+    experiment = ProofTraining(config)
     training = TimedTraining(experiment.ppo, experiment.make_network)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {

@@ -6,6 +6,7 @@ How operations work is in the engines; tasks are in `tasks`, `buffer` and `reade
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -203,6 +204,12 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
 
     def content(self, state: ArcState) -> PyTree:
         return state.boards, state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0), state.similarity
+
+    def measures(self, info: Any) -> dict[str, Array]:
+        return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
+
+    def task_name(self, state: ArcState) -> str:
+        return state.tasks[int(state.task_index)].id
 
 
 def _draw(key: Key) -> UInt32[Array, "2"]:

@@ -4,6 +4,7 @@ When an episode ends, and the penalty of invalid actions, is in `environment`.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -313,6 +314,10 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     def content(self, state: ProofState) -> PyTree:
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
+
+    def measures(self, info: Any) -> dict[str, Array]:
+        """Success is a right answer: a true query proved, a false one not."""
+        return {"success_mask": jnp.asarray(info.proved) == jnp.asarray(info.label)}
 
     def _query(self, words: UInt32[Array, " words"]) -> Drawn:
         return draw_query(self.config.queries, self.queries, self.known, words)
