@@ -9,10 +9,11 @@ python examples/proofs/own_rules.py     (half a minute of CPU time)
 import argparse
 from pathlib import Path
 
+from phalanx.agents.training import train
+
 from phalanx.agents.proof_training import load_proof_training, proof_experiment, read_data
 from phalanx.agents.search.beam import SearchConfig
 from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
-from phalanx.agents.training import train
 from phalanx.proofs.drawing import draw_proof
 from phalanx.proofs.knowledge.atoms import parse_atom, parse_rule
 from phalanx.proofs.knowledge.data import DataHandler

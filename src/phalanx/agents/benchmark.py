@@ -167,9 +167,9 @@ class LoggingTimes:
         self._added: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
         self._inside: dict[Kind, list[float]] = {"silent": [], "aggregate": [], "sample": []}
 
-    def add(self, kind: Kind, whole: float, neighbours: tuple[float, float], logging: float) -> None:
-        """An update with logging: how long it took, its neighbours without, and the logging alone."""
-        off = statistics.mean(neighbours)
+    def add(self, kind: Kind, whole: float, neighbors: tuple[float, float], logging: float) -> None:
+        """An update with logging: how long it took, its neighbors without, and the logging alone."""
+        off = statistics.mean(neighbors)
         self._off.append(off)
         self._added[kind].append(whole - off)
         self._inside[kind].append(logging)

@@ -1,4 +1,4 @@
-"""Whole episodes of a policy, in any environment: to measure it, and to look at it.
+"""Whole episodes of a policy, in any environment: to measure it, and to show it.
 
 Scores over all tasks of an ARC environment are in `arc_evaluation`; episodes to learn from in `rollouts`.
 """
@@ -19,7 +19,7 @@ _CHUNK = 64
 """Running episodes that the network sees together, once others of a large batch have ended."""
 
 
-class Played(eqx.Module):
+class EpisodeResults(eqx.Module):
     """What became of a batch of episodes."""
 
     returns: Float[Array, " batch"]
@@ -45,10 +45,10 @@ def play(
     max_steps: int,
     greedy: bool = False,
     record: bool = False,
-) -> Played:
+) -> EpisodeResults:
     """Play a batch of episodes from where they are to their ends, or for `max_steps` steps.
 
-    An episode depends on its own state and key alone, not on its neighbours; a greedy policy needs no keys.
+    An episode depends on its own state and key alone, not on its neighbors; a greedy policy needs no keys.
     The compiled run is kept: arrays of the network may change without a new compilation.
     """
     if max_steps < 1:
@@ -76,7 +76,7 @@ def play_traced(
     keys: Keys | None,
     max_steps: int,
     record: bool,
-) -> Played:
+) -> EpisodeResults:
     """`play` inside a function that is compiled as a whole; greedy where there are no keys."""
     over = environment.is_done(states)
 
@@ -85,7 +85,7 @@ def play_traced(
         policy = distribution(network(observation)[0], observation)
         return policy.mode() if key is None else policy.sample(key)
 
-    def step(carry: tuple[Array, PyTree, Played]) -> tuple[Array, PyTree, Played]:
+    def step(carry: tuple[Array, PyTree, EpisodeResults]) -> tuple[Array, PyTree, EpisodeResults]:
         time, observations, played = carry
         now = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, time)
         running = ~played.done
@@ -94,7 +94,7 @@ def play_traced(
         measures = jax.tree.map(
             lambda new, old: jnp.where(running, new, old), environment.measures(info), played.measures
         )
-        after = Played(
+        after = EpisodeResults(
             played.returns + jnp.where(running, rewards, 0.0),
             played.lengths + running,
             done,
@@ -109,7 +109,7 @@ def play_traced(
     # What finished episodes are stepped with: whatever it is, it changes nothing.
     idle = zeros(jax.eval_shape(jax.vmap(act), (observations, keys)))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
-    start = Played(
+    start = EpisodeResults(
         jnp.zeros(over.shape, jnp.float32),
         jnp.zeros(over.shape, jnp.int32),
         over,
@@ -120,7 +120,9 @@ def play_traced(
     if not record:
         return jax.lax.while_loop(lambda at: (at[0] < max_steps) & ~jnp.all(at[2].done), step, carry)[2]
 
-    def recorded(carry: tuple[Array, PyTree, Played], _: None) -> tuple[tuple[Array, PyTree, Played], PyTree]:
+    def recorded(
+        carry: tuple[Array, PyTree, EpisodeResults], _: None
+    ) -> tuple[tuple[Array, PyTree, EpisodeResults], PyTree]:
         after = step(carry)
         return after, after[2].final_states
 
@@ -164,7 +166,7 @@ def _recorded(
     count: int,
     max_steps: int,
     greedy: bool,
-) -> tuple[PyTree, Played]:
+) -> tuple[PyTree, EpisodeResults]:
     reset_key, play_key = jax.random.split(key)
     states, observations = environment.batch_reset(jax.random.split(reset_key, count))
     keys = None if greedy else jax.random.split(play_key, count)
@@ -175,7 +177,12 @@ def _recorded(
 
 
 def _episode(
-    environment: Environment, initial: PyTree, played: Played, numbers: Any, row: int, episode_num: int
+    environment: Environment,
+    initial: PyTree,
+    played: EpisodeResults,
+    numbers: Any,
+    row: int,
+    episode_num: int,
 ) -> dict[str, Any]:
     returns, lengths, measures = numbers
     state = _row(initial, row)

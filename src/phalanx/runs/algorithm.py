@@ -7,7 +7,7 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import jax
 from pydantic import Field
@@ -17,6 +17,7 @@ from phalanx.core.environment import Key
 from phalanx.logs import LoggingConfig
 
 Learner = TypeVar("Learner")
+AnyConfig = TypeVar("AnyConfig", bound="RunConfig")
 
 
 class EvaluationConfig(Config):
@@ -51,7 +52,9 @@ class RunConfig(Config):
     """What is written of it."""
 
     @classmethod
-    def load(cls, preset: str | Path | None = None, overrides: Sequence[str] = ()) -> Self:
+    def load(
+        cls: type[AnyConfig], preset: str | Path | None = None, overrides: Sequence[str] = ()
+    ) -> AnyConfig:
         """A config: the preset (`default` unless another is named, where there is one), then overrides."""
         if preset is None and cls.presets and (PRESET_FOLDER / cls.presets / "default.yaml").is_file():
             preset = "default"

@@ -56,7 +56,7 @@ class Run:
         self.algorithm, self.folder = algorithm, Path(folder)
         self._resume, self._handlers, self._show = resume, handlers, show
         self._update, self._seconds = 0, 0.0
-        self._counts: dict[str, Any] = {}
+        self._counts: dict[str, Any] = {algorithm.unit: 0}
         """Totals; an array over the seeds where there are several."""
         self._headline: dict[str, float] = {}
         self._first: Progress | None = None

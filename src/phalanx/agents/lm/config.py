@@ -86,7 +86,7 @@ class OptimizerConfig(Config):
     learning_rate_end: float = Field(default=1e-4, ge=0)
     """What it falls to, along a cosine."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Pulls matrices, but not scales and biases, towards zero."""
+    """Pulls matrices, but not scales and biases, toward zero."""
     clip: float = Field(default=1.0, gt=0)
     """The greatest norm of a gradient."""
 

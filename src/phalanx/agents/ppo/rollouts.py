@@ -1,6 +1,6 @@
 """Playing a policy in a batch of environments: what PPO learns from.
 
-The learning itself is in `update`; whole episodes for people to look at are in `evaluation`.
+The learning itself is in `update`; whole episodes, to measure or to show, are in `evaluation`.
 """
 
 import dataclasses
