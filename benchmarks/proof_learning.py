@@ -12,9 +12,9 @@ from measuring.timing import seconds_of
 from timed_training import TimedTraining, count_parameters
 
 from phalanx.agents.proof_training import (
+    ProofTraining,
     ProofTrainingConfig,
     load_proof_training,
-    proof_experiment,
     read_data,
     untrained_policy,
 )
@@ -47,7 +47,7 @@ def measure_ppo(
     dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
 ) -> dict[str, Any]:
     """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
-    experiment = proof_experiment(config)
+    experiment = ProofTraining(config)
     training = TimedTraining(experiment.ppo, experiment.make_network)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 from measuring.timing import calls_lasting, seconds_of, timed
 
-from phalanx.agents.ppo.rollouts import Players, collect
-from phalanx.agents.ppo.update import PPO, Learner, Report
-from phalanx.core.autoreset import AutoResetState
+from phalanx.agents.ppo.rollouts import RolloutState, collect
+from phalanx.agents.ppo.update import PPO, Learner
+from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Key
+from phalanx.runs.algorithm import Report
 
 _SECONDS_A_REPEAT = 1.0
 
@@ -98,14 +99,14 @@ class TimedParts:
         """
         learner = self.training.learner
         keys = jax.random.split(jax.random.fold_in(learner.key, 1), updates)
-        players, actions = _copied(learner.players), []
+        rollouts, actions = _copied(learner.rollouts), []
         rollout = 0.0
         for key in keys:
             began = time.perf_counter()
-            players, played = jax.block_until_ready(self._rollout(learner.network, players, key))
+            rollouts, played = jax.block_until_ready(self._rollout(learner.network, rollouts, key))
             rollout += time.perf_counter() - began
             actions.append(played[0].actions)
-        states = _copied(learner.players.environments)
+        states = _copied(learner.rollouts.environments)
         environment = 0.0
         for chosen in actions:
             began = time.perf_counter()
@@ -114,19 +115,22 @@ class TimedParts:
         whole = seconds_of(self.training.update, updates)
         return Parts(environment / updates, rollout / updates, whole / updates)
 
-    def _play(self, network: PyTree, players: Players, key: Key) -> tuple[Players, Any]:
+    def _play(self, network: PyTree, start: RolloutState, key: Key) -> tuple[RolloutState, Any]:
         ppo = self.training.ppo
-        players, *played = collect(ppo.game, ppo.network(network), players, key, ppo.config.num_steps)
-        return players, played
+        end, *played = collect(
+            ppo.environment, ppo.distribution, ppo.network(network), start, key, ppo.config.num_steps
+        )
+        return end, played
 
     def _step_through(self, states: AutoResetState, actions: PyTree) -> tuple[AutoResetState, Any]:
-        game = self.training.ppo.game
+        environment = self.training.ppo.environment
+        auto_reset = AutoReset(environment, "same_step")
 
         def step(states: AutoResetState, chosen: PyTree) -> tuple[AutoResetState, Any]:
-            states, observations, rewards, done, info = game.auto_reset.step(states, chosen)
+            states, observations, rewards, done, info = auto_reset.step(states, chosen)
             # All that a rollout keeps of a step is written here too.
             kept = (observations, info.final_observation, rewards, done, info.terminated)
-            return states, (*kept, game.measure(info.info))
+            return states, (*kept, environment.measures(info.info))
 
         return jax.lax.scan(step, states, actions)
 

@@ -22,10 +22,11 @@ from measuring.timing import at_least_one, seconds_of
 from rich.console import Console
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
-from phalanx.agents.arc_training import ArcTrainingConfig, arc_experiment, load_arc_training
-from phalanx.agents.training import Experiment, batch_data
 from phalanx.core import load_config
+from phalanx.agents.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
 from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
+from phalanx.runs.algorithm import Report
+from phalanx.runs.journal import batch_data
 
 QUICK = (
     "arc.dataset.num_tasks=20",
@@ -92,7 +93,7 @@ class TrainingBenchmark:
     def run(self) -> Iterator[dict[str, Any]]:
         """Every figure, as soon as it is measured."""
         for num_envs in dict.fromkeys((self.num_envs, *self.logging_envs)):
-            experiment = arc_experiment(self.config(num_envs))
+            experiment = ArcTraining(self.config(num_envs))
             training = TimedTraining(experiment.ppo, experiment.make_network)
             if num_envs == self.num_envs:
                 yield self.measure_parts(experiment, training)
@@ -107,7 +108,7 @@ class TrainingBenchmark:
         logging = self.logging or load_config(LoggingConfig, "batched", group="logging")
         return config.model_copy(update={"ppo": type(config.ppo)(**ppo), "logging": logging})
 
-    def measure_parts(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
+    def measure_parts(self, experiment: ArcTraining, training: TimedTraining) -> dict[str, Any]:
         """Steps a second end to end, and the share of environment, policy and update."""
         parts = TimedParts(training)
         updates = training.updates_per_repeat()
@@ -126,7 +127,7 @@ class TrainingBenchmark:
         }
         return self._record("training", experiment, training, facts, "environment_share", ENVIRONMENT_SHARE)
 
-    def measure_logging(self, experiment: Experiment, training: TimedTraining) -> dict[str, Any]:
+    def measure_logging(self, experiment: ArcTraining, training: TimedTraining) -> dict[str, Any]:
         """What logging adds, by updates with and without it in turns."""
         settings = experiment.config.logging
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +146,7 @@ class TrainingBenchmark:
     def _record(
         self,
         figure: str,
-        experiment: Experiment,
+        experiment: ArcTraining,
         training: TimedTraining,
         facts: dict[str, Any],
         field: str,
@@ -223,7 +224,7 @@ class LoggingCost:
     """Updates with and without logging in turns."""
 
     def __init__(
-        self, experiment: Experiment, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
+        self, experiment: ArcTraining, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
     ) -> None:
         self._experiment, self._training, self._settings = experiment, training, settings
         # As in a training: sampled episodes are played for the purpose, whole and with their states.
@@ -269,16 +270,15 @@ class LoggingCost:
             self.times.add(kind, ended - began, (before, after), ended - trained)
             before = after
 
-    def _log(self, report: Any, update: int) -> None:
-        """What `training` logs of an update."""
+    def _log(self, report: Report, update: int) -> None:
+        """What a run logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:
             rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
-            self._logger.log_batch_step(batch_data(report, update, rates))
+            self._logger.log_batch_step(batch_data(report, rates, update))
         if settings.sampling_enabled and update % settings.sample_frequency == 0:
-            network = self._training.ppo.network(self._training.learner.network)
             key = jax.random.fold_in(jax.random.key(0), update)
-            for episode in self._experiment.watch(network, key, update):
+            for episode in self._experiment.sample_episodes(self._training.learner, key, update):
                 self._logger.log_episode_summary(episode)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from phalanx.agents.training import Progress, train
 from rich.console import Console
 
 from phalanx.agents.arc_training import arc_experiment, load_arc_training
-from phalanx.agents.training import Progress, train
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
 from phalanx.arc.render import render_task

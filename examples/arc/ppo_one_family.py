@@ -10,11 +10,11 @@ import argparse
 from pathlib import Path
 
 import jax
+from phalanx.agents.training import Progress, train
 from rich.console import Console
 
 from phalanx.agents.arc_training import arc_experiment, load_arc_training
 from phalanx.agents.evaluation import watch
-from phalanx.agents.training import Progress, train
 from phalanx.arc.render import render_state
 from phalanx.runs.folder import next_free
 

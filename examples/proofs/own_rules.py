@@ -9,10 +9,10 @@ python examples/proofs/own_rules.py     (half a minute of CPU time)
 import argparse
 from pathlib import Path
 
+
 from phalanx.agents.proof_training import load_proof_training, proof_experiment, read_data
 from phalanx.agents.search.beam import SearchConfig
 from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
-from phalanx.agents.training import train
 from phalanx.proofs import (
     DataHandler,
     KnowledgeBase,

@@ -13,7 +13,7 @@ from torchrl.objectives import ClipPPOLoss  # noqa: E402
 from torchrl.objectives.value import GAE  # noqa: E402
 
 from phalanx.adapters.torchrl import BatchedVecEnv  # noqa: E402
-from phalanx.agents.ppo.config import generalised_advantages  # noqa: E402
+from phalanx.agents import generalized_advantages  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
 from phalanx.proofs.knowledge.data import DataHandler  # noqa: E402
 from phalanx.proofs.knowledge.vocabulary import IndexManager  # noqa: E402
@@ -53,7 +53,7 @@ def test_torchrls_advantages_over_a_rollout_are_those_of_the_library() -> None:
     def steps_first(tensor: torch.Tensor) -> np.ndarray:
         return tensor.squeeze(-1).T.numpy()
 
-    ours, targets = generalised_advantages(
+    ours, targets = generalized_advantages(
         *(
             jnp.asarray(steps_first(tensor))
             for tensor in (

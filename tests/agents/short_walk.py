@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.agents.networks.distributions import MaskedCategorical
 from phalanx.agents.networks.layers import Dense
-from phalanx.agents.ppo.rollouts import Game
 from phalanx.core.environment import Environment, Key
 from phalanx.core.spaces import Box, Discrete, Record
 
@@ -78,6 +77,9 @@ class ShortWalk(Environment[WalkState, Sight, Array]):
     def sample_action(self, key: Key, state: WalkState) -> Int32[Array, ""]:
         return jnp.int32(RIGHT)
 
+    def measures(self, info: WalkState) -> dict[str, Array]:
+        return {"success_mask": info.terminated}
+
 
 class WalkNetwork(eqx.Module):
     """Two dense layers."""
@@ -98,13 +100,5 @@ class WalkNetwork(eqx.Module):
         return self.policy(hidden), self.value(hidden)[0]
 
 
-def policy_of(logits: Float[Array, "2"], sight: Sight) -> MaskedCategorical:
-    return MaskedCategorical(logits, sight.legal)
-
-
-def measure(info: WalkState) -> dict[str, Array]:
-    return {"success_mask": info.terminated}
-
-
-def game(max_steps: int = 8) -> Game:
-    return Game(ShortWalk(max_steps), policy_of, measure)
+def policy_of(parameters: Float[Array, "2"], observation: Sight) -> MaskedCategorical:
+    return MaskedCategorical(parameters, observation.legal)

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.networks.distributions import MaskedCategorical, draw, entropy_of, masked_log_softmax
+from phalanx.agents.networks.distributions import (
+    MaskedCategorical,
+    entropy_of,
+    masked_log_softmax,
+    sample_by_uniform,
+)
 
 CHOICES = 5
 ALL = jnp.arange(CHOICES, dtype=jnp.int32)
@@ -20,7 +25,7 @@ log_probs = quickly(lambda logits, mask: jax.vmap(MaskedCategorical(logits, mask
 entropy = quickly(lambda logits, mask: MaskedCategorical(logits, mask).entropy())
 mode = quickly(lambda logits, mask: MaskedCategorical(logits, mask).mode())
 samples = quickly(lambda logits, mask, keys: jax.vmap(MaskedCategorical(logits, mask).sample)(keys))
-draw_all = quickly(jax.vmap(draw, (0, None)))
+draw_all = quickly(jax.vmap(sample_by_uniform, (0, None)))
 
 
 def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -90,7 +95,7 @@ def test_sampled_frequencies_are_the_probabilities() -> None:
 def test_a_draw_passes_over_impossible_choices_at_either_end_and_between(uniform: float, chosen: int) -> None:
     with np.errstate(divide="ignore"):
         logs = jnp.log(jnp.array([0.0, 0.25, 0.0, 0.75, 0.0]))
-    assert int(draw(jnp.float32(uniform), logs)) == chosen
+    assert int(sample_by_uniform(jnp.float32(uniform), logs)) == chosen
 
 
 def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_rise_at_it() -> None:
@@ -103,7 +108,7 @@ def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_ris
     assert len(policies) > 100
     # Exactly the sum before the impossible choice, which is passed where the impossible one's is not.
     uniforms = sums[policies, places] / sums[policies, -1]
-    drawn = quickly(jax.vmap(draw))(uniforms, logs[policies])
+    drawn = quickly(jax.vmap(sample_by_uniform))(uniforms, logs[policies])
     assert (probs[policies, drawn] > 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Whole episodes of a policy in a small environment whose outcome is plain: `play`, `watch`, and pass@k."""
+"""Whole episodes of a policy in a small environment whose outcome is plain, and pass@k."""
 
 import dataclasses
 import itertools
@@ -14,10 +14,9 @@ from hypothesis import given, strategies as st
 from jaxtyping import Array, Bool, Float, Int32
 from known_policies import CELL, EVERY_COLOR, cell_task, keys_of, only, paint_cell
 
-from phalanx.agents.arc_evaluation import mean_pass_at_k, measure_arc, pass_at_k
-from phalanx.agents.evaluation import play, watch
+from phalanx.agents.arc_evaluation import mean_pass_at_k, pass_at_k
+from phalanx.agents.evaluation import play, record_episodes
 from phalanx.agents.networks.distributions import MaskedCategorical
-from phalanx.agents.ppo.rollouts import Game
 from phalanx.arc import ArcEnvironment
 from phalanx.arc.render import draw_state
 from phalanx.core.environment import Environment
@@ -69,6 +68,9 @@ class Burning(Environment[Fuse, Array, Array]):
     def sample_action(self, key: Array, state: Fuse) -> Array:
         return jnp.int32(1)
 
+    def measures(self, info: Any) -> dict[str, Array]:
+        return {"success_mask": info.terminated, "left": info.left}
+
 
 class Burns(eqx.Module):
     """By 1 with the weight `one`, by 2 with the weight `two`; counts how often it is traced."""
@@ -96,11 +98,6 @@ def choice(parameters: Array, observation: Array) -> MaskedCategorical:
     return MaskedCategorical(parameters, jnp.array([False, True, True]))
 
 
-def measured(info: Any) -> dict[str, Array]:
-    return {"success_mask": info.terminated, "left": info.left}
-
-
-GAME = Game(Burning(), choice, measured)
 TRACES = Traces([0])
 SLOW = Burns(jnp.float32(1), jnp.float32(0), TRACES)
 FAST = Burns(jnp.float32(0), jnp.float32(1), TRACES)
@@ -110,7 +107,9 @@ EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
 def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
     states = Fuse(jnp.array(lengths, jnp.int32))
     keys = settings.pop("keys", None)
-    return play(GAME, network, states, states.left, keys, **{"max_steps": 4, "greedy": True} | settings)
+    return play(
+        Burning(), choice, network, states, states.left, keys, **{"max_steps": 4, "greedy": True} | settings
+    )
 
 
 def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
@@ -167,13 +166,13 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="a sampled policy needs a key for each episode, got None"):
         burn(SLOW, [1], greedy=False)
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        watch(GAME, SLOW, jax.random.key(0), 0, 4)
+        record_episodes(Burning(), choice, SLOW, jax.random.key(0), 0, 4)
 
 
-def test_watched_episodes_are_whole_and_the_same_for_the_same_key() -> None:
-    episodes = watch(GAME, SLOW, jax.random.key(3), 5, 4, episode_num=50)
-    again = watch(GAME, SLOW, jax.random.key(3), 5, 4, episode_num=50)
-    other = watch(GAME, SLOW, jax.random.key(4), 5, 4, episode_num=50)
+def test_recorded_episodes_are_whole_and_the_same_for_the_same_key() -> None:
+    episodes = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    again = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    other = record_episodes(Burning(), choice, SLOW, jax.random.key(4), 5, 4, episode_num=50)
     starts = [[int(episode["initial_state"].left) for episode in run] for run in (episodes, again, other)]
     assert starts[0] == starts[1] != starts[2]
     for number, (start, episode) in enumerate(zip(starts[0], episodes, strict=True)):
@@ -186,9 +185,9 @@ def test_watched_episodes_are_whole_and_the_same_for_the_same_key() -> None:
         assert (episode["task_id"], episode["final_similarity"]) == ("", 0.0)
 
 
-def test_the_logger_draws_watched_arc_episodes(tmp_path: Path) -> None:
-    game = Game(ArcEnvironment.create(CELL, cell_task("red", [2])), paint_cell, measure_arc)
-    [episode] = watch(game, only(2), jax.random.key(0), 1, 1, episode_num=7)
+def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:
+    environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
+    [episode] = record_episodes(environment, paint_cell, only(2), jax.random.key(0), 1, 1, episode_num=7)
     assert (episode["task_id"], episode["success"], episode["final_similarity"]) == ("red", True, 1.0)
     handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes", draw_state)}
     with ExperimentLogger(LoggingConfig(), handlers) as logger:
@@ -198,11 +197,11 @@ def test_the_logger_draws_watched_arc_episodes(tmp_path: Path) -> None:
     assert drawn == ["final.svg", "initial.svg", "step_0001.svg"]
 
 
-def test_a_watched_policy_may_be_sampled() -> None:
-    game = Game(ArcEnvironment.create(CELL, cell_task("red", [2])), paint_cell, measure_arc)
+def test_a_recorded_policy_may_be_sampled() -> None:
+    environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
     colors = [
         int(episode["final_state"].working_grid[0, 0])
-        for episode in watch(game, EVERY_COLOR, jax.random.key(0), 20, 1)
+        for episode in record_episodes(environment, paint_cell, EVERY_COLOR, jax.random.key(0), 20, 1)
     ]
     assert len(set(colors)) > 3
 

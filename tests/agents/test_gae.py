@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.ppo.config import generalised_advantages
+from phalanx.agents.ppo.config import generalized_advantages
 
 NO, YES = False, True
-compiled = jax.jit(generalised_advantages, static_argnums=(5, 6))
+compiled = jax.jit(generalized_advantages, static_argnums=(5, 6))
 
 
 def plain_loop(rewards, values, next_values, terminated, done, gamma, gae_lambda) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_advantages_are_those_of_torchrl(name: str, seed: int) -> None:
     ],
 )
 def test_truncation_bootstraps_and_termination_does_not(terminated: bool, advantages: list[float]) -> None:
-    got, targets = generalised_advantages(
+    got, targets = generalized_advantages(
         rewards=jnp.array([[1.0], [1.0]]),
         values=jnp.array([[4.0], [2.0]]),
         next_values=jnp.array([[2.0], [8.0]]),
@@ -102,7 +102,7 @@ def test_truncation_bootstraps_and_termination_does_not(terminated: bool, advant
 def test_nothing_from_the_next_episode_reaches_the_one_before(terminated: bool) -> None:
     def first_advantage(later_reward: float) -> float:
         return float(
-            generalised_advantages(
+            generalized_advantages(
                 jnp.array([[1.0], [later_reward]]),
                 jnp.zeros((2, 1)),
                 jnp.zeros((2, 1)),
@@ -127,14 +127,14 @@ def with_one_odd_shape(place: int, shape: tuple[int, ...]) -> list[Any]:
 def test_an_array_of_another_shape_is_refused(place: int, shape: tuple[int, ...]) -> None:
     arrays = with_one_odd_shape(place, shape)
     with pytest.raises(TypeError):  # by the annotations, which the tests switch on
-        generalised_advantages(*arrays, 0.9, 0.9)
+        generalized_advantages(*arrays, 0.9, 0.9)
     with pytest.raises(ValueError, match=r"must all have one shape \[time, batch\], got .*\[3, 2\]"):
-        inspect.unwrap(generalised_advantages)(*arrays, 0.9, 0.9)
+        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)
 
 
 def test_all_arrays_of_time_batch_one_are_refused_too() -> None:
     arrays = [jnp.zeros((3, 2, 1))] * 3 + [jnp.zeros((3, 2, 1), bool)] * 2
     with pytest.raises(TypeError):
-        generalised_advantages(*arrays, 0.9, 0.9)
+        generalized_advantages(*arrays, 0.9, 0.9)
     with pytest.raises(ValueError, match=r"\[3, 2, 1\]"):
-        inspect.unwrap(generalised_advantages)(*arrays, 0.9, 0.9)
+        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.agents.lm.batches import TokenBatch
-from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, turned
+from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, rotary
 from phalanx.agents.lm.update import LMTrainer, OptimiserConfig, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
@@ -41,12 +41,12 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
     return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
 
 
-def test_turned_vectors_meet_by_their_distance_alone() -> None:
+def test_rotated_vectors_meet_by_their_distance_alone() -> None:
     queries, keys = jax.random.normal(jax.random.key(0), (2, 1, 1, 8))
 
     def product(first: int, second: int) -> float:
-        a = turned(queries, jnp.array([first], jnp.int32), 100.0)
-        b = turned(keys, jnp.array([second], jnp.int32), 100.0)
+        a = rotary(queries, jnp.array([first], jnp.int32), 100.0)
+        b = rotary(keys, jnp.array([second], jnp.int32), 100.0)
         return float(jnp.sum(a * b))
 
     assert product(7, 3) == pytest.approx(product(14, 10), abs=1e-5)
@@ -158,7 +158,7 @@ def test_what_cannot_be_written_is_refused_in_words(arguments: dict, words: str)
         generate(model(), **{"prompt": [1], "max_new_tokens": 2, **arguments})
 
 
-def test_heads_that_cannot_be_turned_in_pairs_are_refused() -> None:
+def test_heads_that_cannot_be_rotated_in_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="width must be a multiple of twice the heads"):
         LanguageModelConfig(width=12, heads=4)
 

@@ -66,14 +66,14 @@ def test_layer_norm_gives_mean_zero_and_deviation_one_then_scale_and_shift() -> 
 def test_attention_is_the_softmax_of_scaled_products_head_by_head() -> None:
     layer, items = Attention(4, 2, key=KEY), some(3, 4)
     seen = np.array([[True, True, False], [False, True, False], [True, True, True]])
-    inward = np.asarray(layer.inwards(items)).reshape(3, 3, 2, 2)
+    inward = np.asarray(layer.qkv(items)).reshape(3, 3, 2, 2)
     gathered = np.zeros((3, 2, 2))
     for item in range(3):
         for head in range(2):
             query, keys, values = inward[item, 0, head], inward[:, 1, head], inward[:, 2, head]
             weights = np.exp(keys @ query / np.sqrt(2)) * seen[item]
             gathered[item, head] = weights / weights.sum() @ values
-    expected = gathered.reshape(3, 4) @ np.asarray(layer.outwards.weight)
+    expected = gathered.reshape(3, 4) @ np.asarray(layer.out.weight)
     np.testing.assert_allclose(layer(items, jnp.asarray(seen)), expected, atol=1e-5)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_training import SMALL, metrics_of
 
-from phalanx.agents.ppo.parallel import connect
+from phalanx.runs.processes import connect
 
 
 def free_port() -> int:

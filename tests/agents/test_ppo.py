@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from plain_ppo import advantages_of, plain_loss
 from pydantic import ValidationError
-from short_walk import RIGHT, Sight, WalkNetwork, game
+from short_walk import RIGHT, ShortWalk, Sight, WalkNetwork, policy_of
 
 from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.rollouts import Rollout, collect, start_players
-from phalanx.agents.ppo.update import PPO, Learner, Report, Sample
+from phalanx.agents.ppo.rollouts import Rollout, collect, start_rollouts
+from phalanx.agents.ppo.update import PPO, Learner, Sample
 from phalanx.core.config import in_words
+from phalanx.runs import Report
 
 ENVS, STEPS = 8, 12
 # Steps so large and limits so near that all of the clips matter in the second gradient step. The minibatch of
@@ -28,7 +29,7 @@ CONFIG = PPOConfig(
     epochs=2,
     minibatches=1,
     chunk=32,
-    strata=4,
+    shuffle_groups=4,
     gamma=0.9,
     gae_lambda=0.8,
     clip=0.1,
@@ -51,7 +52,7 @@ def network(seed: int = 0) -> WalkNetwork:
 
 def ppo(**settings: Any) -> PPO:
     structure = eqx.filter(network(), eqx.is_array, inverse=True)
-    return PPO(game(), PPOConfig(**(CONFIG.model_dump() | settings)), structure)
+    return PPO(ShortWalk(), policy_of, PPOConfig(**(CONFIG.model_dump() | settings)), structure)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -87,8 +88,8 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
     learner = eqx.tree_at(lambda l: l.update, start(0), jnp.int32(5))  # half way
     rate, entropy_weight = 0.06, 0.15
     play_key = jax.random.split(learner.key, 3)[1]
-    players, rollout, episodes = quickly(collect, static_argnums=(0, 4))(
-        game(), network(), learner.players, play_key, STEPS
+    rollouts, rollout, episodes = quickly(collect, static_argnums=(0, 1, 5))(
+        ShortWalk(), policy_of, network(), learner.rollouts, play_key, STEPS
     )
     rollout = jax.tree.map(np.asarray, rollout)
     advantages = advantages_of(rollout, CONFIG)
@@ -132,7 +133,7 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
     explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
     assert float(report.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
     assert equal(report.episodes, episodes)
-    assert equal(after.players, players)
+    assert equal(after.rollouts, rollouts)
     assert int(after.update) == 6
 
 
@@ -201,10 +202,10 @@ def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> 
     np.testing.assert_array_equal(whole[:, 2:], half)
 
 
-def test_a_group_is_neighbouring_environments_with_all_of_their_steps() -> None:
+def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
     # Environment 3 at time 5 is written 3.05.
     written = jnp.arange(ENVS) + 0.01 * jnp.arange(STEPS)[:, None]
-    rows = ppo()._strata(Sample(*[written] * 6)).log_probs
+    rows = ppo()._grouped(Sample(*[written] * 6)).log_probs
     assert rows.shape == (4, 2 * STEPS)
     for group in range(4):
         expected = [env + 0.01 * t for env in (2 * group, 2 * group + 1) for t in range(STEPS)]
@@ -222,12 +223,12 @@ def ruler(sight: Sight) -> tuple[jax.Array, jax.Array]:
 @pytest.mark.parametrize("envs", [16, 300], ids=["all at once", "truncated ones in chunks"])
 def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_nothing(envs: int) -> None:
     limit = 5
-    walk = game(max_steps=limit)
+    walk = ShortWalk(limit)
 
     @quickly
     def play(key: jax.Array) -> tuple:
-        players = start_players(walk, key, jnp.arange(envs, dtype=jnp.int32))
-        return collect(walk, ruler, players, key, 8)[1:]
+        rollouts = start_rollouts(walk, key, jnp.arange(envs, dtype=jnp.int32))
+        return collect(walk, policy_of, ruler, rollouts, key, 8)[1:]
 
     rollout, episodes = jax.tree.map(np.asarray, play(jax.random.key(0)))
     truncated = rollout.done & ~rollout.terminated
@@ -242,17 +243,18 @@ def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_
     ).all()
     # And none of it is of the new episode, whose first observations are worth 0 or 10.
     assert (rollout.values[1:][rollout.done[:-1]] <= 10).all()
-    assert (episodes.lengths[truncated] == limit).all()
-    np.testing.assert_allclose(episodes.returns[truncated], -0.05 * limit, rtol=1e-5)
-    assert (episodes.measures["success_mask"] == rollout.terminated).all()
+    assert (episodes["episode_lengths"][truncated] == limit).all()
+    np.testing.assert_allclose(episodes["episode_returns"][truncated], -0.05 * limit, rtol=1e-5)
+    assert (episodes["success_mask"] == rollout.terminated).all()
 
 
 def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys() -> None:
-    walk = game()
+    walk = ShortWalk()
 
     @quickly
     def play(key: jax.Array) -> Rollout:
-        return collect(walk, ruler, start_players(walk, key, NUMBERS), key, 8, chunk=3)[1]
+        rollouts = start_rollouts(walk, key, NUMBERS)
+        return collect(walk, policy_of, ruler, rollouts, key, 8, chunk=3)[1]
 
     rollout = play(jax.random.key(1))
     assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
@@ -263,12 +265,12 @@ def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys
 
 
 def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> None:
-    walk = game()
+    walk = ShortWalk()
 
     @quickly
     def play(numbers: jax.Array) -> Rollout:
-        players = start_players(walk, jax.random.key(0), numbers)
-        return collect(walk, ruler, players, jax.random.key(1), 8)[1]
+        rollouts = start_rollouts(walk, jax.random.key(0), numbers)
+        return collect(walk, policy_of, ruler, rollouts, jax.random.key(1), 8)[1]
 
     whole, part = play(NUMBERS[:4]), play(NUMBERS[2:4])
     assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
@@ -285,14 +287,14 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
         learning_rate_end=0.01,
         chunk=None,
     )
-    trainer = PPO(game(), config, eqx.filter(network(), eqx.is_array, inverse=True))
+    trainer = PPO.of(ShortWalk(), policy_of, config, network())
     step = quickly(trainer.update, donate_argnums=0)
     learner = trainer.start(network(), jax.random.key(0), jnp.arange(32, dtype=jnp.int32))
     success = []
     for _ in range(config.num_updates):
         learner, report = step(learner)
-        done = np.asarray(report.episodes.done)
-        success.append(np.asarray(report.episodes.measures["success_mask"])[done].mean())
+        done = np.asarray(report.episodes["episode_mask"])
+        success.append(np.asarray(report.episodes["success_mask"])[done].mean())
     assert success[0] < 0.5
     assert np.mean(success[-5:]) > 0.9
 
@@ -329,15 +331,15 @@ def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
 
 
 def test_groups_are_lowered_to_divide_the_environments() -> None:
-    assert PPOConfig(num_envs=12, strata=8, num_steps=16, minibatches=4).num_strata == 6
-    assert PPOConfig(num_envs=7, strata=5, num_steps=16, minibatches=4).num_strata == 1
+    assert PPOConfig(num_envs=12, shuffle_groups=8, num_steps=16, minibatches=4).num_shuffle_groups == 6
+    assert PPOConfig(num_envs=7, shuffle_groups=5, num_steps=16, minibatches=4).num_shuffle_groups == 1
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (
-            {"num_envs": 8, "strata": 4, "num_steps": 5, "minibatches": 4},
+            {"num_envs": 8, "shuffle_groups": 4, "num_steps": 5, "minibatches": 4},
             "minibatches must divide the 10 steps of each of the 4 groups of environments, got 4; "
             "change minibatches, num_steps or num_envs",
         ),

@@ -1,4 +1,4 @@
-"""Training on proofs: configs, data, the stages of a curriculum, verdicts.
+"""Training on proofs: configs, data, the stages of a curriculum, scores.
 
 A run from start to resumed end is in `tests/cli/test_train_proofs.py`.
 """
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.agents.proof_scores import evaluate_queries, held_out_queries
 from phalanx.agents.proof_training import (
     DepthStage,
     ProofSetting,
     ProofTrainingConfig,
     load_proof_training,
 )
-from phalanx.agents.proof_verdicts import held_out_queries, judge
 from phalanx.core.config import list_presets
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import write_knowledge
@@ -150,17 +150,17 @@ def test_a_curriculum_draws_from_each_stage_in_its_updates() -> None:
     assert np.all(np.asarray(after[20:]) >= 3)
 
 
-def test_verdicts_count_positives_and_corruptions_apart(setting: ProofSetting) -> None:
+def test_scores_count_positives_and_corruptions_apart(setting: ProofSetting) -> None:
     drawn = held_out_queries(setting.held_out, 6)
     assert drawn.label.tolist() == [True] * 6 + [False] * 6
     positives, negatives = np.asarray(drawn.query[:6]), np.asarray(drawn.query[6:])
     np.testing.assert_array_equal(np.sum(positives != negatives, axis=1), 1)
-    verdicts = judge(setting.held_out, FirstChoice(), drawn, batch_size=5)
-    assert verdicts.episodes == 12
-    assert verdicts.false_proof_share == 0
-    proved = verdicts.proved_share
+    scores = evaluate_queries(setting.held_out, FirstChoice(), drawn, batch_size=5)
+    assert scores.episodes == 12
+    assert scores.false_proof_share == 0
+    proved = scores.proved_share
     assert proved is not None
-    assert verdicts.success_rate == pytest.approx((proved * 6 + 6) / 12)
-    assert sum(kind["episodes"] for kind in verdicts.kinds.values()) == 12
-    assert verdicts.kinds["corrupted"] == {"episodes": 6, "success_rate": 1.0}
-    assert judge(setting.held_out, FirstChoice(), drawn) == verdicts
+    assert scores.success_rate == pytest.approx((proved * 6 + 6) / 12)
+    assert sum(kind["episodes"] for kind in scores.kinds.values()) == 12
+    assert scores.kinds["corrupted"] == {"episodes": 6, "success_rate": 1.0}
+    assert evaluate_queries(setting.held_out, FirstChoice(), drawn) == scores

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 from small_training import metrics_of, small_config, small_handlers
 
-from phalanx.agents.arc_training import arc_experiment, load_arc_policy
-from phalanx.agents.training import Outcome, Progress, train
+from phalanx.agents import ArcTraining, load_arc_policy
 from phalanx.logs import Handler
 from phalanx.logs.report import read_run
-from phalanx.runs import folder as runs
+from phalanx.runs import Outcome, Progress, folder as runs, train
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Six updates without a pause."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return train(arc_experiment(small_config()), folder, handlers=small_handlers)
+    return train(ArcTraining(small_config()), folder, handlers=small_handlers)
 
 
 def interrupt_at(update: int):
@@ -73,10 +72,10 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     whole: Outcome, tmp_path: Path
 ) -> None:
     config = small_config()
-    first = train(arc_experiment(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
+    first = train(ArcTraining(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
     assert first.interrupted and first.update == 3
     assert runs.read_facts(tmp_path / "run")["status"] == "interrupted"
-    second = train(arc_experiment(config), tmp_path / "run", resume=True, handlers=small_handlers)
+    second = train(ArcTraining(config), tmp_path / "run", resume=True, handlers=small_handlers)
     assert not second.interrupted
     for ours, theirs in zip(bits(second.learner), bits(whole.learner), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -93,7 +92,7 @@ def test_the_network_of_a_run_is_loaded_as_it_was(whole: Outcome) -> None:
 def test_a_folder_that_holds_something_is_never_written_to(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter one")
     with pytest.raises(ValueError, match=r"--resume .* or give another --out"):
-        train(arc_experiment(small_config()), tmp_path, handlers=small_handlers)
+        train(ArcTraining(small_config()), tmp_path, handlers=small_handlers)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -102,11 +101,22 @@ def test_a_run_goes_on_only_with_its_own_config(whole: Outcome) -> None:
         ValueError, match=r"another config: learning_rate: 0.002 \(now learning_rate: 0.003\)"
     ):
         train(
-            arc_experiment(small_config("ppo.learning_rate=0.003")),
+            ArcTraining(small_config("ppo.learning_rate=0.003")),
             whole.run,
             resume=True,
             handlers=small_handlers,
         )
+
+
+def test_a_run_goes_on_only_with_its_own_tasks(whole: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = ArcTraining(small_config())
+    monkeypatch.setattr(training, "data_fingerprint", lambda: "of other tasks")
+    with pytest.raises(ValueError, match=r"the data has changed since checkpoint 6 .* another --out"):
+        train(training, whole.run, resume=True)
+    assert ArcTraining(small_config("arc.dataset.seed=5")).data_fingerprint() not in (
+        "",
+        ArcTraining(small_config()).data_fingerprint(),
+    )
 
 
 def test_a_checkpoint_of_another_config_is_refused(whole: Outcome, tmp_path: Path) -> None:
@@ -114,13 +124,13 @@ def test_a_checkpoint_of_another_config_is_refused(whole: Outcome, tmp_path: Pat
     run = runs.create_run(tmp_path / "other", other, {"kind": "arc"})
     (run / "checkpoints").symlink_to(whole.run / "checkpoints")
     with pytest.raises(ValueError, match="saved with another config"):
-        train(arc_experiment(other), run, resume=True, handlers=small_handlers)
+        train(ArcTraining(other), run, resume=True, handlers=small_handlers)
 
 
 def test_a_run_without_a_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
     run = runs.create_run(tmp_path / "run", small_config(), {"kind": "arc"})
     with pytest.raises(ValueError, match="no checkpoint to resume from"):
-        train(arc_experiment(small_config()), run, resume=True, handlers=small_handlers)
+        train(ArcTraining(small_config()), run, resume=True, handlers=small_handlers)
 
 
 class FullDisk(Handler):
@@ -138,19 +148,20 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
 
     monkeypatch.setattr("phalanx.runs.checkpoints.Checkpoints.save", no_room)
     outcome = train(
-        arc_experiment(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
+        ArcTraining(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
     )
     assert outcome.update == 6
     for ours, theirs in zip(bits(outcome.learner), bits(whole.learner), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     said = caplog.text
     assert "handler 'disk' failed in log_aggregated_metrics" in said
-    assert "checkpoint 6 could not be saved: OSError" in said
+    assert said.count("a checkpoint could not be saved: OSError") == 1
+    assert "a checkpoint could not be saved, 3 times in this run" in said
 
 
 def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
     outcome = train(
-        arc_experiment(small_config("num_seeds=2", "ppo.num_updates=2")),
+        ArcTraining(small_config("num_seeds=2", "ppo.num_updates=2")),
         tmp_path / "run",
         handlers=small_handlers,
     )
@@ -158,6 +169,8 @@ def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
     assert sorted(runs_of_seeds[0]) == sorted(runs_of_seeds[1]) == [1, 2]
     assert runs_of_seeds[0][2]["policy_loss"] != runs_of_seeds[1][2]["policy_loss"]
     assert {line["seed"] for line in outcome.evaluations} == {0, 1}
+    assert runs_of_seeds[0][2]["environment_steps"] == 2 * 8 * 4
+    assert outcome.counts == {"environment_steps": 2 * 2 * 8 * 4}
 
 
 def test_the_next_free_name_is_numbered(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) ->
     assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
 
 
-def test_interrupting_saves_and_resuming_finishes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: signal.Signals) -> None:
     out = tmp_path / "run"
     command = [
         sys.executable,
@@ -82,14 +83,18 @@ def test_interrupting_saves_and_resuming_finishes(tmp_path: Path) -> None:
     metrics, began = out / "batch_metrics.jsonl", time.monotonic()
     while not (metrics.exists() and metrics.read_text()) and time.monotonic() < began + 120:
         time.sleep(0.1)
-    child.send_signal(signal.SIGINT)
+    again = in_a_process("train", "arc", "--out", out, "--resume")
+    assert again.returncode == 2
+    assert f"{out} is being trained by process {child.pid} on" in again.stderr
+    child.send_signal(asked)
     said, complaint = child.communicate(timeout=120)
-    assert child.returncode == 0, complaint
+    assert child.returncode == 128 + asked, complaint
     assert "Interrupted after" in said
     assert f"--out {out} --resume" in said
     facts = json.loads((out / "run.json").read_text())
     assert facts["status"] == "interrupted"
     assert (out / "checkpoints" / str(facts["updates"])).is_dir()
+    assert not (out / "run.lock").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from phalanx.cli.errors import UserError
-from phalanx.cli.train_kge import kge
+from phalanx.cli.train import app
 
 SMALL = ["kge.dim=8", "kge.epochs=6", "kge.negatives=16", "evaluation.every=2"]
-
-app = typer.Typer(add_completion=False)
-app.command()(kge)
-
-
-@app.callback()
-def _train() -> None:
-    pass
 
 
 def train(*arguments: str | Path) -> str:
@@ -43,9 +34,10 @@ def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tu
     out, said = run
     lines = said.strip().splitlines()
     facts = json.loads((out / "run.json").read_text())
-    assert lines[-1] == f"Run {out}, report {out}/report.html, embedding {out}/kge"
+    assert lines[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     assert lines[-3].startswith(f"Validation MRR, filtered: {facts['mrr_100']:.4f} against 100 candidates")
-    assert "Finished after 6 epochs" in lines[-2]
+    assert lines[-3].endswith(f"embedding {out}/kge")
+    assert "Finished after 6 updates, 6," in lines[-2]
     assert (out / "report.html").is_file() and (out / "kge" / "config.json").is_file()
     assert facts["kind"] == "kge"
 
@@ -85,5 +77,5 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
 
 
 def test_help_needs_no_jax() -> None:
-    code = "import sys; import phalanx.cli.train_kge; sys.exit('jax' in sys.modules)"
+    code = "import sys; import phalanx.cli.train; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0

@@ -9,19 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.agents.kge_training import (
-    KGEData,
-    KGEOutcome,
-    KGEProgress,
-    KGETrainingConfig,
-    load_kge_training,
-    train_kge,
-)
+from phalanx.agents import KGEData, KGETraining, KGETrainingConfig, load_kge_training
 from phalanx.core.config import list_presets
-from phalanx.logs import FileHandler, read_records
+from phalanx.logs import read_records
 from phalanx.logs.report import read_run
 from phalanx.proofs.kge.files import load_kge, read_kge_facts
-from phalanx.runs import folder as runs
+from phalanx.runs import Outcome, Progress, folder as runs, train
 
 SMALL = (
     "kge.dim=8",
@@ -38,10 +31,6 @@ def small_config(*overrides: str) -> KGETrainingConfig:
     return load_kge_training(None, (*SMALL, *overrides))
 
 
-def files(folder: Path, config: Any) -> dict[str, Any]:
-    return {"files": FileHandler(folder, config)}
-
-
 def bits(tree: Any) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
 
@@ -52,70 +41,62 @@ def data() -> KGEData:
 
 
 @pytest.fixture(scope="module")
-def whole(data: KGEData, tmp_path_factory: pytest.TempPathFactory) -> KGEOutcome:
+def whole(data: KGEData, tmp_path_factory: pytest.TempPathFactory) -> tuple[KGETraining, Outcome]:
     """Six epochs without a pause."""
-    folder = tmp_path_factory.mktemp("kge") / "whole"
-    return train_kge(small_config(), folder, handlers=files, data=data)
+    training = KGETraining(small_config(), data)
+    return training, train(training, tmp_path_factory.mktemp("kge") / "whole")
 
 
-def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(whole: KGEOutcome, data: KGEData) -> None:
-    facts = runs.read_facts(whole.run)
+def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
+    whole: tuple[KGETraining, Outcome], data: KGEData
+) -> None:
+    training, outcome = whole
+    result, run = training.result, outcome.run
+    assert result is not None
+    facts = runs.read_facts(run)
     assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
-    assert facts["mrr_100"] == whole.validation.mrr_100
-    lines = list(read_records(whole.run / "batch_metrics.jsonl"))
+    assert (facts["best_epoch"], facts["mrr_100"]) == (result.epoch, result.mrr_100)
+    lines = list(read_records(run / "batch_metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert set(lines[0]["metrics"]) == {"loss", "triples_per_second", "seconds"}
+    assert set(lines[0]["metrics"]) == {"loss", "triples", "triples_per_second", "seconds"}
     assert ["mrr" in line["metrics"] for line in lines] == [False, True] * 3
-    evaluations = list(read_records(whole.run / "evaluations.jsonl"))
+    evaluations = list(read_records(run / "evaluations.jsonl"))
     assert [line["step"] for line in evaluations] == [2, 4, 6]
     best = max(evaluations, key=lambda line: line["mrr_100"])
-    assert (best["step"], best["mrr_100"]) == (whole.best_epoch, whole.validation.mrr_100)
-    assert bits(load_kge(whole.run / "kge", data.index_manager)) == bits(whole.best)
-    assert read_kge_facts(whole.run / "kge")["epoch"] == whole.best_epoch
-    assert read_run(whole.run).metrics.last("mrr") is not None
+    assert (best["step"], best["mrr_100"]) == (result.epoch, result.mrr_100)
+    assert bits(load_kge(run / "kge", data.index_manager)) == bits(result.kge)
+    assert read_kge_facts(run / "kge")["epoch"] == result.epoch
+    assert read_run(run).metrics.last("mrr") is not None
 
 
 def interrupt_at(epoch: int):
-    def show(progress: KGEProgress) -> None:
-        if progress.epoch == epoch:
+    def show(progress: Progress) -> None:
+        if progress.update == epoch:
             os.kill(os.getpid(), signal.SIGINT)
 
     return show
 
 
+@pytest.mark.parametrize("epoch", [1, 3], ids=["before any evaluation", "after the first"])
 def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
-    whole: KGEOutcome, data: KGEData, tmp_path: Path
+    whole: tuple[KGETraining, Outcome], data: KGEData, tmp_path: Path, epoch: int
 ) -> None:
-    run = tmp_path / "run"
-    first = train_kge(small_config(), run, handlers=files, show=interrupt_at(3), data=data)
-    assert first.interrupted and first.epoch == 3
+    run, training = tmp_path / "run", KGETraining(small_config(), data)
+    first = train(KGETraining(small_config(), data), run, show=interrupt_at(epoch))
+    assert first.interrupted
+    assert first.update == epoch
     assert runs.read_facts(run)["status"] == "interrupted"
     load_kge(run / "kge", data.index_manager)
-    second = train_kge(small_config(), run, resume=True, handlers=files, data=data)
+    second = train(training, run, resume=True)
     assert not second.interrupted
-    assert bits(second.learner) == bits(whole.learner)
-    assert bits(second.best) == bits(whole.best)
-    assert (second.best_epoch, second.validation) == (whole.best_epoch, whole.validation)
+    assert bits(second.learner) == bits(whole[1].learner)
+    assert bits(training.result) == bits(whole[0].result)
 
 
-def test_a_run_goes_on_only_with_its_own_config_and_data(
-    whole: KGEOutcome, data: KGEData, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=r"another config: dim: 8 \(now dim: 16\)"):
-        train_kge(small_config("kge.dim=16"), whole.run, resume=True, handlers=files, data=data)
+def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, Outcome], data: KGEData) -> None:
     changed = data._replace(train=data.train[1:])
-    with pytest.raises(ValueError, match="generated has changed since checkpoint 6"):
-        train_kge(small_config(), whole.run, resume=True, handlers=files, data=changed)
-    run = runs.create_run(tmp_path / "run", small_config(), {"kind": "kge"})
-    with pytest.raises(ValueError, match="no checkpoint to resume from"):
-        train_kge(small_config(), run, resume=True, handlers=files, data=data)
-
-
-def test_a_folder_that_holds_something_is_never_written_to(tmp_path: Path, data: KGEData) -> None:
-    (tmp_path / "thesis.tex").write_text("chapter one")
-    with pytest.raises(ValueError, match=r"--resume .* or give another --out"):
-        train_kge(small_config(), tmp_path, handlers=files, data=data)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
+        train(KGETraining(small_config(), changed), whole[1].run, resume=True)
 
 
 def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Agents: what chooses actions, for one environment or a whole batch.
 
-The environments that they act in are in `phalanx.arc` and its neighbours.
+The environments that they act in are in `phalanx.arc` and its neighbors.
 """
 
 import lazy_loader

@@ -1,3 +1,70 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
+from .arc_evaluation import Evaluation as Evaluation, evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
+from .arc_training import (
+    ArcTraining as ArcTraining,
+    ArcTrainingConfig as ArcTrainingConfig,
+    arc_distribution as arc_distribution,
+    load_arc_policy as load_arc_policy,
+    load_arc_training as load_arc_training,
+)
+from .evaluation import play as play, record_episodes as record_episodes
+from .kge_training import (
+    KGEData as KGEData,
+    KGETraining as KGETraining,
+    KGETrainingConfig as KGETrainingConfig,
+    load_kge_training as load_kge_training,
+)
+from .lm.batches import (
+    BatchSource as BatchSource,
+    PlannedBatches as PlannedBatches,
+    StreamedBatches as StreamedBatches,
+    TokenBatch as TokenBatch,
+    token_batch as token_batch,
+)
+from .lm.config import (
+    LMTrainingConfig as LMTrainingConfig,
+    OptimizerConfig as OptimizerConfig,
+    load_lm_training as load_lm_training,
+)
+from .lm.model import (
+    LanguageModel as LanguageModel,
+    LanguageModelConfig as LanguageModelConfig,
+    generate as generate,
+)
+from .lm.sources import open_source as open_source
+from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
+from .lm.update import LMTrainer as LMTrainer
+from .networks.arc import create_arc_network as create_arc_network
+from .networks.arc_layers import ArcNetworkConfig as ArcNetworkConfig
+from .networks.distributions import (
+    Distribution as Distribution,
+    MakeDistribution as MakeDistribution,
+    MaskedCategorical as MaskedCategorical,
+)
+from .networks.proofs import (
+    ProofNetworkConfig as ProofNetworkConfig,
+    create_proof_network as create_proof_network,
+)
+from .policy_rollout import batch_policy_rollout as batch_policy_rollout, network_policy as network_policy
+from .ppo.config import PPOConfig as PPOConfig, generalized_advantages as generalized_advantages
+from .ppo.rollouts import collect as collect, start_rollouts as start_rollouts
+from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
+from .ppo.update import PPO as PPO
+from .proof_scores import evaluate_queries as evaluate_queries
+from .proof_training import (
+    ProofSetting as ProofSetting,
+    ProofTraining as ProofTraining,
+    ProofTrainingConfig as ProofTrainingConfig,
+    load_proof_policy as load_proof_policy,
+    load_proof_training as load_proof_training,
+    read_data as read_data,
+    untrained_policy as untrained_policy,
+)
 from .random import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
+from .search.beam import SearchConfig as SearchConfig, search_proofs as search_proofs
+from .search.ranking import (
+    ProofRanking as ProofRanking,
+    RankingConfig as RankingConfig,
+    evaluate_proofs as evaluate_proofs,
+)

@@ -1,12 +1,11 @@
-"""pass@k: the chance that at least one of k attempts at a puzzle succeeds.
+"""How many tasks of an ARC environment a policy solves: by task and family, and in k attempts (pass@k).
 
-Making the attempts is in `arc_evaluation`.
+Playing the episodes is in `evaluation`.
 """
 
 import dataclasses
 import hashlib
 import math
-import time
 from collections.abc import Iterable, Sequence
 from math import comb
 from typing import Any, Literal, TypedDict
@@ -19,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
 from phalanx.agents.evaluation import play_traced
 from phalanx.agents.networks.distributions import MakeDistribution
-from phalanx.agents.ppo.rollouts import Game, Network
+from phalanx.agents.ppo.rollouts import Network
 from phalanx.arc.environment import ArcEnvironment
 
 
@@ -93,14 +92,9 @@ class Evaluation:
     tasks: dict[str, Score]
     """By id, in the order of the environment's buffer."""
 
-    def as_record(
-        self, update: int, environment_steps: int, split: str, with_tasks: bool = False
-    ) -> dict[str, Any]:
-        """A line of a run's `evaluations.jsonl`."""
+    def as_record(self, split: str, with_tasks: bool = False) -> dict[str, Any]:
+        """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
         record: dict[str, Any] = {
-            "timestamp": time.time(),
-            "step": update,
-            "environment_steps": environment_steps,
             "split": split,
             "mode": self.mode,
             "episodes": self.episodes,
@@ -137,11 +131,6 @@ def _details(similarity: float, steps: float | None) -> str:
     return f", similarity {similarity:.3f}" + ("" if steps is None else f", {steps:.1f} steps to solve")
 
 
-def measure_arc(info: Any) -> dict[str, Array]:
-    """What `StepInfo` says of an ARC episode in the logger's words; a game's `measure`."""
-    return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
-
-
 def evaluate_arc(
     environment: ArcEnvironment,
     distribution: MakeDistribution,
@@ -168,9 +157,7 @@ def evaluate_arc(
     if mode == "sampled":
         fingerprints = [task.fingerprint for task in buffer]
         keys = _key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
-    results = _in_batches(
-        Game(environment, distribution, measure_arc), network, episodes, keys, batch_size or _BATCH_SIZE
-    )
+    results = _in_batches(environment, distribution, network, episodes, keys, batch_size or _BATCH_SIZE)
     by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
     by_family: dict[str, list[np.ndarray]] = {}
     for task, rows in zip(buffer, by_task, strict=True):
@@ -244,7 +231,8 @@ def _key_words(
 
 
 def _in_batches(
-    game: Game,
+    environment: ArcEnvironment,
+    distribution: MakeDistribution,
     network: Network,
     episodes: Int[np.ndarray, "episodes 2"],
     keys: UInt32[np.ndarray, "episodes 2"] | None,
@@ -258,7 +246,7 @@ def _in_batches(
     for start in range(0, count, size):
         rows = np.arange(start, start + size) % count
         drawn = None if keys is None else jnp.asarray(keys[rows])
-        found.append(_attempt(game, network, jnp.asarray(episodes[rows]), drawn))
+        found.append(_attempt(environment, distribution, network, jnp.asarray(episodes[rows]), drawn))
     solved, similarity, lengths = (
         np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)
     )
@@ -267,15 +255,18 @@ def _in_batches(
 
 @eqx.filter_jit
 def _attempt(
-    game: Game, network: Network, episodes: Int32[Array, "batch 2"], words: UInt32[Array, "batch 2"] | None
+    environment: ArcEnvironment,
+    distribution: MakeDistribution,
+    network: Network,
+    episodes: Int32[Array, "batch 2"],
+    words: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
     """Whether solved, similarity and length of each episode; greedy where there are no keys."""
-    environment: Any = game.environment
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     # The generator is named because the words must mean the same whichever one is JAX's default.
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = play_traced(game, network, states, observations, keys, limit, record=False)
+    played = play_traced(environment, distribution, network, states, observations, keys, limit, record=False)
     own = played.final_states.pair_index == states.pair_index
     similarity = jnp.where(own, played.measures["similarity_scores"], 0.0)
     return played.measures["success_mask"] & own, similarity, played.lengths

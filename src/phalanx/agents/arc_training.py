@@ -1,41 +1,32 @@
 """Training on ARC: its config, and how environment, network, evaluation and pictures are put together.
 
-Running it is in `training`; the commands are in `phalanx.cli`.
+What every training with PPO has is in `ppo.training`; the commands are in `phalanx.cli`.
 """
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 from pydantic import Field
 
-from phalanx.agents.arc_evaluation import Evaluation, evaluate_arc, measure_arc
-from phalanx.agents.evaluation import watch
+from phalanx.agents.arc_evaluation import Evaluation, evaluate_arc
 from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import MakeArcDistribution
 from phalanx.agents.networks.arc_layers import ArcNetworkConfig
-from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.rollouts import Game
-from phalanx.agents.ppo.update import PPO
-from phalanx.agents.training import CheckpointConfig, Experiment, load_network
+from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
+from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment, legal_ids
-from phalanx.core.config import Config, load_config
-from phalanx.core.environment import Key
-from phalanx.logs import LoggingConfig
+from phalanx.runs.algorithm import EvaluationConfig
 from phalanx.runs.folder import read_config
-
-PRESETS = "train/arc"
-"""Where the presets of this training live."""
+from phalanx.runs.loading import load_policy
 
 
-class ArcEvaluationConfig(Config):
+class ArcEvaluationConfig(EvaluationConfig):
     """On which tasks a policy is measured, and when."""
 
-    every: int = Field(default=20, ge=0)
-    """Updates between evaluations; 0 for none but the first and the last."""
     split: str = "evaluation"
     """The split of `arc.dataset.source` that is held out; generated ones have other seeds there."""
     num_tasks: int = Field(default=200, ge=1)
@@ -46,30 +37,22 @@ class ArcEvaluationConfig(Config):
     """Which pass@k are told."""
 
 
-class ArcTrainingConfig(Config):
-    """Everything that shapes a training on ARC."""
+class ArcTrainingConfig(PPOTrainingConfig):
+    """Everything that shapes a training on ARC; the tasks' own seed is `arc.dataset.seed`."""
 
-    seed: int = 0
-    """Of the network, the episodes and the shuffling; the tasks' own is `arc.dataset.seed`."""
-    num_seeds: int = Field(default=1, ge=1)
-    """Trainings at once, each from a seed of its own."""
+    presets = "train/arc"
+
     arc: ArcConfig = ArcConfig()
     """The environment and its tasks."""
     network: ArcNetworkConfig = ArcNetworkConfig()
     """What acts."""
-    ppo: PPOConfig = PPOConfig()
-    """How it learns."""
     evaluation: ArcEvaluationConfig = ArcEvaluationConfig()
     """How it is measured."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    """When it is saved."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
-    """What is written of it."""
 
 
-def load_arc_training(preset: str | Path | None = None, overrides: tuple[str, ...] = ()) -> ArcTrainingConfig:
+def load_arc_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> ArcTrainingConfig:
     """A config: the preset `default` unless another is named, then overrides."""
-    return load_config(ArcTrainingConfig, "default" if preset is None else preset, overrides, group=PRESETS)
+    return ArcTrainingConfig.load(preset, overrides)
 
 
 def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
@@ -82,51 +65,52 @@ def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
     return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
 
 
-def arc_game(environment: ArcEnvironment) -> Game:
-    """An ARC environment and how a policy's choices are read in it."""
-    return Game(environment, MakeArcDistribution(legal_ids(environment.config)), measure_arc)
+class ArcTraining(PPOTraining):
+    """PPO on ARC tasks; they are read and checked here."""
 
+    kind = "arc"
+    config_type = ArcTrainingConfig
+    measured = "Solved on held-out tasks"
 
-def arc_experiment(config: ArcTrainingConfig) -> Experiment:
-    """The training that a config describes; tasks are read and checked here."""
-    environment, unseen = ArcEnvironment.create(config.arc), held_out(config)
-    game = arc_game(environment)
-    make_network = functools.partial(_make_network, config)
-    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
-    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-    steps = config.arc.environment.max_episode_steps
-    settings = config.evaluation
+    def __init__(self, config: ArcTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
+        self.environment, self._unseen = ArcEnvironment.create(config.arc), held_out(config)
+        super().__init__(
+            config,
+            self.environment,
+            arc_distribution(self.environment),
+            functools.partial(create_arc_network, config.network, config.arc),
+            max_episode_steps=config.arc.environment.max_episode_steps,
+            devices=devices,
+        )
 
-    def evaluate(network: Any, update: int, last: bool) -> list[dict[str, Any]]:
-        runs = [evaluate_arc(unseen, game.distribution, network)]
+    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(learner), self.config.evaluation
+        results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
         if last and settings.attempts:
-            runs.append(sampled(unseen, game, network, settings))
-        return [run.as_record(update, 0, "held-out") for run in runs]
+            results.append(sampled(self._unseen, network, settings))
+        return [result.as_record("held-out") for result in results]
 
-    def show(network: Any, key: Key, update: int) -> list[dict[str, Any]]:
-        return watch(game, network, key, config.logging.num_samples, steps, episode_num=update)
+    def facts(self, learner: Learner) -> dict[str, Any]:
+        families = {task.family for task in self.environment.task_buffer if task.family}
+        return {"families": sorted(families)}
 
-    families = sorted({task.family for task in environment.task_buffer if task.family})
-    return Experiment(
-        kind="arc",
-        config=config,
-        ppo=PPO(game, config.ppo, structure),
-        make_network=make_network,
-        evaluate=evaluate,
-        watch=show,
-        evaluate_every=settings.every,
-        facts={"families": families},
-    )
+    def data_fingerprint(self) -> str:
+        return self.environment.task_buffer.fingerprint
+
+
+def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:
+    """How a network's logits are read as a policy in an environment."""
+    return MakeArcDistribution(legal_ids(environment.config))
 
 
 def sampled(
-    environment: ArcEnvironment, game: Game, network: Any, settings: ArcEvaluationConfig, seed: int = 0
+    environment: ArcEnvironment, network: Any, settings: ArcEvaluationConfig, seed: int = 0
 ) -> Evaluation:
     """Several sampled attempts at each pair."""
     pass_at = tuple(k for k in settings.pass_at if k <= settings.attempts)
     return evaluate_arc(
         environment,
-        game.distribution,
+        arc_distribution(environment),
         network,
         mode="sampled",
         attempts=settings.attempts,
@@ -138,9 +122,4 @@ def sampled(
 def load_arc_policy(run: Path) -> tuple[ArcTrainingConfig, Any]:
     """A run's config and the network of its newest checkpoint."""
     config = read_config(run, ArcTrainingConfig)
-    experiment = arc_experiment(config)
-    return config, load_network(run, experiment.ppo, experiment.make_network, config)
-
-
-def _make_network(config: ArcTrainingConfig, key: Key) -> Any:
-    return create_arc_network(config.network, config.arc, key)
+    return config, load_policy(ArcTraining(config, devices=jax.devices()[:1]), run)

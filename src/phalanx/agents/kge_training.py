@@ -1,44 +1,44 @@
-"""Training a knowledge-graph embedding as a run: its config, folder, logs, checkpoints, and the best epoch.
+"""Training a knowledge-graph embedding: its config, its data, and the best epoch by validation.
 
-The models and what an epoch does are in `phalanx.proofs.kge.training`; the command is in `phalanx.cli`.
+The models and what an epoch does are in `phalanx.proofs.kge`; the run around the epochs is `phalanx.runs`'.
 """
 
-import contextlib
-import dataclasses
 import hashlib
-import time
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 from pydantic import Field
 
-from phalanx.agents.training import CheckpointConfig, count_parameters
-from phalanx.core.config import Config, load_config
-from phalanx.logs import ExperimentLogger, LineFile, LoggingConfig
-from phalanx.logs.records import as_json
+from phalanx.core.environment import Key
+from phalanx.logs import LoggingConfig
 from phalanx.proofs.kge.config import KGEConfig
 from phalanx.proofs.kge.files import save_kge
 from phalanx.proofs.kge.scoring import KGE, Validation, calibrated, validate
 from phalanx.proofs.kge.training import KGELearner, KGETrainer
 from phalanx.proofs.knowledge.data import GENERATED, DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.runs import folder as runs
-from phalanx.runs.checkpoints import Checkpoints
-from phalanx.runs.safeguards import Stop, config_digest, newest_checkpoint, reported, stop_on_interrupt
+from phalanx.runs.algorithm import (
+    Algorithm,
+    CheckpointConfig,
+    EvaluationConfig,
+    Outcome,
+    Report,
+    RunConfig,
+    Start,
+    Update,
+)
+from phalanx.runs.run import count_parameters
 
-PRESETS = "train/kge"
-"""Where the presets of this training live."""
-KIND = "kge"
 MODEL = "kge"
 """The folder in a run that holds its best embedding, as `load_kge` reads it."""
 
 
-class KGEEvaluationConfig(Config):
+class KGEEvaluationConfig(EvaluationConfig):
     """When an embedding is measured on validation queries; the best one is kept."""
 
     every: int = Field(default=10, ge=1)
@@ -47,8 +47,10 @@ class KGEEvaluationConfig(Config):
     """Validation queries that are ranked at most."""
 
 
-class KGETrainingConfig(Config):
+class KGETrainingConfig(RunConfig):
     """Everything that shapes the training of an embedding."""
+
+    presets = "train/kge"
 
     dataset: str = GENERATED
     """The folder of a knowledge base; `generated` for the built-in one."""
@@ -64,9 +66,9 @@ class KGETrainingConfig(Config):
     """What is written of it."""
 
 
-def load_kge_training(preset: str | Path | None = None, overrides: tuple[str, ...] = ()) -> KGETrainingConfig:
+def load_kge_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> KGETrainingConfig:
     """A config: the defaults, then a preset, then overrides."""
-    return load_config(KGETrainingConfig, preset, overrides, group=PRESETS)
+    return KGETrainingConfig.load(preset, overrides)
 
 
 class KGEData(NamedTuple):
@@ -96,208 +98,116 @@ class KGEData(NamedTuple):
         return hashlib.sha256(names.encode() + self.train.tobytes() + self.valid.tobytes()).hexdigest()[:16]
 
 
-@dataclasses.dataclass(frozen=True)
-class KGEProgress:
-    """How far a training is, for a display."""
+class Best(NamedTuple):
+    """The embedding that did best on the validation queries so far."""
 
-    epoch: int
-    num_epochs: int
-    seconds: float
-    loss: float
-    best_mrr_100: float | None
-    """On validation queries, against 100 candidates; None before the first evaluation."""
-
-
-@dataclasses.dataclass(frozen=True)
-class KGEOutcome:
-    """How a training ended."""
-
-    run: Path
-    epoch: int
-    interrupted: bool
-    seconds: float
-    best: KGE
-    """The embedding that did best on the validation queries, calibrated on them."""
-    best_epoch: int
-    validation: Validation
-    """The best embedding's."""
-    learner: KGELearner
-    """As the last epoch left it."""
-
-
-Show = Callable[[KGEProgress], None]
-
-
-def train_kge(
-    config: KGETrainingConfig,
-    folder: Path,
-    *,
-    resume: bool = False,
-    handlers: runs.MakeHandlers = runs.files_only,
-    show: Show = lambda progress: None,
-    data: KGEData | None = None,
-) -> KGEOutcome:
-    """Train to the end, or until Ctrl-C, which saves and stops; a second Ctrl-C stops at once.
-
-    A new run refuses a folder that holds something; `resume` goes on from the newest checkpoint, to the same
-    numbers as a run that was never interrupted. The best embedding is in the folder's `kge`.
-    """
-    data = KGEData.read(config.dataset) if data is None else data
-    numbers = data.index_manager
-    trainer = KGETrainer(config.kge, data.train, numbers.num_predicates, numbers.num_constants)
-    standing = _Standing.start(trainer)
-    if resume:
-        runs.check_same_config(folder, runs.read_config(folder, KGETrainingConfig), config)
-    else:
-        size = {"num_parameters": count_parameters(standing.learner.kge.model)}
-        runs.create_run(folder, config, {"kind": KIND, **size, "num_triples": len(trainer.examples)})
-    with Checkpoints(folder, keep=config.checkpoint.keep) as checkpoints, contextlib.ExitStack() as stack:
-        if resume:
-            standing = _restore(checkpoints, folder, config, data, standing)
-        logger = stack.enter_context(ExperimentLogger(config.logging, handlers(folder, config)))
-        wanted = stack.enter_context(stop_on_interrupt())
-        return _Run(config, folder, data, trainer, checkpoints, logger, show, standing).go(wanted)
-
-
-@dataclasses.dataclass
-class _Standing:
-    """Where a training stands: the last embedding, the best, and how good that is."""
-
-    learner: KGELearner
-    best: PyTree
-    best_epoch: int = 0
-    validation: Validation | None = None
-    seconds: float = 0.0
+    kge: KGE
+    epoch: Any
+    mrr: Any
+    """NaN before the first evaluation."""
+    mrr_100: Any
 
     @classmethod
-    def start(cls, trainer: KGETrainer) -> "_Standing":
-        learner = trainer.start()
-        return cls(learner, _copy(learner.kge))
+    def of(cls, kge: KGE, epoch: int, figures: Validation) -> "Best":
+        """Arrays of its own: the next epoch uses up those that it is given. Figures keep all their digits."""
+        numbers = (np.asarray(epoch, np.int64), *(np.asarray(figure, np.float64) for figure in figures))
+        return cls(jax.tree.map(jnp.copy, kge), *numbers)
 
-    def arrays(self) -> dict[str, PyTree]:
-        """What a checkpoint holds."""
-        return {"learner": self.learner, "best": self.best}
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Of the evaluation that made it the best; none before there was one."""
+        if math.isnan(self.mrr_100):
+            return {}
+        return {"best_epoch": int(self.epoch), "mrr": float(self.mrr), "mrr_100": float(self.mrr_100)}
 
 
-@dataclasses.dataclass
-class _Run:
-    config: KGETrainingConfig
-    folder: Path
-    data: KGEData
-    trainer: KGETrainer
-    checkpoints: Checkpoints
-    logger: ExperimentLogger
-    show: Show
-    standing: _Standing
+class KGEProgress(NamedTuple):
+    """What changes while an embedding learns."""
 
-    def go(self, wanted: Stop) -> KGEOutcome:
-        config, standing = self.config, self.standing
-        epochs, epoch = config.kge.epochs, int(standing.learner.epoch)
-        while epoch < epochs and not wanted.asked:
-            began = time.perf_counter()
-            standing.learner, mean_loss = self.trainer.run_epoch(standing.learner)
-            loss = float(mean_loss)
-            lasted = time.perf_counter() - began
-            standing.seconds += lasted
-            epoch += 1
-            due = epoch == epochs or epoch % config.evaluation.every == 0
-            figures = self._evaluate(epoch) if due else {}
-            rate = len(self.trainer.examples) / lasted
-            self.logger.log_batch_step(
-                {
-                    "update_step": epoch,
-                    "loss": loss,
-                    **figures,
-                    "triples_per_second": rate,
-                    "seconds": standing.seconds,
-                }
-            )
-            best = standing.validation
-            self.show(KGEProgress(epoch, epochs, standing.seconds, loss, best.mrr_100 if best else None))
-            if epoch < epochs and epoch % config.checkpoint.every == 0:
-                self._save(epoch, "running")
-        self._save(epoch, "finished" if epoch == epochs else "interrupted")
-        if standing.validation is None:
-            # After saving: the run that goes on from here must not know what was measured out of turn.
-            self._evaluate(epoch)
-        return self._finish(epoch)
+    learner: KGELearner
+    best: Best
 
-    def _evaluate(self, epoch: int) -> dict[str, float]:
-        """The figures of an epoch; the best embedding so far is kept."""
-        standing = self.standing
-        kge, data = standing.learner.kge, self.data
-        figures = validate(kge, data.valid, data.known, self.config.evaluation.max_queries)
-        if standing.validation is None or figures.mrr_100 > standing.validation.mrr_100:
-            standing.best, standing.best_epoch, standing.validation = _copy(kge), epoch, figures
-        line = {"split": "valid", "mode": "kge", **figures._asdict(), "timestamp": time.time(), "step": epoch}
-        with (
-            reported("an evaluation could not be written"),
-            contextlib.closing(LineFile(self.folder / runs.EVALUATIONS)) as file,
-        ):
-            file.write_line(as_json(line))
-        return figures._asdict()
 
-    def _save(self, epoch: int, status: str) -> None:
-        standing, best = self.standing, self.standing.validation
-        facts = {
-            "epoch": epoch,
-            "seconds": standing.seconds,
-            "best_epoch": standing.best_epoch,
-            "validation": None if best is None else list(best),
-            "config": config_digest(self.config),
-            "data": self.data.digest,
+class KGETraining(Algorithm[KGEProgress]):
+    """An embedding; the data are read and checked here. The best one is written to the run's `kge`."""
+
+    kind = "kge"
+    config_type = KGETrainingConfig
+    unit = "triples"
+    headline = ("loss", "mrr_100")
+
+    def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
+        super().__init__(config, num_updates=config.kge.epochs, seed=config.kge.seed)
+        self.data = KGEData.read(config.dataset) if data is None else data
+        numbers = self.data.index_manager
+        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_constants)
+        self._measured: Validation | None = None
+        self.result: Best | None = None
+        """What `finish` wrote, calibrated on the validation queries."""
+
+    def compile(self) -> tuple[Start, Update]:
+        """An epoch is compiled by itself; what is drawn for it is made on the host."""
+        return self.start, self.update
+
+    def start(self, key: Key) -> KGEProgress:
+        """The seed in the config decides, not the key."""
+        learner = self._trainer.start()
+        return KGEProgress(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
+
+    def update(self, progress: KGEProgress) -> tuple[KGEProgress, Report]:
+        """One epoch, and the evaluation that is due after it."""
+        learner, loss = self._trainer.run_epoch(progress.learner)
+        epoch, best = int(learner.epoch), progress.best
+        metrics: dict[str, Any] = {"loss": loss}
+        self._measured = None
+        if epoch == self.num_updates or epoch % self.config.evaluation.every == 0:
+            self._measured = self._validate(learner.kge)
+            metrics |= self._measured._asdict()
+            if not self._measured.mrr_100 <= best.mrr_100:
+                best = Best.of(learner.kge, epoch, self._measured)
+        counts = {"triples": len(self._trainer.examples)}
+        return KGEProgress(learner, best), Report(metrics, counts=counts)
+
+    def policy(self, progress: KGEProgress) -> KGE:
+        """The best embedding so far."""
+        return progress.best.kge
+
+    def evaluate(self, progress: KGEProgress, update: int, last: bool) -> list[dict[str, Any]]:
+        """What the update has just measured."""
+        if self._measured is None:
+            return []
+        return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
+
+    def facts(self, progress: KGEProgress) -> dict[str, Any]:
+        size = count_parameters(progress.learner.kge.model)
+        return {
+            "num_parameters": size,
+            "num_triples": len(self._trainer.examples),
+            **progress.best.figures,
         }
-        with reported(f"checkpoint {epoch} could not be saved"):
-            self.checkpoints.save(epoch, standing.arrays(), facts)
-        about: dict[str, Any] = {"updates": epoch, "seconds": standing.seconds, "status": status}
-        if best is not None:
-            about |= {"best_epoch": standing.best_epoch, **best._asdict()}
-        with reported(f"{runs.FACTS} could not be written"):
-            runs.write_facts(self.folder, about)
 
-    def _finish(self, epoch: int) -> KGEOutcome:
-        standing, data, config = self.standing, self.data, self.config
-        assert standing.validation is not None
-        best = calibrated(standing.best, data.valid, data.known, config.kge.seed)
-        facts = {
-            "dataset": config.dataset,
-            "epoch": standing.best_epoch,
-            "seconds": round(standing.seconds, 1),
-            **standing.validation._asdict(),
-        }
-        with reported(f"the embedding could not be written to {self.folder / MODEL}"):
-            save_kge(self.folder / MODEL, best, config.kge, data.index_manager, facts)
-        return KGEOutcome(
-            self.folder,
-            epoch,
-            epoch < config.kge.epochs,
-            standing.seconds,
-            best,
-            standing.best_epoch,
-            standing.validation,
-            standing.learner,
-        )
+    def data_fingerprint(self) -> str:
+        return self.data.digest
 
+    def finish(self, progress: KGEProgress, folder: Path) -> None:
+        best, data, config = progress.best, self.data, self.config
+        if not best.figures:
+            # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
+            kge = progress.learner.kge
+            best = Best.of(kge, int(progress.learner.epoch), self._validate(kge))
+        self.result = best._replace(kge=calibrated(best.kge, data.valid, data.known, config.kge.seed))
+        figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
+        facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
+        save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
 
-def _copy(kge: KGE) -> KGE:
-    """Arrays of its own: the next epoch uses up those that it is given."""
-    return jax.tree.map(jnp.copy, kge)
+    def describe(self, outcome: Outcome) -> list[str]:
+        best = self.result
+        if best is None:
+            return []
+        return [
+            f"Validation MRR, filtered: {best.mrr_100:.4f} against 100 candidates, {best.mrr:.4f} against "
+            f"all entities (epoch {best.epoch}, the best); embedding {outcome.run / MODEL}"
+        ]
 
-
-def _restore(
-    checkpoints: Checkpoints, folder: Path, config: KGETrainingConfig, data: KGEData, like: _Standing
-) -> _Standing:
-    step, facts = newest_checkpoint(checkpoints, folder, config)
-    if facts["data"] != data.digest:
-        raise ValueError(f"{config.dataset} has changed since checkpoint {step} of {folder} was saved")
-    # Orbax ties arrays to a device, and an epoch would be compiled again for such.
-    restored = checkpoints.restore(step, like.arrays())
-    arrays = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), restored)
-    found = facts["validation"]
-    return _Standing(
-        arrays["learner"],
-        arrays["best"],
-        int(facts["best_epoch"]),
-        None if found is None else Validation(*found),
-        float(facts["seconds"]),
-    )
+    def _validate(self, kge: KGE) -> Validation:
+        return validate(kge, self.data.valid, self.data.known, self.config.evaluation.max_queries)

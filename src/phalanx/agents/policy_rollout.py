@@ -1,6 +1,6 @@
 """Rollouts of a policy that reads states: `batch_policy_rollout` and the value features that go with it.
 
-Rollouts that PPO learns from, with auto-reset and values, are in `rollouts`.
+Rollouts that PPO learns from, with auto-reset and values, are in `ppo.rollouts`.
 """
 
 import functools

@@ -1,10 +1,13 @@
-"""A curriculum by depth: one proof environment after another, each with queries of its own.
+"""Training on proofs: its config, a curriculum by depth, and how environment, network and scores fit.
 
-Which queries a stage draws is in `phalanx.proofs.search.queries`.
+What every training with PPO has is in `ppo.training`; which queries a stage draws, in
+`phalanx.proofs.search.queries`.
 """
 
 import dataclasses
 import functools
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,24 +18,23 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree
 from pydantic import Field, model_validator
 
-from phalanx.agents.evaluation import watch
+from phalanx.agents.evaluation import record_episodes
 from phalanx.agents.networks.proofs import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.parallel import Formation
-from phalanx.agents.ppo.rollouts import Game
-from phalanx.agents.ppo.update import PPO
-from phalanx.agents.proof_verdicts import choose_successor, held_out_queries, judge, measure_proofs
-from phalanx.agents.training import CheckpointConfig, Experiment, load_network
-from phalanx.core.config import Config, load_config
+from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
+from phalanx.agents.ppo.update import Learner
+from phalanx.agents.proof_scores import evaluate_queries, held_out_queries, successor_distribution
+from phalanx.core.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Space
-from phalanx.logs import LoggingConfig
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.knowledge.data import GENERATED, DataHandler, OnLeak
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv, ProofInfo
 from phalanx.proofs.search.state import ProofObservation, ProofState
+from phalanx.runs.algorithm import EvaluationConfig
 from phalanx.runs.folder import read_config
+from phalanx.runs.loading import initial_policy, load_policy
 
 
 class CurriculumState(eqx.Module):
@@ -125,9 +127,8 @@ class CurriculumEnv(Environment[CurriculumState, ProofObservation, Array]):
     def content(self, state: CurriculumState) -> PyTree:
         return self.stages[0].content(state.proof)
 
-
-PRESETS = "train/proofs"
-"""Where the presets of this training live."""
+    def measures(self, info: Any) -> dict[str, Array]:
+        return self.stages[0].measures(info)
 
 
 class GeneratorConfig(Config):
@@ -159,24 +160,20 @@ class DepthStage(Config):
         return QueryConfig(**{**queries.model_dump(), **depths})
 
 
-class ProofEvaluationConfig(Config):
+class ProofEvaluationConfig(EvaluationConfig):
     """On which queries a policy is measured, and when."""
 
-    every: int = Field(default=20, ge=0)
-    """Updates between evaluations; 0 for none but the first and the last."""
     split: Literal["valid", "test", "train"] = "valid"
     """The queries to measure on, all depths of them; training draws from the split `train`."""
     num_queries: int | None = Field(default=500, ge=1)
     """How many of them at most, and as many corruptions; none for all."""
 
 
-class ProofTrainingConfig(Config):
+class ProofTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on proofs."""
 
-    seed: int = 0
-    """Of the network, the episodes and the shuffling."""
-    num_seeds: int = Field(default=1, ge=1)
-    """Trainings at once, each from a seed of its own."""
+    presets = "train/proofs"
+
     dataset: str = GENERATED
     """The folder of a knowledge base, or `generated`."""
     on_leak: OnLeak = "drop"
@@ -196,10 +193,6 @@ class ProofTrainingConfig(Config):
     """How it learns."""
     evaluation: ProofEvaluationConfig = ProofEvaluationConfig()
     """How it is measured."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    """When it is saved."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
-    """What is written of it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "ProofTrainingConfig":
@@ -214,10 +207,10 @@ class ProofTrainingConfig(Config):
 
 
 def load_proof_training(
-    preset: str | Path | None = None, overrides: tuple[str, ...] = ()
+    preset: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> ProofTrainingConfig:
     """A config: the preset `default` unless another is named, then overrides."""
-    return load_config(ProofTrainingConfig, "default" if preset is None else preset, overrides, group=PRESETS)
+    return ProofTrainingConfig.load(preset, overrides)
 
 
 def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
@@ -279,6 +272,14 @@ class ProofSetting:
         """The environment of the stage that an update is in."""
         return self.stages[int(np.searchsorted(self.starts, update, side="right")) - 1]
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of names, facts, rules and queries."""
+        names = (*self.index.predicates, "", *self.index.constants)
+        parts = [self.held_out.queries, *(stage.queries for stage in self.stages)]
+        digests = [part.fingerprint for part in (self.held_out.program, self.held_out.known, *parts)]
+        return hashlib.sha256("\n".join((*names, *digests)).encode()).hexdigest()[:16]
+
     def facts(self) -> dict[str, Any]:
         """For `run.json`: sizes, and how many of the measured queries have a proof at all."""
         data, depths = self.data, self.held_out.queries.depths
@@ -294,73 +295,58 @@ class ProofSetting:
         }
 
 
-def proof_game(environment: Environment) -> Game:
-    """A proof environment, or a curriculum of them, and how a policy's choices are read in it."""
-    return Game(environment, choose_successor, measure_proofs)
+class ProofTraining(PPOTraining):
+    """PPO on the queries of a knowledge base; the data are read and checked here."""
 
+    kind = "proofs"
+    config_type = ProofTrainingConfig
+    measured = "Right on held-out queries"
 
-def proof_experiment(config: ProofTrainingConfig) -> Experiment:
-    """The training that a config describes; data are read and checked here."""
-    setting = ProofSetting.create(config)
-    make_network = functools.partial(_make_network, config.network, setting.index)
-    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
-    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-    measured = held_out_queries(setting.held_out, config.evaluation.num_queries)
-
-    def evaluate(network: Any, update: int, last: bool) -> list[dict[str, Any]]:
-        return [judge(setting.held_out, network, measured).as_record(update, "held-out")]
-
-    def show(network: Any, key: Key, update: int) -> list[dict[str, Any]]:
-        return watch_proofs(
-            setting.stage_at(update), setting.index, network, key, config.logging.num_samples, update
+    def __init__(self, config: ProofTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
+        self.setting = ProofSetting.create(config)
+        super().__init__(
+            config,
+            self.setting.environment(config.ppo.num_steps),
+            successor_distribution,
+            functools.partial(create_proof_network, config.network, self.setting.index),
+            max_episode_steps=config.proofs.max_depth,
+            devices=devices,
         )
+        self._measured = held_out_queries(self.setting.held_out, config.evaluation.num_queries)
 
-    return Experiment(
-        kind="proofs",
-        config=config,
-        ppo=PPO(proof_game(setting.environment(config.ppo.num_steps)), config.ppo, structure),
-        make_network=make_network,
-        evaluate=evaluate,
-        watch=show,
-        evaluate_every=config.evaluation.every,
-        facts=setting.facts(),
-    )
+    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
+        scores = evaluate_queries(self.setting.held_out, self.policy(learner), self._measured)
+        return [scores.as_record("held-out")]
 
+    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+        """Of the stage that the update is in; the states draw themselves."""
+        from phalanx.proofs.drawing import drawn_episodes
 
-def watch_proofs(
-    environment: ProofEnv, index: IndexManager, network: Any, key: Key, count: int, episode_num: int = 0
-) -> list[dict[str, Any]]:
-    """Whole episodes, as the logger takes them: named by their queries, with states that draw themselves."""
-    from phalanx.proofs.drawing import drawn_episodes, query_name
+        stage, count = self.setting.stage_at(update), self.config.logging.num_samples
+        episodes = record_episodes(
+            stage,
+            successor_distribution,
+            self.policy(learner),
+            key,
+            count,
+            stage.config.max_depth,
+            episode_num=update,
+        )
+        return drawn_episodes(episodes, self.setting.index)
 
-    episodes = watch(
-        proof_game(environment),
-        network,
-        key,
-        count,
-        environment.config.max_depth,
-        episode_num=episode_num,
-        task_name=lambda state: query_name(state, index),
-    )
-    return drawn_episodes(episodes, index)
+    def facts(self, learner: Learner) -> dict[str, Any]:
+        return self.setting.facts()
+
+    def data_fingerprint(self) -> str:
+        return self.setting.fingerprint
 
 
 def load_proof_policy(run: Path) -> tuple[ProofTrainingConfig, ProofNetwork]:
     """A run's config and the network of its newest checkpoint."""
     config = read_config(run, ProofTrainingConfig)
-    experiment = proof_experiment(config)
-    return config, load_network(run, experiment.ppo, experiment.make_network, config)
+    return config, load_policy(ProofTraining(config, devices=jax.devices()[:1]), run)
 
 
 def untrained_policy(config: ProofTrainingConfig) -> ProofNetwork:
     """The network that a training with this config starts from."""
-    experiment = proof_experiment(config)
-    seeds = config.num_seeds if config.num_seeds > 1 else None
-    formation = Formation.create(experiment.ppo, seeds, jax.devices()[:1])
-    learner = formation.start(experiment.make_network, jax.random.key(config.seed))
-    arrays = learner.network if seeds is None else jax.tree.map(lambda leaf: leaf[0], learner.network)
-    return experiment.ppo.network(arrays)
-
-
-def _make_network(config: ProofNetworkConfig, index: IndexManager, key: Key) -> ProofNetwork:
-    return create_proof_network(config, index, key)
+    return initial_policy(ProofTraining(config, devices=jax.devices()[:1]))

@@ -25,10 +25,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
 ) -> None:
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
-    from phalanx.agents.arc_training import arc_experiment, load_arc_training
+    from phalanx.agents import ArcTraining, load_arc_training
     from phalanx.cli.training_display import run_training
-    from phalanx.runs.folder import next_free
+    from phalanx.runs import next_free
 
     with user_errors():
-        experiment = arc_experiment(load_arc_training(None, (f"seed={seed}", *(overrides or []))))
-    run_training(experiment, next_free(out))
+        algorithm = ArcTraining(load_arc_training(None, (f"seed={seed}", *(overrides or []))))
+    run_training(algorithm, next_free(out), command="phalanx train arc")

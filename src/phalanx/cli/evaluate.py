@@ -159,20 +159,19 @@ def _arc(run: Path, split: Split, attempts: int, tasks: bool, seed: int, as_json
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.agents.arc_evaluation import evaluate_arc
-    from phalanx.agents.arc_training import arc_game, held_out, load_arc_policy, sampled
+    from phalanx.agents.arc_training import arc_distribution, held_out, load_arc_policy, sampled
     from phalanx.arc.environment import ArcEnvironment
 
     with user_errors():
         config, network = load_arc_policy(run)
     environment = held_out(config) if split is Split.held_out else ArcEnvironment.create(config.arc)
-    game = arc_game(environment)
-    results = [evaluate_arc(environment, game.distribution, network)]
+    results = [evaluate_arc(environment, arc_distribution(environment), network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
-        results.append(sampled(environment, game, network, attempted, seed))
+        results.append(sampled(environment, network, attempted, seed))
     for result in results:
         if as_json:
-            typer.echo(json.dumps(result.as_record(0, 0, split.value, with_tasks=tasks)))
+            typer.echo(json.dumps(result.as_record(split.value, with_tasks=tasks)))
             continue
         typer.echo(result.describe())
         if tasks:

@@ -1,16 +1,142 @@
-"""`phalanx train`: one command for each kind of training.
+"""`phalanx train`: one command for each kind of training, and one for an algorithm of your own.
 
-The commands are in `train_arc` and its neighbours, their options in `training_options`.
+The options that they share are in `training_options`; what is shown is in `training_display`.
 """
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from phalanx.cli.train_arc import arc
-from phalanx.cli.train_kge import kge
-from phalanx.cli.train_lm import lm
-from phalanx.cli.train_proofs import proofs
+from phalanx.cli import training_options as options
+from phalanx.cli.errors import UserError, user_errors
 
 app = typer.Typer(name="train", help="Train an agent.", no_args_is_help=True, add_completion=False)
 
-for command in (arc, proofs, kge, lm):
-    app.command()(command)
+_STOPS = (
+    "Ctrl-C and SIGTERM save and stop (exit code 130 and 143); the same command with --resume goes on, to "
+    "the same numbers."
+)
+
+
+def _policy_command(kind: str, algorithm: str, about: str) -> None:
+    """The command that trains a policy with PPO, on all devices of one process or several."""
+
+    @app.command(name=kind, help=f"{about}\n\n{_STOPS}")
+    def command(
+        overrides: options.Overrides = None,
+        preset: options.Preset = None,
+        out: options.Out = None,
+        resume: options.Resume = False,
+        seeds: options.Seeds = None,
+        wandb: options.Wandb = False,
+        tensorboard: options.Tensorboard = False,
+        coordinator: options.Coordinator = None,
+        process_id: options.ProcessId = None,
+        num_processes: options.NumProcesses = None,
+    ) -> None:
+        options.connect(coordinator, process_id, num_processes)
+        from phalanx import agents
+
+        chosen = options.Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard)
+        chosen.train(getattr(agents, algorithm))
+
+
+_policy_command("arc", "ArcTraining", "Train a policy on ARC tasks with PPO, and write its report.")
+_policy_command(
+    "proofs",
+    "ProofTraining",
+    "Train a policy that proves queries of a knowledge base with PPO, and write its report.",
+)
+
+
+@app.command(help=f"Train a knowledge-graph embedding, and keep the best by validation.\n\n{_STOPS}")
+def kge(
+    overrides: options.Overrides = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+) -> None:
+    from phalanx.agents import KGETraining
+
+    options.Chosen("kge", overrides, preset, out, resume, None, wandb, tensorboard).train(KGETraining)
+
+
+@app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")
+def lm(
+    overrides: options.Overrides = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="A batch plan (with --dataset), or the batch files made of one.")
+    ] = None,
+    dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was made for.")] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="A file of samples, as `phalanx arcade collect` writes them.")
+    ] = None,
+    arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
+    games: Annotated[str | None, typer.Option(help="Puzzles to play there, as binary,sudoku.")] = None,
+    env: Annotated[str | None, typer.Option(help="Play an environment: arc or proofs.")] = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+) -> None:
+    settings = [*_source(plan, dataset, samples, arcade, games, env), *(overrides or [])]
+    from phalanx.agents import LMTraining
+
+    options.Chosen("lm", settings, preset, out, resume, None, wandb, tensorboard).train(LMTraining)
+
+
+def _source(
+    plan: Path | None,
+    dataset: Path | None,
+    samples: Path | None,
+    arcade: str | None,
+    games: str | None,
+    env: str | None,
+) -> list[str]:
+    """The settings that say where tokens come from."""
+    given = {"--plan": plan, "--samples": samples, "--arcade": arcade, "--env": env}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise UserError(f"{' and '.join(named)} exclude each other: tokens come from one place")
+    if dataset is not None and plan is None:
+        raise UserError("--dataset belongs to --plan")
+    if games is not None and arcade is None:
+        raise UserError("--games belongs to --arcade")
+    if plan is not None:
+        return ["data.source=plan", f"data.path={plan}", *([f"data.dataset={dataset}"] if dataset else [])]
+    if samples is not None:
+        return ["data.source=samples", f"data.path={samples}"]
+    if arcade is not None:
+        return [
+            "data.source=arcade",
+            f"data.address={arcade}",
+            *([f"data.games=[{games}]"] if games else []),
+        ]
+    return [] if env is None else ["data.source=env", f"data.environment={env}"]
+
+
+@app.command(
+    help=f"Train an algorithm of your own: a subclass of phalanx.runs.Algorithm in a file.\n\n{_STOPS}"
+)
+def custom(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A Python file that defines it, as examples/reinforce.py.")
+    ],
+    overrides: options.Overrides = None,
+    preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    seeds: options.Seeds = None,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+) -> None:
+    from phalanx.runs import load_algorithm
+
+    with user_errors():
+        algorithm = load_algorithm(file)
+    chosen = options.Chosen(f"custom {file}", overrides, preset, out, resume, seeds, wandb, tensorboard)
+    chosen.train(algorithm)

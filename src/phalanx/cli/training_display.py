@@ -1,6 +1,6 @@
 """A training on the terminal: its progress while it runs, and where everything is when it ends.
 
-The training itself is in `phalanx.agents.training`.
+The training itself is in `phalanx.runs`.
 """
 
 import contextlib
@@ -9,41 +9,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from phalanx.cli.errors import user_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from phalanx.agents.training import Experiment, Outcome, Progress
     from phalanx.logs import Handler
+    from phalanx.runs import Algorithm, Outcome, Progress
 
-MakeHandlers = Callable[[Path, Any], Mapping[str, "Handler"]]
+_SIGNALED = 128
+"""What a shell adds to a signal's number for the exit code of what it stopped."""
 
 
 def run_training(
-    experiment: "Experiment", out: Path, *, resume: bool = False, trackers: Sequence[str] = ()
-) -> "Outcome":
-    """Run it, show it, write its report; the last lines say where everything is."""
+    algorithm: "Algorithm", out: Path, *, resume: bool = False, trackers: Sequence[str] = (), command: str
+) -> None:
+    """Run it, show it, write its report; the last lines say where everything is.
+
+    A signal that stopped it decides the exit code: 130 after Ctrl-C, 143 after SIGTERM.
+    """
     from rich.console import Console
 
-    from phalanx.agents.ppo.parallel import is_first_process
-    from phalanx.agents.training import train
+    from phalanx.runs import train
+    from phalanx.runs.processes import is_first_process
 
     console = Console(quiet=not is_first_process())
     say_warnings()
-    updates = experiment.ppo.config.num_updates
-    with progress_bar(console, updates) as advance, user_errors():
-
-        def show(progress: "Progress") -> None:
-            advance(progress.update, _numbers(progress))
-
-        outcome = train(experiment, out, resume=resume, handlers=handlers_for(tuple(trackers)), show=show)
+    with _progress_bar(console, algorithm) as show, user_errors():
+        outcome = train(algorithm, out, resume=resume, handlers=_handlers(trackers), show=show)
     if is_first_process():
-        _close(console, outcome)
-    return outcome
+        _close(console, algorithm, outcome, command)
+    if outcome.interrupted and outcome.signal is not None:
+        raise typer.Exit(_SIGNALED + outcome.signal)
 
 
-def handlers_for(trackers: Sequence[str] = ()) -> MakeHandlers:
+def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
     """The handlers of a run: files and pictures, and the trackers that were asked for."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
@@ -64,14 +66,10 @@ def handlers_for(trackers: Sequence[str] = ()) -> MakeHandlers:
     return make
 
 
-Advance = Callable[[int, str], None]
-"""How far it is, and what is shown beside."""
-
-
 @contextlib.contextmanager
-def progress_bar(console: "Console", total: int) -> Iterator[Advance]:
-    """A bar for a training of so many updates."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
+    from rich import progress as rich_progress
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -81,63 +79,57 @@ def progress_bar(console: "Console", total: int) -> Iterator[Advance]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=console) as bar:
-        shown = bar.add_task("compiling", total=total, numbers="")
+    with rich_progress.Progress(*columns, console=console) as bar:
+        shown = bar.add_task("compiling", total=algorithm.num_updates, numbers="")
 
-        def advance(completed: int, numbers: str) -> None:
-            bar.update(shown, completed=completed, description="train", numbers=numbers)
+        def show(progress: "Progress") -> None:
+            numbers = _numbers(progress, algorithm.unit)
+            bar.update(shown, completed=progress.update, description="train", numbers=numbers)
 
-        yield advance
+        yield show
 
 
-def _numbers(progress: "Progress") -> str:
-    return (
-        f"{progress.environment_steps / 1000:,.0f}k steps {progress.steps_per_second:,.0f}/s "
-        f"return {progress.episode_return:.2f} solved {progress.success_rate:.0%}"
+def _numbers(progress: "Progress", unit: str) -> str:
+    done = f"{progress.counts[unit] / 1000:,.0f}k {_word(unit)} {progress.per_second:,.0f}/s"
+    shares = ("rate", "accuracy")
+    told = (
+        f"{name.replace('_', ' ')} {value:.0%}"
+        if name.endswith(shares)
+        else f"{name.replace('_', ' ')} {value:.3f}"
+        for name, value in progress.metrics.items()
     )
+    return " ".join([done, *told])
 
 
-def _close(console: "Console", outcome: "Outcome") -> None:
+def _word(unit: str) -> str:
+    """`environment_steps` are steps on the terminal."""
+    return unit.rpartition("_")[2]
+
+
+def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", command: str) -> None:
     from phalanx.logs.report import write_report
     from phalanx.runs.checkpoints import FOLDER
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False)
 
-    greedy = [line for line in outcome.evaluations if line["mode"] == "greedy"]
-    if greedy:
-        say(_before_and_after(greedy[0], greedy[-1]))
-    for line in outcome.evaluations:
-        if line.get("pass_at_k"):
-            shares = ", ".join(f"pass@{k} {share:.1%}" for k, share in line["pass_at_k"].items())
-            say(f"Sampled attempts on held-out tasks: {shares}")
+    for line in algorithm.describe(outcome):
+        say(line)
     ended = "Interrupted" if outcome.interrupted else "Finished"
-    say(
-        f"{ended} after {outcome.update} updates, {outcome.environment_steps:,} steps, "
-        f"{outcome.seconds:.0f} s of training."
-    )
+    done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
+    say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
     seeds = sorted(outcome.run.glob("seed_*"))
     report = write_report(seeds or [outcome.run], outcome.run / "report.html")
     if outcome.interrupted:
-        say(f"Go on with: phalanx train ... --out {outcome.run} --resume")
+        say(f"Go on with: {command} --out {outcome.run} --resume")
     say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")
 
 
-def _before_and_after(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    what = "Right on held-out queries" if "proved_share" in last else "Solved on held-out tasks"
-    lines = [f"{what}: {first['success_rate']:.1%} before, {last['success_rate']:.1%} after"]
-    width = max((len(name) for name in last["families"]), default=0)
-    for name, score in last["families"].items():
-        before = first["families"][name]["success_rate"]
-        lines.append(f"  {name:<{width}}  {before:6.1%} -> {score['success_rate']:6.1%}")
-    return "\n".join(lines)
-
-
 def say_warnings() -> None:
-    """Complaints of the logger and of the training appear above the bar, one line each."""
+    """Complaints of the logger and of the run appear above the bar, one line each."""
     from rich.logging import RichHandler
 
-    for name in ("phalanx.logs", "phalanx.agents"):
+    for name in ("phalanx.logs", "phalanx.runs"):
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(RichHandler(show_path=False, show_time=False))

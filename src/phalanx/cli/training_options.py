@@ -1,22 +1,18 @@
-"""The options that every `phalanx train` command has, and what they mean.
+"""The options that the `phalanx train` commands share, and what they mean.
 
-The commands are in `train_arc` and its neighbours; how a training is shown is in `training_display`.
+The commands are in `train`; how a training is shown is in `training_display`.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.agents.training import Experiment
-    from phalanx.core.config import Config
-
-AnyConfig = TypeVar("AnyConfig", bound="Config")
+    from phalanx.runs import RunConfig
 
 Overrides = Annotated[
     list[str] | None,
@@ -43,8 +39,8 @@ NumProcesses = Annotated[int | None, typer.Option(help="How many processes there
 class Chosen:
     """What a command was asked for."""
 
-    kind: str
-    """`arc`, `proofs`, ...: the command, and the runs' folder."""
+    command: str
+    """What comes after `phalanx train`."""
     overrides: list[str] | None = None
     preset: str | None = None
     out: Path | None = None
@@ -53,68 +49,38 @@ class Chosen:
     wandb: bool = False
     tensorboard: bool = False
 
-    def config(
-        self, cls: type[AnyConfig], load: Callable[[str | None, tuple[str, ...]], AnyConfig]
-    ) -> AnyConfig:
-        """The run's own config where it goes on, else a new one; call it within `user_errors`."""
+    def train(self, algorithm: type[Any]) -> None:
+        """Read the settings, make the algorithm of them, and run it."""
+        from phalanx.cli.training_display import run_training
+        from phalanx.runs import next_free
+
+        with user_errors():
+            made = algorithm(self._config(algorithm.config_type))
+        wanted = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
+        run_training(
+            made,
+            self.out or next_free(f"runs/{algorithm.kind}"),
+            resume=self.resume,
+            trackers=[name for name, asked in wanted if asked],
+            command=f"phalanx train {self.command}",
+        )
+
+    def _config(self, cls: "type[RunConfig]") -> "RunConfig":
+        """The run's own config where it goes on, else a new one."""
         from phalanx.core.config import load_config
-        from phalanx.runs import folder as runs
+        from phalanx.runs.folder import check_same_config, read_config
 
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
         if not self.resume:
-            return load(self.preset, tuple(settings))
+            return cls.load(self.preset, settings)
         if self.out is None:
             raise ValueError("--resume needs --out, the folder of the run to go on with")
         if self.preset is not None:
             raise ValueError("--resume takes the run's own config: leave --preset out")
-        begun = runs.read_config(self.out, cls)
+        begun = read_config(self.out, cls)
         config = load_config(cls, None, settings, base=begun)
-        runs.check_same_config(self.out, begun, config)
+        check_same_config(self.out, begun, config)
         return config
-
-    def folder(self) -> Path:
-        """The run's folder; a free one where none is named."""
-        from phalanx.runs import folder as runs
-
-        return self.out or runs.next_free(f"runs/{self.kind}")
-
-    def trackers(self) -> Sequence[str]:
-        """The trackers that were asked for, beside the run's own files."""
-        wanted = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
-        return [name for name, asked in wanted if asked]
-
-
-def policy_command(
-    kind: str, about: str, experiment: Callable[[Chosen], "Experiment"]
-) -> Callable[..., None]:
-    """The command that trains a policy with PPO; `experiment` reads the settings, and imports late."""
-
-    def command(
-        overrides: Overrides = None,
-        preset: Preset = None,
-        out: Out = None,
-        resume: Resume = False,
-        seeds: Seeds = None,
-        wandb: Wandb = False,
-        tensorboard: Tensorboard = False,
-        coordinator: Coordinator = None,
-        process_id: ProcessId = None,
-        num_processes: NumProcesses = None,
-    ) -> None:
-        connect(coordinator, process_id, num_processes)
-        chosen = Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard)
-
-        from phalanx.cli.training_display import run_training
-
-        with user_errors():
-            made = experiment(chosen)
-        run_training(made, chosen.folder(), resume=resume, trackers=chosen.trackers())
-
-    command.__name__ = kind
-    command.__doc__ = (
-        f"{about}\n\nCtrl-C saves and stops; the same command with --resume goes on, to the same numbers."
-    )
-    return command
 
 
 def connect(coordinator: str | None, process_id: int | None, num_processes: int | None) -> None:
@@ -124,7 +90,7 @@ def connect(coordinator: str | None, process_id: int | None, num_processes: int 
         return
     if coordinator is None or process_id is None or num_processes is None:
         raise UserError("several processes need --coordinator, --process-id and --num-processes together")
-    from phalanx.agents.ppo import parallel
+    from phalanx.runs import processes
 
     with user_errors():
-        parallel.connect(coordinator, num_processes, process_id)
+        processes.connect(coordinator, num_processes, process_id)

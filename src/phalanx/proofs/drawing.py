@@ -226,7 +226,7 @@ def proof_frames(states: Sequence[ProofState], index_manager: IndexManager) -> l
         about = "true" if label else "false"
         about += f" · depth {depth}" if label and depth >= 0 else ""
         if word == "running":
-            about += f" · {count(int(choices), 'choice')}"
+            about += f" · {counted(int(choices), 'choice')}"
         frames.append(ProofFrame(np.asarray(goals), episode, place, int(step), names[0], about, word))
         could_give_up = bool((firsts[: int(choices)] == index_manager.end_idx).any())
     return frames

@@ -13,12 +13,15 @@ from types import TracebackType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.core.config import Config, to_yaml
 
 FOLDER = "checkpoints"
+_UNIMPORTANT = ("checkpoint", "logging")
+"""Sections of a config that do not change what is computed."""
 
 
 def fingerprint(config: Config, ignore: tuple[str, ...] = ()) -> str:
@@ -28,6 +31,11 @@ def fingerprint(config: Config, ignore: tuple[str, ...] = ()) -> str:
         f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}" for name, value in kept.items()
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def config_digest(config: Config) -> str:
+    """Of everything in a run's config that changes what is computed; its checkpoints carry it."""
+    return fingerprint(config, _UNIMPORTANT)
 
 
 class Checkpoints:
@@ -57,6 +65,10 @@ class Checkpoints:
     def latest(self) -> int | None:
         """The step of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
+
+    def steps(self) -> list[int]:
+        """The steps of all whole checkpoints."""
+        return sorted(self._manager.all_steps())
 
     def save(self, step: int, state: PyTree, facts: dict[str, Any]) -> None:
         """Save arrays and a few facts (numbers and text) about them; a step that is there already is left."""
@@ -89,6 +101,24 @@ class Checkpoints:
         arrays = parts["state"]
         leaves = [_as_before(arrays.get(name, leaf), leaf) for name, leaf in named.items()]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def newest_checkpoint(checkpoints: Checkpoints, run: Path, config: Config) -> tuple[int, dict[str, Any]]:
+    """The step and the facts of a run's newest checkpoint; it must have been saved with this config."""
+    step = checkpoints.latest()
+    if step is None:
+        raise ValueError(f"{run} has no checkpoint to resume from; start a new run with another --out")
+    facts = checkpoints.facts(step)
+    if missing := {"config", "data", "seconds", "counts", "algorithm"} - facts.keys():
+        raise ValueError(
+            f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
+            f"{', '.join(sorted(missing))}; start a new run with another --out"
+        )
+    if facts["config"] != config_digest(config):
+        raise ValueError(
+            f"checkpoint {step} of {run} was saved with another config than its config.yaml holds"
+        )
+    return step, facts
 
 
 @contextlib.contextmanager
@@ -124,6 +154,9 @@ def _target(leaf: Any) -> Any:
 
 
 def _as_before(array: Any, like: Any) -> Any:
+    if isinstance(like, jax.Array) and not like.committed and not _is_key(array):
+        # Orbax ties arrays to a device, and an update would be compiled again for such.
+        array = jnp.asarray(np.asarray(array))
     if _is_key(like) and not _is_key(array):
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
     return array

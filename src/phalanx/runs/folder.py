@@ -56,7 +56,7 @@ def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, 
     return path
 
 
-def write_facts(run: Path, facts: dict[str, Any]) -> None:
+def write_facts(run: Path, facts: Mapping[str, Any]) -> None:
     """Write or renew `run.json`; facts that are not given stay as they were."""
     path = run / FACTS
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

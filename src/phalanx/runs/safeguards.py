@@ -1,73 +1,91 @@
-"""What keeps a run safe: Ctrl-C that saves first, disks that fail, checkpoints of another config.
+"""What keeps a run safe: signals that save before they stop, and a lock against a second process.
 
-Saving and reading checkpoints is in `checkpoints`; the loops that use these are the trainings.
+Whole checkpoints are in `checkpoints`; what a full disk costs is decided in `run`.
 """
 
 import contextlib
+import fcntl
+import json
 import logging
+import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from phalanx.runs import folder as runs
-from phalanx.runs.checkpoints import Checkpoints, fingerprint
-
-_LOG = logging.getLogger("phalanx.agents")
-_UNIMPORTANT = ("checkpoint", "logging")
-"""Sections of a config that do not change what is computed."""
+_LOG = logging.getLogger("phalanx.runs")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOCK = "run.lock"
 
 
 class Stop:
-    """Whether a stop was asked for."""
+    """Which signal asked for a stop; None as long as none did."""
 
-    asked = False
+    signal: int | None = None
 
 
 @contextlib.contextmanager
-def stop_on_interrupt() -> Iterator[Stop]:
-    """Ctrl-C asks for a stop after the running update; a second one interrupts in earnest."""
-    wanted = Stop()
+def stop_on_signals() -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM ask for a stop after the running update; a second one stops at once."""
+    stop = Stop()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def ask(number: int, frame: Any) -> None:
-        wanted.asked = True
-        signal.signal(signal.SIGINT, before)
+        stop.signal = number
+        restore()
 
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        signal.signal(signal.SIGINT, ask)
+        for number in _SIGNALS:
+            signal.signal(number, ask)
     except ValueError:  # not in the main thread, where signals do not arrive either
-        yield wanted
+        yield stop
         return
     try:
-        yield wanted
+        yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 @contextlib.contextmanager
-def reported(what: str) -> Iterator[None]:
-    """A disk that is full, or gone, costs what was to be written on it but not the training."""
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes off a run; a lock that a killed process left behind holds nobody off.
+
+    The system lets go of a lock with the process that held it. The file says who that is.
+    """
+    path = folder / LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 4096).decode(errors="replace")
+            os.close(descriptor)
+            raise ValueError(
+                f"{folder} is being trained{_by(holder)}: wait for it to end, or stop it"
+            ) from None
+        except OSError as error:  # a file system without locks
+            _LOG.warning("%s cannot be locked: %s; start no second training on it", path, error.strerror)
+        # Another process may have removed the file between opening and locking it.
+        if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
+            break
+        os.close(descriptor)
     try:
+        os.truncate(descriptor, 0)
+        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
         yield
-    # Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError.
-    except (OSError, ValueError, RuntimeError) as error:
-        _LOG.warning("%s: %s: %s; training goes on", what, type(error).__name__, error)
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def config_digest(config: Any) -> str:
-    """Of everything in a config that changes what is computed; a checkpoint carries it."""
-    return fingerprint(config, _UNIMPORTANT)
-
-
-def newest_checkpoint(checkpoints: Checkpoints, folder: Path, config: Any) -> tuple[int, dict[str, Any]]:
-    """The step and the facts of a run's newest checkpoint; it must have been saved with this config."""
-    step = checkpoints.latest()
-    if step is None:
-        raise ValueError(f"{folder} has no checkpoint to resume from; start a new run with another --out")
-    facts = checkpoints.facts(step)
-    if facts["config"] != config_digest(config):
-        raise ValueError(
-            f"checkpoint {step} of {folder} was saved with another config than {runs.CONFIG} there holds"
-        )
-    return step, facts
+def _by(holder: str) -> str:
+    try:
+        facts = json.loads(holder)
+        return f"by process {facts['pid']} on {facts['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "by another process"

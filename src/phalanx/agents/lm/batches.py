@@ -1,7 +1,7 @@
 """Batches for a language model: from a plan and its dataset, from batch files, or from a stream of samples.
 
 Every batch of one width has the same number of rows, so that an update is compiled once for each width. What
-is done with them is in `lm_training`.
+is done with them is in `update`.
 """
 
 import abc
@@ -64,6 +64,9 @@ def token_batch(batch: CollatedBatch, token_budget: int) -> TokenBatch:
 
 class BatchSource(abc.ABC):
     """Batches in order, from where one stands."""
+
+    held_out: tuple[StreamSample, ...] = ()
+    """Samples that are only measured on."""
 
     @property
     @abc.abstractmethod
@@ -178,8 +181,6 @@ class StreamedBatches(BatchSource):
         self._used = 0
         """Batches of the current window that were handed out."""
         self._held_out = held_out
-        self.held_out: tuple[StreamSample, ...] = ()
-        """The stream's first samples, which are never trained on."""
 
     @property
     def fingerprint(self) -> str:

@@ -1,6 +1,6 @@
 """A small decoder-only transformer over packed rows: tokens see earlier tokens of their own segment only.
 
-The loss and the training are in `lm_training`; writing text with it is in `generation`.
+The loss is in `update`, the training in `training`.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 from pydantic import Field, model_validator
 
-from phalanx.agents.networks.distributions import draw
+from phalanx.agents.networks.distributions import sample_by_uniform
 from phalanx.agents.networks.layers import Dense
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
@@ -22,8 +22,8 @@ from phalanx.tokens import create_segment_attention_mask
 
 _ONE_HOT_VOCABULARY = 1024
 """Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
-_STRETCH, _STRETCHES = 128, 8
-"""Attention takes a row in stretches of so many tokens, or of more so that there are at most so many."""
+_ATTENTION_BLOCK, _ATTENTION_BLOCKS = 128, 8
+"""Attention takes a row in blocks of so many tokens, or of more so that there are at most so many."""
 _UNROLLED = 4
 """Blocks that are compiled one after the other; more of them are a loop, in which XLA's CPU is slower."""
 
@@ -48,13 +48,13 @@ class LanguageModelConfig(Config):
     def _even_heads(self) -> "LanguageModelConfig":
         if self.width % (2 * self.heads):
             raise ValueError(
-                f"width must be a multiple of twice the heads, for rotary positions turn pairs of numbers; "
+                f"width must be a multiple of twice the heads, for rotary positions rotate pairs of numbers; "
                 f"got width {self.width} and {self.heads} heads"
             )
         return self
 
 
-class Norm(eqx.Module):
+class RMSNorm(eqx.Module):
     """Root mean square 1 on the last axis, then a learned scale."""
 
     scale: Float[Array, " width"]
@@ -69,9 +69,9 @@ class Norm(eqx.Module):
 class Block(eqx.Module):
     """Attention, then a gated layer for each token; both add to what comes in."""
 
-    norms: tuple[Norm, Norm]
-    inwards: Dense
-    outwards: Dense
+    norms: tuple[RMSNorm, RMSNorm]
+    qkv: Dense
+    out: Dense
     gate: Dense
     down: Dense
     heads: int = eqx.field(static=True)
@@ -80,34 +80,34 @@ class Block(eqx.Module):
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         width, hidden = config.width, config.hidden
-        self.norms = (Norm(width), Norm(width))
-        self.inwards = Dense(width, 3 * width, key=keys[0])
+        self.norms = (RMSNorm(width), RMSNorm(width))
+        self.qkv = Dense(width, 3 * width, key=keys[0])
         # What is added grows with the number of blocks; so that the sum does not, each starts smaller.
         small = 1 / math.sqrt(2 * config.depth)
-        self.outwards = Dense(width, width, key=keys[1], scale=small)
+        self.out = Dense(width, width, key=keys[1], scale=small)
         self.gate = Dense(width, 2 * hidden, key=keys[2])
         self.down = Dense(hidden, width, key=keys[3], scale=small)
         self.heads, self.rotary_base = config.heads, config.rotary_base
 
-    def look(
+    def project_qkv(
         self, x: Float[Array, "tokens width"], positions: Int32[Array, " tokens"]
     ) -> tuple[Float[Array, "tokens heads size"], ...]:
-        """Queries, keys and values; the first two are turned by their positions."""
+        """Queries, keys and values; the first two are rotated by their positions."""
         tokens, width = x.shape
-        parts = self.inwards(self.norms[0](x)).reshape(tokens, 3, self.heads, width // self.heads)
-        queries, keys = (turned(parts[:, i], positions, self.rotary_base) for i in (0, 1))
+        parts = self.qkv(self.norms[0](x)).reshape(tokens, 3, self.heads, width // self.heads)
+        queries, keys = (rotary(parts[:, i], positions, self.rotary_base) for i in (0, 1))
         return queries, keys, parts[:, 2]
 
-    def think(
+    def forward(
         self,
         x: Float[Array, "tokens width"],
         queries: Float[Array, "tokens heads size"],
         keys: Float[Array, "seen heads size"],
         values: Float[Array, "seen heads size"],
-        seen: Bool[Array, "tokens seen"],
+        mask: Bool[Array, "tokens seen"],
     ) -> Float[Array, "tokens width"]:
-        """The block's output, once it is known what each token sees."""
-        x = x + self.outwards(attention(queries, keys, values, seen).reshape(x.shape))
+        """The block's output; the mask says which keys each token attends to."""
+        x = x + self.out(attention(queries, keys, values, mask).reshape(x.shape))
         gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
         return x + self.down(jax.nn.silu(gate) * through)
 
@@ -119,7 +119,7 @@ class LanguageModel(eqx.Module):
     head: Float[Array, "vocabulary width"]
     blocks: Block
     """All blocks: the arrays' first axis is the depth, so that they compile as one."""
-    norm: Norm
+    norm: RMSNorm
     config: LanguageModelConfig = eqx.field(static=True)
 
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
@@ -128,7 +128,7 @@ class LanguageModel(eqx.Module):
         shape = (config.vocab_size, config.width)
         self.embedding = jax.random.normal(keys[0], shape)
         self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
-        self.norm = Norm(config.width)
+        self.norm = RMSNorm(config.width)
         # Not the embedding again, which would make a new model sure that every token comes twice; and small,
         # so that it begins at guessing.
         self.head = jax.random.normal(keys[2], shape) / config.width
@@ -140,15 +140,15 @@ class LanguageModel(eqx.Module):
         positions: Int32[Array, " length"],
     ) -> Float[Array, "length vocabulary"]:
         """Of a packed row: segments are numbered from 1, padding is segment 0, positions start in each."""
-        seen = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
+        mask = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
 
         def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
-            return block.think(x, *block.look(x, positions), seen), None
+            return block.forward(x, *block.project_qkv(x, positions), mask), None
 
         x, _ = jax.lax.scan(step, self.embed(tokens), arrays, unroll=_UNROLLED)
-        return self.read_out(x)
+        return self.unembed(x)
 
     def embed(self, tokens: Int32[Array, " length"]) -> Float[Array, "length width"]:
         """Tokens as vectors."""
@@ -156,7 +156,7 @@ class LanguageModel(eqx.Module):
             return self.embedding[tokens]
         return jax.nn.one_hot(tokens, self.config.vocab_size) @ self.embedding
 
-    def read_out(self, x: Float[Array, "length width"]) -> Float[Array, "length vocabulary"]:
+    def unembed(self, x: Float[Array, "length width"]) -> Float[Array, "length vocabulary"]:
         """The last block's output as logits."""
         return self.norm(x) @ self.head.T
 
@@ -165,37 +165,37 @@ def attention(
     queries: Float[Array, "tokens heads size"],
     keys: Float[Array, "seen heads size"],
     values: Float[Array, "seen heads size"],
-    seen: Bool[Array, "tokens seen"],
+    mask: Bool[Array, "tokens seen"],
 ) -> Float[Array, "tokens heads size"]:
-    """The mean of the values that each token sees, by how well their keys fit its query.
+    """Softmax attention, each token to the keys that the mask gives it.
 
-    In a whole row no token sees a later one: it is taken in stretches, each with what is before its end, and
-    the weights, most of what a long row takes, are made again for the gradient rather than kept.
+    In a whole row no token sees a later one: it is taken in blocks, each with what is before its end, and the
+    weights, most of what a long row takes, are made again for the gradient rather than kept.
     """
     tokens = queries.shape[0]
     if tokens != keys.shape[0]:
-        return _attended(queries, keys, values, seen)
-    stretch = max(_STRETCH, -(-tokens // _STRETCHES))
+        return _attention_block(queries, keys, values, mask)
+    size = max(_ATTENTION_BLOCK, -(-tokens // _ATTENTION_BLOCKS))
     return jnp.concatenate(
         [
-            _attended(queries[start:end], keys[:end], values[:end], seen[start:end, :end])
-            for start in range(0, tokens, stretch)
-            for end in [min(start + stretch, tokens)]
+            _attention_block(queries[start:end], keys[:end], values[:end], mask[start:end, :end])
+            for start in range(0, tokens, size)
+            for end in [min(start + size, tokens)]
         ]
     )
 
 
 @jax.checkpoint
-def _attended(queries: Array, keys: Array, values: Array, seen: Array) -> Array:
+def _attention_block(queries: Array, keys: Array, values: Array, mask: Array) -> Array:
     scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
-    weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
+    weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), axis=-1)
     return jnp.einsum("hqk,khd->qhd", weights, values)
 
 
-def turned(
+def rotary(
     x: Float[Array, "tokens heads size"], positions: Int32[Array, " tokens"], base: float
 ) -> Float[Array, "tokens heads size"]:
-    """Rotary positions: pairs of numbers turn with the position, each pair at a speed of its own."""
+    """Rotary positions: pairs of numbers rotate with the position, each pair at a speed of its own."""
     half = x.shape[-1] // 2
     speeds = base ** -(jnp.arange(half) / half)
     angles = positions[:, None, None] * speeds
@@ -209,7 +209,7 @@ _STEP = 64
 
 
 class KeyValueCache(NamedTuple):
-    """What each block has looked at so far, by position."""
+    """The keys and values of each block so far, by position."""
 
     keys: Float[Array, "depth length heads size"]
     values: Float[Array, "depth length heads size"]
@@ -266,7 +266,7 @@ def _generate(
     key: Key,
     stop_token: Int32[Array, ""],
 ) -> Int32[Array, " new"]:
-    cache, logits = read_prompt(model, prompt, length, max_new_tokens)
+    cache, logits = prefill(model, prompt, length, max_new_tokens)
 
     def write(
         carry: tuple[KeyValueCache, Array, Array, Array], key: Key
@@ -274,53 +274,53 @@ def _generate(
         cache, logits, position, ended = carry
         chosen = _choose(logits, temperature, key)
         ended = ended | (chosen == stop_token)
-        cache, logits = read_token(model, cache, chosen, position)
+        cache, logits = decode_step(model, cache, chosen, position)
         return (cache, logits, position + 1, ended), jnp.where(ended, -1, chosen)
 
     carry = (cache, logits, length, jnp.bool_(False))
     return jax.lax.scan(write, carry, jax.random.split(key, max_new_tokens))[1]
 
 
-def read_prompt(
+def prefill(
     model: LanguageModel, prompt: Int32[Array, " padded"], length: Int32[Array, ""], room: int
 ) -> tuple[KeyValueCache, Float[Array, " vocabulary"]]:
     """The cache after a prompt, with room for more tokens, and the logits of the token that follows it."""
     positions = jnp.arange(prompt.shape[0], dtype=jnp.int32)
-    seen = (positions[:, None] >= positions[None]) & (positions < length)[None] | jnp.eye(
+    mask = (positions[:, None] >= positions[None]) & (positions < length)[None] | jnp.eye(
         prompt.shape[0], dtype=bool
     )
     arrays, static = eqx.partition(model.blocks, eqx.is_array)
 
     def step(x: Array, block_arrays: Block) -> tuple[Array, tuple[Array, Array]]:
         block = eqx.combine(block_arrays, static)
-        queries, keys, values = block.look(x, positions)
-        return block.think(x, queries, keys, values, seen), (keys, values)
+        queries, keys, values = block.project_qkv(x, positions)
+        return block.forward(x, queries, keys, values, mask), (keys, values)
 
     x, (keys, values) = jax.lax.scan(step, model.embed(prompt), arrays)
     space = ((0, 0), (0, room), (0, 0), (0, 0))
-    return KeyValueCache(jnp.pad(keys, space), jnp.pad(values, space)), model.read_out(x)[length - 1]
+    return KeyValueCache(jnp.pad(keys, space), jnp.pad(values, space)), model.unembed(x)[length - 1]
 
 
-def read_token(
+def decode_step(
     model: LanguageModel, cache: KeyValueCache, token: Int32[Array, ""], position: Int32[Array, ""]
 ) -> tuple[KeyValueCache, Float[Array, " vocabulary"]]:
     """The cache with one token more, which stands at `position`, and the logits of the next."""
-    seen = (jnp.arange(cache.keys.shape[1]) <= position)[None]
+    mask = (jnp.arange(cache.keys.shape[1]) <= position)[None]
     arrays, static = eqx.partition(model.blocks, eqx.is_array)
 
     def step(x: Array, layer: tuple[Block, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         block_arrays, keys, values = layer
         block = eqx.combine(block_arrays, static)
-        queries, key, value = block.look(x, position[None])
+        queries, key, value = block.project_qkv(x, position[None])
         keys = jax.lax.dynamic_update_slice_in_dim(keys, key, position, 0)
         values = jax.lax.dynamic_update_slice_in_dim(values, value, position, 0)
-        return block.think(x, queries, keys, values, seen), (keys, values)
+        return block.forward(x, queries, keys, values, mask), (keys, values)
 
     x, (keys, values) = jax.lax.scan(step, model.embed(token[None]), (arrays, *cache))
-    return KeyValueCache(keys, values), model.read_out(x)[0]
+    return KeyValueCache(keys, values), model.unembed(x)[0]
 
 
 def _choose(logits: Float[Array, " vocabulary"], temperature: Float[Array, ""], key: Key) -> Int32[Array, ""]:
     greedy = jnp.argmax(logits).astype(jnp.int32)
     scaled = jax.nn.log_softmax(logits / jnp.maximum(temperature, 1e-6))
-    return jnp.where(temperature > 0, draw(jax.random.uniform(key), scaled), greedy)
+    return jnp.where(temperature > 0, sample_by_uniform(jax.random.uniform(key), scaled), greedy)

@@ -1,6 +1,6 @@
 """Where a language model's tokens come from, by its config: a plan, a puzzle server, an environment, a file.
 
-How they become batches is in `lm_batches`.
+How they become batches is in `batches`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.agents.lm.batches import BatchSource, PlannedBatches, StreamedBatches
-from phalanx.agents.lm.training import LMDataConfig, LMTrainingConfig
+from phalanx.agents.lm.config import LMDataConfig, LMTrainingConfig
 from phalanx.streams.base import AsyncSampleStream
 from phalanx.streams.rolling_window import WindowConfig
 from phalanx.streams.types import StreamSample

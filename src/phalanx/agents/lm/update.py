@@ -1,6 +1,6 @@
-"""One step of a language model's training: the loss on packed rows, its gradient, the optimiser.
+"""One step of a language model's training: the loss on packed rows, its gradient, the optimizer.
 
-Where batches come from is in `lm_batches`; the run around the steps is in `lm_training`.
+Where batches come from is in `batches`; the training around the steps is in `training`.
 """
 
 import functools
@@ -11,50 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Float, Int32, PyTree
-from pydantic import Field
 
 from phalanx.agents.lm.batches import TokenBatch
+from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.core.config import Config
 from phalanx.core.environment import Key
-
-
-class OptimiserConfig(Config):
-    """How a language model learns."""
-
-    num_updates: int = Field(default=300, ge=1)
-    """Updates in all; fewer where a plan has fewer batches."""
-    learning_rate: float = Field(default=2e-3, gt=0)
-    """The highest, reached after the warm-up."""
-    warmup: int = Field(default=20, ge=0)
-    """Updates over which it rises."""
-    learning_rate_end: float = Field(default=1e-4, ge=0)
-    """What it falls to, along a cosine."""
-    weight_decay: float = Field(default=0.01, ge=0)
-    """Pulls matrices, but not scales and biases, towards zero."""
-    clip: float = Field(default=1.0, gt=0)
-    """The greatest norm of a gradient."""
-
-    def schedule(self) -> optax.Schedule:
-        """The learning rate by update."""
-        return optax.warmup_cosine_decay_schedule(
-            self.learning_rate / max(self.warmup, 1),
-            self.learning_rate,
-            min(self.warmup, self.num_updates - 1),
-            self.num_updates,
-            self.learning_rate_end,
-        )
-
-    def optimiser(self) -> optax.GradientTransformation:
-        """AdamW with clipping."""
-
-        def matrices(parameters: PyTree) -> PyTree:
-            return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
-
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip),
-            optax.adamw(self.schedule(), b2=0.98, weight_decay=self.weight_decay, mask=matrices),
-        )
 
 
 class LMLearner(NamedTuple):
@@ -62,7 +23,7 @@ class LMLearner(NamedTuple):
 
     arrays: PyTree
     """The model's."""
-    optimiser: PyTree
+    optimizer: PyTree
     update: Int32[Array, ""]
 
 
@@ -80,16 +41,16 @@ class Losses(NamedTuple):
 class LMTrainer:
     """A model's structure and how its arrays are updated."""
 
-    def __init__(self, model: LanguageModelConfig, optimiser: OptimiserConfig) -> None:
-        self.config, self.settings = model, optimiser
-        self._optimiser = optimiser.optimiser()
+    def __init__(self, model: LanguageModelConfig, optimizer: OptimizerConfig) -> None:
+        self.config, self.settings = model, optimizer
+        self._optimizer = optimizer.optimizer()
         made = eqx.filter_eval_shape(lambda key: LanguageModel(model, key=key), jax.random.key(0))
         self._structure = eqx.filter(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
 
     def start(self, key: Key) -> LMLearner:
         """A new model."""
         arrays = eqx.filter(LanguageModel(self.config, key=key), eqx.is_array)
-        return LMLearner(arrays, self._optimiser.init(arrays), jnp.int32(0))
+        return LMLearner(arrays, self._optimizer.init(arrays), jnp.int32(0))
 
     def model(self, learner: LMLearner) -> LanguageModel:
         """The model as it stands."""
@@ -104,7 +65,7 @@ class LMTrainer:
             return found.loss, found
 
         gradient, found = jax.grad(loss, has_aux=True)(learner.arrays)
-        changes, optimiser = self._optimiser.update(gradient, learner.optimiser, learner.arrays)
+        changes, optimizer = self._optimizer.update(gradient, learner.optimizer, learner.arrays)
         metrics = {
             "loss": found.loss,
             "token_accuracy": found.accuracy,
@@ -113,7 +74,7 @@ class LMTrainer:
             "learning_rate": self.settings.schedule()(learner.update),
         }
         arrays: Any = optax.apply_updates(learner.arrays, changes)
-        return LMLearner(arrays, optimiser, learner.update + 1), metrics
+        return LMLearner(arrays, optimizer, learner.update + 1), metrics
 
     @functools.partial(jax.jit, static_argnums=0)
     def measure(self, learner: LMLearner, batch: TokenBatch) -> Losses:

@@ -1,7 +1,6 @@
-"""A convolutional network that treats all colours alike: a plane of features for each, one set of weights.
+"""Networks for ARC: convolutions over color planes, plain convolutions, and a transformer over patches.
 
-What it learns of one colour it knows of the others, so that it needs a fraction of the experience. Colours
-can still differ (black is empty, grey is a wall in many tasks) by a vector that each plane has of its own.
+Their first and last layers are in `arc_layers`; what is drawn from their logits is in `arc_distributions`.
 """
 
 import math
@@ -28,13 +27,13 @@ from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.environment import Key
 
 _MARKS = 4
-"""What a plane is told of a cell: its own colour, black, another colour, outside the grid."""
+"""What a plane is told of a cell: its own color, black, another color, outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
 
 
 class _PlaneBlock(eqx.Module):
-    """What is around a cell, what all colours have there, and what the plane has anywhere."""
+    """What is around a cell, what all colors have there, and what the plane has anywhere."""
 
     convolution: Convolution
     across: Dense
@@ -54,17 +53,22 @@ class _PlaneBlock(eqx.Module):
 
 
 class ArcPlaneNetwork(eqx.Module):
-    """Residual 3x3 convolutions of colour planes."""
+    """Residual 3x3 convolutions that treat all colors alike: a plane of features for each, shared weights.
+
+    What it learns of one color it knows of the others, so that it needs a fraction of the experience. Colors
+    can still differ (black is empty, gray is a wall in many tasks) by a vector that each plane has of its
+    own.
+    """
 
     stem: Dense
     colors: Float[Array, "colors width"]
     blocks: tuple[_PlaneBlock, ...]
     paint: Dense
-    """From a plane's cell to the logits of filling and of flood filling with the plane's colour."""
+    """From a plane's cell to the logits of filling and of flood filling with the plane's color."""
     others: Dense | None
-    """From all planes of a cell to the logits of the operations without a colour; None without such ones."""
+    """From all planes of a cell to the logits of the operations without a color; None without such ones."""
     operations: Dense
-    """From the whole grid to the logits of filling, flood filling and each operation without a colour."""
+    """From the whole grid to the logits of filling, flood filling and each operation without a color."""
     hidden: Dense
     value: Dense
     ids: tuple[int, ...] = eqx.field(static=True)
@@ -97,18 +101,18 @@ class ArcPlaneNetwork(eqx.Module):
         for block in self.blocks:
             planes = block(planes, inside)
         places = tuple(CellLogits(cells) for cells in self._cells(planes))
-        gist = pooled(_over_colors(planes)[..., : planes.shape[-1]], inside)
-        operations = self._whole_grid(gist) + joint_logits(places[0], self.ids, inside)
-        return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(gist)))[0]
+        summary = pooled(_over_colors(planes)[..., : planes.shape[-1]], inside)
+        operations = self._whole_grid(summary) + joint_logits(places[0], self.ids, inside)
+        return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(summary)))[0]
 
     @property
     def _painting(self) -> tuple[int, ...]:
-        """The operations that have a colour; their ids are the smallest and come first."""
+        """The operations that have a color; their ids are the smallest and come first."""
         return tuple(operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9)
 
-    def _whole_grid(self, gist: Float[Array, " pooled"]) -> Float[Array, " operations"]:
-        """One logit for filling with whatever colour and one for flood filling: colours are told by cells."""
-        logits = self.operations(gist)
+    def _whole_grid(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
+        """One logit for filling with whatever color and one for flood filling: colors are told by cells."""
+        logits = self.operations(summary)
         fills = sum(operation <= Operation.FILL_9 for operation in self._painting)
         floods = len(self._painting) - fills
         return jnp.concatenate([jnp.repeat(logits[0], fills), jnp.repeat(logits[1], floods), logits[2:]])
@@ -116,7 +120,7 @@ class ArcPlaneNetwork(eqx.Module):
     def _cells(self, planes: Planes) -> Float[Array, "places operations rows columns"]:
         rows, columns = planes.shape[1:3]
         painted = self.paint(planes).reshape(NUM_COLORS, rows, columns, self.num_places, 2)
-        # [places, fill or flood fill, colours]: the operations' own order.
+        # [places, fill or flood fill, colors]: the operations' own order.
         painted = painted.transpose(3, 4, 0, 1, 2).reshape(self.num_places, 2 * NUM_COLORS, rows, columns)
         painted = painted[:, jnp.asarray(self._painting, int)]
         if self.others is None:
@@ -126,7 +130,7 @@ class ArcPlaneNetwork(eqx.Module):
 
 
 def _over_colors(planes: Planes) -> Float[Array, "rows columns pooled"]:
-    """The mean and the greatest over the colours."""
+    """The mean and the greatest over the colors."""
     return jnp.concatenate([jnp.mean(planes, axis=0), jnp.max(planes, axis=0)], axis=-1)
 
 
@@ -183,9 +187,9 @@ class _Block(eqx.Module):
         self.norms = (LayerNorm(width), LayerNorm(width))
 
     def __call__(
-        self, items: Float[Array, "items width"], seen: Bool[Array, "items items"]
+        self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
     ) -> Float[Array, "items width"]:
-        items = items + self.attention(self.norms[0](items), seen)
+        items = items + self.attention(self.norms[0](items), mask)
         return items + self.layers[1](jax.nn.gelu(self.layers[0](self.norms[1](items))))
 
 
@@ -212,11 +216,11 @@ class ArcTransformer(eqx.Module):
         """Logits and value of one observation."""
         features, inside = self.stem(observation)
         shape = features.shape
-        items = (features + self.position(_waves(shape[0], shape[1]))).reshape(-1, shape[2])
+        items = (features + self.position(_sinusoids(shape[0], shape[1]))).reshape(-1, shape[2])
         # Patches without a cell are seen by none but themselves, so that every item sees something.
-        seen = inside.reshape(1, -1) | jnp.eye(len(items), dtype=bool)
+        mask = inside.reshape(1, -1) | jnp.eye(len(items), dtype=bool)
         for block in self.blocks:
-            items = block(items, seen)
+            items = block(items, mask)
         return self.heads(items.reshape(shape), inside, grids_of(observation)[0])
 
 
@@ -241,7 +245,7 @@ def create_arc_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> Ar
             return ArcTransformer(config, arc, key=key)
 
 
-def _waves(rows: int, columns: int) -> Float[Array, "rows columns waves"]:
+def _sinusoids(rows: int, columns: int) -> Float[Array, "rows columns waves"]:
     """Sines and cosines of a patch's row and column."""
     lengths = 2.0 ** np.arange(1, 1 + _FREQUENCIES)
 

@@ -1,7 +1,7 @@
 """Distributions over ARC's actions: an operation, then a point or a box that depends on it.
 
 Exact by construction: given the operation, the places are independent of one another, so that probabilities
-multiply and entropies add. Which network gives the logits is decided in `arc_networks`.
+multiply and entropies add. Which network gives the logits is decided in `arc`.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int8, Int32
 
-from phalanx.agents.networks.distributions import draw, entropy_of, masked_log_softmax
+from phalanx.agents.networks.distributions import entropy_of, masked_log_softmax, sample_by_uniform
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import OPERATIONS, Operation
@@ -49,7 +49,7 @@ class ArcLogits(eqx.Module):
 
 
 class _Places(eqx.Module):
-    """Where the operations of each group may point, normalised."""
+    """Where the operations of each group may point, normalized."""
 
     axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities: of cells, or of rows and of columns, which need not be as many."""
@@ -59,7 +59,9 @@ class _Places(eqx.Module):
         return sum((entropy_of(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
 
     def sample(self, uniforms: Float[Array, " axes"], group: Int32[Array, ""]) -> tuple[Array, Array]:
-        return self._cell([draw(u, axis[group]) for u, axis in zip(uniforms, self.axes, strict=True)])
+        return self._cell(
+            [sample_by_uniform(u, axis[group]) for u, axis in zip(uniforms, self.axes, strict=True)]
+        )
 
     def mode(self, group: Int32[Array, ""]) -> tuple[Array, Array]:
         return self._cell([jnp.argmax(axis[group]).astype(jnp.int32) for axis in self.axes])
@@ -95,7 +97,7 @@ class ArcDistribution(eqx.Module):
         # All random numbers at once: each call of the generator takes XLA a second to compile.
         axes = len(self.places[0].axes)
         uniforms = jax.random.uniform(key, (1 + len(self.places) * axes,))
-        choice = draw(uniforms[0], self.operations)
+        choice = sample_by_uniform(uniforms[0], self.operations)
         cells = [
             place.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
             for number, place in enumerate(self.places)

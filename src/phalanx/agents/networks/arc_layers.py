@@ -1,6 +1,6 @@
 """The first and the last layers of a network for ARC: from grids to features, from features to logits.
 
-What lies between them is in `arc_networks`; what is drawn from the logits is in `arc_distributions`.
+What lies between them is in `arc`; what is drawn from the logits is in `arc_distributions`.
 """
 
 import math
@@ -40,7 +40,7 @@ class ArcNetworkConfig(Config):
     """The size and kind of a network for ARC."""
 
     kind: Literal["planes", "conv", "transformer"] = "conv"
-    """Convolutions that treat all colours alike, convolutions, or attention between all cells."""
+    """Convolutions that treat all colors alike, convolutions, or attention between all cells."""
     width: int = Field(default=32, ge=4)
     """Numbers that describe a cell."""
     depth: int = Field(default=3, ge=1)
@@ -50,7 +50,7 @@ class ArcNetworkConfig(Config):
     patch: int = Field(default=1, ge=1, le=10)
     """Side of the squares of cells that are seen as one: 1 on small grids, 3 to 5 on 30x30."""
     colors: Literal["table", "bits"] = "table"
-    """How a cell's colour is seen: `table` gives each colour a vector of its own, `bits` each bit of its
+    """How a cell's color is seen: `table` gives each color a vector of its own, `bits` each bit of its
     number, which is half the work; of `conv` and `transformer` only."""
     places: PlaceKind = "cells"
     """How an operation's cell is chosen: `cells` weighs every cell, `axes` a row and a column apart, and
@@ -66,7 +66,7 @@ def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
 
 
 class GridEmbedding(eqx.Module):
-    """Colours as vectors: each kind of grid has a table of its own, and a patch's vectors are added up."""
+    """Colors as vectors: each kind of grid has a table of its own, and a patch's vectors are added up."""
 
     tables: Float[Array, "inputs width"]
     patch: int = eqx.field(static=True)
@@ -89,7 +89,7 @@ class GridEmbedding(eqx.Module):
         return seen.reshape(*cells.shape[:2], -1).astype(jnp.float32) @ self.tables
 
 
-class DemonstrationGist(eqx.Module):
+class DemonstrationEncoder(eqx.Module):
     """What the demonstrations have in common: the mean of their pooled features."""
 
     embedding: GridEmbedding
@@ -105,8 +105,8 @@ class DemonstrationGist(eqx.Module):
 
     def __call__(self, demonstrations: Int8[Array, "shown 2 rows columns"]) -> Float[Array, " width"]:
         there = jnp.any(demonstrations >= 0, axis=(1, 2, 3))
-        gists = jnp.where(there[:, None], jax.vmap(self._one)(demonstrations), 0.0)
-        return self.out(jnp.sum(gists, axis=0) / jnp.maximum(there.sum(), 1))
+        encoded = jnp.where(there[:, None], jax.vmap(self._one)(demonstrations), 0.0)
+        return self.out(jnp.sum(encoded, axis=0) / jnp.maximum(there.sum(), 1))
 
     def _one(self, pair: Int8[Array, "2 rows columns"]) -> Float[Array, " pooled"]:
         features = jax.nn.relu(self.convolution(self.embedding([pair[0], pair[1]])))
@@ -115,17 +115,17 @@ class DemonstrationGist(eqx.Module):
 
 
 class Stem(eqx.Module):
-    """From an observation to a vector for each patch: the grids of the pair, and the demonstrations' gist."""
+    """From an observation to a vector for each patch: the grids of the pair, and the demonstrations'."""
 
     embedding: GridEmbedding
-    gist: DemonstrationGist | None
+    demonstrations: DemonstrationEncoder | None
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key)
         see = arc.observation
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
         self.embedding = GridEmbedding(grids, config, key=keys[0])
-        self.gist = DemonstrationGist(config, key=keys[1]) if see.demonstrations else None
+        self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.demonstrations else None
 
     def __call__(
         self, observation: Observation
@@ -134,10 +134,10 @@ class Stem(eqx.Module):
         grids = grids_of(observation)
         features = self.embedding(grids)
         inside = patches(grids[0] >= 0, self.embedding.patch, False).any(axis=-1)
-        if self.gist is not None:
+        if self.demonstrations is not None:
             if not isinstance(observation, ArcObservation) or observation.demonstrations is None:
                 raise ValueError("this network was made to see demonstrations, and the observation has none")
-            features = features + self.gist(observation.demonstrations)
+            features = features + self.demonstrations(observation.demonstrations)
         return features, inside
 
 
@@ -175,12 +175,12 @@ class Heads(eqx.Module):
         working: Int8[Array, "rows columns"],
     ) -> tuple[ArcLogits, Float[Array, ""]]:
         """`inside` tells which patches have a cell of the working grid."""
-        gist = pooled(features, inside)
-        operations = self.operations(gist)
+        summary = pooled(features, inside)
+        operations = self.operations(summary)
         places = tuple(self._place(layers, features, inside, working.shape) for layers in self.places)
         if isinstance(places[0], CellLogits):
             operations = operations + joint_logits(places[0], self.ids, working >= 0)
-        value = self.value(jax.nn.relu(self.hidden(gist)))
+        value = self.value(jax.nn.relu(self.hidden(summary)))
         return ArcLogits(operations, places, self.groups), value[0]
 
     @property

@@ -49,7 +49,7 @@ class MaskedCategorical(eqx.Module):
     mask: Bool[Array, " choices"] | None = None
 
     def sample(self, key: Key) -> Int32[Array, ""]:
-        return draw(jax.random.uniform(key), self.log_probs())
+        return sample_by_uniform(jax.random.uniform(key), self.log_probs())
 
     def mode(self) -> Int32[Array, ""]:
         return jnp.argmax(self.log_probs()).astype(jnp.int32)
@@ -68,7 +68,7 @@ class MaskedCategorical(eqx.Module):
 def masked_log_softmax(
     logits: Float[Array, "*kinds choices"], mask: Bool[Array, "*#kinds choices"] | None
 ) -> Float[Array, "*kinds choices"]:
-    """Normalised over the last axis; minus infinity, with a gradient of zero, where the mask is False."""
+    """Normalized over the last axis; minus infinity, with a gradient of zero, where the mask is False."""
     if mask is None:
         return jax.nn.log_softmax(logits)
     # A large number in place of infinity inside the softmax, whose gradient would be NaN otherwise.
@@ -77,13 +77,13 @@ def masked_log_softmax(
 
 
 def entropy_of(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]:
-    """Of normalised log-probabilities, over the last axis; an impossible choice adds nothing."""
+    """Of normalized log-probabilities, over the last axis; an impossible choice adds nothing."""
     possible = log_probs > -jnp.inf
     finite = jnp.where(possible, log_probs, 0.0)
     return -jnp.sum(jnp.where(possible, jnp.exp(finite) * finite, 0.0), axis=-1)
 
 
-def draw(uniform: Float[Array, ""], log_probs: Float[Array, " choices"]) -> Int32[Array, ""]:
+def sample_by_uniform(uniform: Float[Array, ""], log_probs: Float[Array, " choices"]) -> Int32[Array, ""]:
     """The choice at which the cumulated probability passes `uniform`, a number in [0, 1).
 
     One random number serves any number of choices, where Gumbel's way draws one for each choice; on the CPU

@@ -55,13 +55,13 @@ class Convolution(eqx.Module):
         """
         rows, columns, inputs = x.shape
         outputs = self.weight.shape[-1]
-        matrix = jnp.einsum("kpq,kio->piqo", _neighbours(rows, columns), self.weight)
+        matrix = jnp.einsum("kpq,kio->piqo", _neighbors(rows, columns), self.weight)
         matrix = matrix.reshape(rows * columns * inputs, rows * columns * outputs)
         return (x.reshape(-1) @ matrix).reshape(rows, columns, outputs)
 
 
 @functools.lru_cache(maxsize=32)
-def _neighbours(rows: int, columns: int) -> Float[np.ndarray, "window cells cells"]:
+def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells"]:
     """For each place of a 3x3 window, which cell (second axis) another cell (third) sees there."""
     grid = np.zeros((9, rows, columns, rows, columns), np.float32)
     for row, column in np.ndindex(rows, columns):
@@ -82,35 +82,35 @@ class LayerNorm(eqx.Module):
         self.scale, self.shift = jnp.ones(width), jnp.zeros(width)
 
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        deviation = jnp.sqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + 1e-6)
-        return centred / deviation * self.scale + self.shift
+        centered = x - jnp.mean(x, axis=-1, keepdims=True)
+        deviation = jnp.sqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + 1e-6)
+        return centered / deviation * self.scale + self.shift
 
 
 class Attention(eqx.Module):
     """Multi-head attention among the items of one set."""
 
-    inwards: Dense
-    outwards: Dense
+    qkv: Dense
+    out: Dense
     heads: int = eqx.field(static=True)
 
     def __init__(self, width: int, heads: int, *, key: Key) -> None:
         keys = jax.random.split(key)
-        self.inwards = Dense(width, 3 * width, key=keys[0])
-        self.outwards = Dense(width, width, key=keys[1])
+        self.qkv = Dense(width, 3 * width, key=keys[0])
+        self.out = Dense(width, width, key=keys[1])
         self.heads = heads
 
     def __call__(
-        self, items: Float[Array, "items width"], seen: Bool[Array, "items items"]
+        self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
     ) -> Float[Array, "items width"]:
-        """`seen[i, j]`: whether item i looks at item j; each must look at one at least."""
+        """`mask[i, j]`: whether item i attends to item j; each must attend to one at least."""
         count, width = items.shape
         queries, keys, values = jnp.moveaxis(
-            self.inwards(items).reshape(count, 3, self.heads, width // self.heads), 1, 0
+            self.qkv(items).reshape(count, 3, self.heads, width // self.heads), 1, 0
         )
         scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(width // self.heads)
-        weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
-        return self.outwards(jnp.einsum("hqk,khd->qhd", weights, values).reshape(count, width))
+        weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), axis=-1)
+        return self.out(jnp.einsum("hqk,khd->qhd", weights, values).reshape(count, width))
 
 
 def pooled(

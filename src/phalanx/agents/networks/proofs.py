@@ -1,6 +1,6 @@
-"""Embeddings of atoms and of states of a proof: a vector for each list of goals.
+"""Networks for proofs: embeddings of atoms and of goal lists, and the actor and the critic that read them.
 
-What chooses and values by them is in `proof_networks`.
+What is drawn from the logits is in `phalanx.agents.proof_scores`.
 """
 
 import math

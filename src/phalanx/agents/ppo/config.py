@@ -1,6 +1,6 @@
-"""The settings of proximal policy optimisation.
+"""The settings of proximal policy optimization, and its advantages.
 
-What they do is in `rollouts` and `ppo`.
+What the settings do is in `rollouts` and `update`.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class PPOConfig(Config):
-    """Proximal policy optimisation."""
+    """Proximal policy optimization."""
 
     num_envs: int = Field(default=1024, ge=1)
     """Environments that step together, on all devices taken together."""
@@ -28,7 +28,7 @@ class PPOConfig(Config):
     """How many times an update goes through its steps."""
     minibatches: int = Field(default=8, ge=1)
     """Gradient steps in an epoch."""
-    strata: int = Field(default=8, ge=1)
+    shuffle_groups: int = Field(default=8, ge=1)
     """Groups of environments within which steps are shuffled; every minibatch takes as many of each. As many
     devices can share the work and get the same minibatches. Lowered to divide `num_envs`."""
     chunk: int | None = Field(default=64, ge=1)
@@ -65,18 +65,18 @@ class PPOConfig(Config):
 
     @model_validator(mode="after")
     def _divisible(self) -> "PPOConfig":
-        steps = self.num_envs // self.num_strata * self.num_steps
+        steps = self.num_envs // self.num_shuffle_groups * self.num_steps
         if steps % self.minibatches:
             raise ValueError(
-                f"minibatches must divide the {steps} steps of each of the {self.num_strata} groups of "
-                f"environments, got {self.minibatches}; change minibatches, num_steps or num_envs"
+                f"minibatches must divide the {steps} steps of each of the {self.num_shuffle_groups} groups "
+                f"of environments, got {self.minibatches}; change minibatches, num_steps or num_envs"
             )
         return self
 
     @property
-    def num_strata(self) -> int:
-        """The groups really used: the largest number up to `strata` that divides the environments."""
-        return max(n for n in range(1, self.strata + 1) if self.num_envs % n == 0)
+    def num_shuffle_groups(self) -> int:
+        """The groups really used: the largest number up to `shuffle_groups` that divides the environments."""
+        return max(n for n in range(1, self.shuffle_groups + 1) if self.num_envs % n == 0)
 
     @property
     def steps_per_update(self) -> int:
@@ -115,7 +115,7 @@ def _scheduled(schedule: Schedule, first: float, last: float, progress: Float[Ar
             return last + (first - last) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
 
 
-def generalised_advantages(
+def generalized_advantages(
     rewards: Float[Array, "time batch"],
     values: Float[Array, "time batch"],
     next_values: Float[Array, "time batch"],
@@ -133,8 +133,8 @@ def generalised_advantages(
     Schulman et al., 2016, https://arxiv.org/abs/1506.02438.
 
     >>> one = jnp.ones((1, 1))
-    >>> truncated = generalised_advantages(one, one, 3 * one, one < 0, one > 0, 0.5, 0.9)
-    >>> terminated = generalised_advantages(one, one, 3 * one, one > 0, one > 0, 0.5, 0.9)
+    >>> truncated = generalized_advantages(one, one, 3 * one, one < 0, one > 0, 0.5, 0.9)
+    >>> terminated = generalized_advantages(one, one, 3 * one, one > 0, one > 0, 0.5, 0.9)
     >>> float(truncated[0][0, 0]), float(terminated[0][0, 0])
     (1.5, 0.0)
     """

@@ -1,6 +1,6 @@
 """Playing a policy in a batch of environments: what PPO learns from.
 
-The learning itself is in `ppo`; whole episodes for people to look at are in `evaluation`.
+The learning itself is in `update`; whole episodes, to measure or to show, are in `evaluation`.
 """
 
 import dataclasses
@@ -15,50 +15,30 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.batching import map_where
-from phalanx.core.environment import Environment, Key, TransitionInfo
+from phalanx.core.environment import Environment, Key
 
 Network = Callable[[PyTree], tuple[PyTree, Float[Array, ""]]]
 """From one observation to the parameters of its distribution and its value."""
-Measure = Callable[[TransitionInfo], dict[str, Array]]
-"""What an environment's info says of finished episodes: `success_mask`, `similarity_scores`, ..."""
+
+Episodes = dict[str, Array]
+"""By the logger's names: `episode_mask` (where an episode ended), `episode_returns`, `episode_lengths`, and
+what the environment measures; [time, batch], once steps are put together."""
 
 _VALUE_CHUNK = 256
 """Terminal observations valued at a time: enough to keep the network's products busy."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Game:
-    """What is played and how a policy's choices are read: the static half of a training."""
-
-    environment: Environment
-    distribution: MakeDistribution
-    measure: Measure
-
-    @property
-    def auto_reset(self) -> AutoReset:
-        """The environment, without end."""
-        return AutoReset(self.environment, "same_step")
-
-
-class Players(eqx.Module):
-    """A batch of environments in the middle of their episodes; each knows its number in the whole batch."""
+class RolloutState(eqx.Module):
+    """A batch of environments in the middle of their episodes."""
 
     environments: AutoResetState
     observations: PyTree
-    numbers: Int32[Array, " batch"]
+    env_ids: Int32[Array, " batch"]
+    """The number of each in the whole batch."""
     returns: Float[Array, " batch"]
     """Rewards of the running episodes so far."""
     lengths: Int32[Array, " batch"]
     """Steps of the running episodes so far."""
-
-
-class Episodes(eqx.Module):
-    """What ended when: the values count where `done`. Time first, once steps are put together."""
-
-    done: Bool[Array, "*time batch"]
-    returns: Float[Array, "*time batch"]
-    lengths: Int32[Array, "*time batch"]
-    measures: dict[str, Array]
 
 
 class Rollout(eqx.Module):
@@ -75,63 +55,74 @@ class Rollout(eqx.Module):
     done: Bool[Array, "*time batch"]
 
 
-def start_players(game: Game, key: Key, numbers: Int32[Array, " batch"]) -> Players:
+def start_rollouts(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
     """Environments at the start of their first episodes; each draws from its own number's key."""
-    states, observations = game.auto_reset.reset(keys_for(key, numbers))
-    return Players(
+    states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
+    return RolloutState(
         states,
         observations,
-        numbers,
-        jnp.zeros(numbers.shape, jnp.float32),
-        jnp.zeros(numbers.shape, jnp.int32),
+        env_ids,
+        jnp.zeros(env_ids.shape, jnp.float32),
+        jnp.zeros(env_ids.shape, jnp.int32),
     )
 
 
-def keys_for(key: Key, numbers: Int32[Array, " batch"]) -> Array:
+def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
     """A key for each environment, whichever device or batch it is in."""
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, env_ids)
 
 
 def collect(
-    game: Game, network: Network, players: Players, key: Key, num_steps: int, chunk: int | None = None
-) -> tuple[Players, Rollout, Episodes]:
-    """Play `num_steps` steps of each environment; the network looks at `chunk` of them at a time."""
-    keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, players.numbers), num_steps)
+    environment: Environment,
+    distribution: MakeDistribution,
+    network: Network,
+    start: RolloutState,
+    key: Key,
+    num_steps: int,
+    chunk: int | None = None,
+) -> tuple[RolloutState, Rollout, Episodes]:
+    """Play `num_steps` steps of each environment; the network sees `chunk` of them at a time."""
+    keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, start.env_ids), num_steps)
+    auto_reset = AutoReset(environment, "same_step")
 
-    def step(players: Players, keys: Array) -> tuple[Players, tuple[Rollout, Any, Episodes]]:
-        actions, log_probs, values = choose(game, network, players.observations, keys, chunk)
-        states, observations, rewards, done, info = game.auto_reset.step(players.environments, actions)
-        returns, lengths = players.returns + rewards, players.lengths + 1
-        episodes = Episodes(done, returns, lengths, game.measure(info.info))
+    def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
+        actions, log_probs, values = sample_actions(distribution, network, before.observations, keys, chunk)
+        states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
+        returns, lengths = before.returns + rewards, before.lengths + 1
+        episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
         seen = Rollout(
-            players.observations, actions, log_probs, values, values, rewards, info.terminated, done
+            before.observations, actions, log_probs, values, values, rewards, info.terminated, done
         )
-        after = Players(
+        after = RolloutState(
             states,
             observations,
-            players.numbers,
+            before.env_ids,
             jnp.where(done, 0.0, returns),
             jnp.where(done, 0, lengths),
         )
-        return after, (seen, info.final_observation, episodes)
+        return after, (seen, info.final_observation, episodes | environment.measures(info.info))
 
-    players, (rollout, finals, episodes) = jax.lax.scan(step, players, keys)
-    last_values = jax.vmap(network)(players.observations)[1]
+    end, (rollout, finals, episodes) = jax.lax.scan(step, start, keys)
+    last_values = jax.vmap(network)(end.observations)[1]
     next_values = _next_values(network, rollout, finals, last_values)
-    return players, dataclasses.replace(rollout, next_values=next_values), episodes
+    return end, dataclasses.replace(rollout, next_values=next_values), episodes
 
 
-def choose(
-    game: Game, network: Network, observations: PyTree, keys: Array, chunk: int | None = None
+def sample_actions(
+    distribution: MakeDistribution,
+    network: Network,
+    observations: PyTree,
+    keys: Array,
+    chunk: int | None = None,
 ) -> tuple[PyTree, Float[Array, " batch"], Float[Array, " batch"]]:
     """Sampled actions, their log-probabilities, and the values of the observations."""
 
     def one(seen: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
         observation, key = seen
         parameters, value = network(observation)
-        distribution = game.distribution(parameters, observation)
-        action = distribution.sample(key)
-        return action, distribution.log_prob(action), value
+        policy = distribution(parameters, observation)
+        action = policy.sample(key)
+        return action, policy.log_prob(action), value
 
     return jax.lax.map(one, (observations, keys), batch_size=chunk or keys.shape[0])
 

@@ -1,6 +1,6 @@
-"""Proximal policy optimisation: a whole update as one function, for any environment and network.
+"""Proximal policy optimization: a whole update as one function, for any environment and network.
 
-Playing is in `rollouts`; running updates one after the other, with logs and checkpoints, is in `training`.
+Playing is in `rollouts`; a training that `phalanx.runs` can run is in `training`.
 """
 
 import dataclasses
@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Float, Int32, PyTree
 
-from phalanx.agents.ppo.config import PPOConfig, generalised_advantages
-from phalanx.agents.ppo.rollouts import Episodes, Game, Players, Rollout, collect, start_players
-from phalanx.core.environment import Key
+from phalanx.agents.networks.distributions import MakeDistribution
+from phalanx.agents.ppo.config import PPOConfig, generalized_advantages
+from phalanx.agents.ppo.rollouts import Rollout, RolloutState, collect, start_rollouts
+from phalanx.core.environment import Environment, Key
+from phalanx.runs.algorithm import Report
 
 
 class Learner(eqx.Module):
@@ -24,14 +26,14 @@ class Learner(eqx.Module):
     network: PyTree
     """The arrays of the network; what is not an array is in `PPO.structure`."""
     optimizer: optax.OptState
-    players: Players
+    rollouts: RolloutState
     key: Key
     update: Int32[Array, ""]
     """Updates made so far."""
 
 
 class Sample(eqx.Module):
-    """What a gradient step looks at, for each of its steps."""
+    """What a gradient step learns from, for each environment step."""
 
     observations: PyTree
     actions: PyTree
@@ -53,30 +55,25 @@ class Losses(eqx.Module):
     gradient_norm: Float[Array, "*steps"]
 
 
-class Report(eqx.Module):
-    """What an update has to say: a few numbers, and the episodes that ended in it."""
-
-    metrics: dict[str, Float[Array, ""]]
-    episodes: Episodes
-
-
 @dataclasses.dataclass(frozen=True)
 class PPO:
-    """The static half of a training: what is played, by what kind of network, with which settings.
+    """The static half of a training: what is played, by what kind of network, with which settings."""
 
-    `axis` names the mesh axis that the environments are spread over, where there is one.
-    """
-
-    game: Game
+    environment: Environment
+    distribution: MakeDistribution
+    """From what the network gives for an observation to the policy there."""
     config: PPOConfig
     structure: Any
     """The network without its arrays."""
     axis: str | None = None
+    """The mesh axis that the environments are spread over, where there is one."""
 
     @classmethod
-    def of(cls, game: Game, config: PPOConfig, network: PyTree) -> "PPO":
+    def of(
+        cls, environment: Environment, distribution: MakeDistribution, config: PPOConfig, network: PyTree
+    ) -> "PPO":
         """For networks like this one."""
-        return cls(game, config, eqx.filter(network, eqx.is_array, inverse=True))
+        return cls(environment, distribution, config, eqx.filter(network, eqx.is_array, inverse=True))
 
     def network(self, arrays: PyTree) -> Any:
         """The network as a function."""
@@ -89,14 +86,14 @@ class PPO:
         clip = optax.identity() if limit is None else optax.clip_by_global_norm(limit)
         return optax.chain(clip, optax.scale_by_adam(eps=1e-5))
 
-    def start(self, network: PyTree, key: Key, numbers: Int32[Array, " batch"] | None = None) -> Learner:
-        """Before the first update; `numbers` are those of this device's environments, all without."""
-        if numbers is None:
-            numbers = jnp.arange(self.config.num_envs, dtype=jnp.int32)
+    def start(self, network: PyTree, key: Key, env_ids: Int32[Array, " batch"] | None = None) -> Learner:
+        """Before the first update; `env_ids` are those of this device's environments, all without."""
+        if env_ids is None:
+            env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         arrays = eqx.filter(network, eqx.is_array)
-        players_key, key = jax.random.split(key)
-        players = start_players(self.game, players_key, numbers)
-        learner = Learner(arrays, self.optimizer.init(arrays), players, key, jnp.int32(0))
+        reset_key, key = jax.random.split(key)
+        rollouts = start_rollouts(self.environment, reset_key, env_ids)
+        learner = Learner(arrays, self.optimizer.init(arrays), rollouts, key, jnp.int32(0))
         # Copies, because a donated learner takes its arrays with it: the caller may need its network again,
         # and an observation may share an array with its state, which could not be donated twice.
         return jax.tree.map(jnp.copy, learner)
@@ -105,15 +102,16 @@ class PPO:
         """Play, estimate advantages, take gradient steps."""
         config = self.config
         key, play_key, shuffle_key = jax.random.split(learner.key, 3)
-        players, rollout, episodes = collect(
-            self.game,
+        rollouts, rollout, episodes = collect(
+            self.environment,
+            self.distribution,
             self.network(learner.network),
-            learner.players,
+            learner.rollouts,
             play_key,
             config.num_steps,
             config.chunk,
         )
-        advantages, targets = generalised_advantages(
+        advantages, targets = generalized_advantages(
             rollout.rewards,
             rollout.values,
             rollout.next_values,
@@ -133,46 +131,50 @@ class PPO:
             "learning_rate": config.learning_rate_at(learner.update),
             "entropy_coefficient": config.entropy_coefficient_at(learner.update),
         }
-        return Learner(network, optimizer, players, key, learner.update + 1), Report(metrics, episodes)
+        counts = {"environment_steps": jnp.int32(config.steps_per_update)}
+        return (
+            Learner(network, optimizer, rollouts, key, learner.update + 1),
+            Report(metrics, episodes, counts),
+        )
 
     def _learn(
         self, learner: Learner, samples: Sample, key: Key
     ) -> tuple[PyTree, optax.OptState, Losses, Float[Array, ""]]:
         """All epochs; means of the losses over the gradient steps that were taken, and their number."""
         config = self.config
-        rows = self._strata(samples)
+        rows = self._grouped(samples)
         step = functools.partial(
             self._gradient_step,
             rows,
             config.learning_rate_at(learner.update),
             config.entropy_coefficient_at(learner.update),
         )
-        order = self._order(key, learner.players.numbers, rows.log_probs.shape)
+        order = self._order(key, learner.rollouts.env_ids, rows.log_probs.shape)
         carry = (learner.network, learner.optimizer, jnp.bool_(False))
         (network, optimizer, _), (losses, taken) = jax.lax.scan(step, carry, order)
         count = jnp.sum(taken)
         means = jax.tree.map(lambda loss: jnp.sum(jnp.where(taken > 0, loss, 0.0)) / count, losses)
         return network, optimizer, means, count
 
-    def _strata(self, samples: Sample) -> Sample:
-        """[time, batch] as [strata, steps]: environments in groups, each group's steps in one row."""
+    def _grouped(self, samples: Sample) -> Sample:
+        """[time, batch] as [groups, steps]: environments in groups, each group's steps in one row."""
         time, batch = samples.log_probs.shape
         # On several devices each has its share of the groups.
-        strata = self.config.num_strata * batch // self.config.num_envs
+        groups = self.config.num_shuffle_groups * batch // self.config.num_envs
 
         def regroup(leaf: Array) -> Array:
             by_environment = jnp.swapaxes(leaf, 0, 1)
-            return by_environment.reshape(strata, batch // strata * time, *leaf.shape[2:])
+            return by_environment.reshape(groups, batch // groups * time, *leaf.shape[2:])
 
         return jax.tree.map(regroup, samples)
 
     def _order(
-        self, key: Key, numbers: Int32[Array, " batch"], shape: tuple[int, ...]
-    ) -> Int32[Array, "gradient_steps strata minibatch"]:
-        """Which steps of each group are looked at when; a group's order depends on its number alone."""
+        self, key: Key, env_ids: Int32[Array, " batch"], shape: tuple[int, ...]
+    ) -> Int32[Array, "gradient_steps groups minibatch"]:
+        """Which steps of each group are in which minibatch; a group's order depends on its number alone."""
         config = self.config
-        strata, steps = shape
-        first = numbers.reshape(strata, -1)[:, 0] // (config.num_envs // config.num_strata)
+        groups, steps = shape
+        first = env_ids.reshape(groups, -1)[:, 0] // (config.num_envs // config.num_shuffle_groups)
 
         def one_epoch(epoch: Array) -> Array:
             def one_group(group: Array) -> Array:
@@ -180,10 +182,10 @@ class PPO:
                 return jax.random.permutation(drawn, steps)
 
             shuffled = jax.vmap(one_group)(first)
-            return shuffled.reshape(strata, config.minibatches, -1).swapaxes(0, 1)
+            return shuffled.reshape(groups, config.minibatches, -1).swapaxes(0, 1)
 
         order = jax.vmap(one_epoch)(jnp.arange(config.epochs))
-        return order.reshape(-1, strata, steps // config.minibatches).astype(jnp.int32)
+        return order.reshape(-1, groups, steps // config.minibatches).astype(jnp.int32)
 
     def _gradient_step(
         self,
@@ -191,7 +193,7 @@ class PPO:
         learning_rate: Float[Array, ""],
         entropy_coefficient: Float[Array, ""],
         carry: tuple[PyTree, optax.OptState, Array],
-        chosen: Int32[Array, "strata minibatch"],
+        chosen: Int32[Array, "groups minibatch"],
     ) -> tuple[tuple[PyTree, optax.OptState, Array], tuple[Losses, Float[Array, ""]]]:
         """One minibatch, unless the policy has moved too far already."""
         network, optimizer, stopped = carry
@@ -200,7 +202,7 @@ class PPO:
             taken = jax.tree.map(lambda leaf: jax.vmap(lambda row, i: row[i])(leaf, chosen), rows)
             batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), taken)
             if self.config.normalize_advantages:
-                batch = dataclasses.replace(batch, advantages=self._normalised(batch.advantages))
+                batch = dataclasses.replace(batch, advantages=self._normalized(batch.advantages))
             gradients, losses = self._gradients(network, batch, entropy_coefficient)
             gradients, losses = self._mean_over_devices((gradients, losses))
             changes, new_optimizer = self.optimizer.update(gradients, optimizer, network)
@@ -242,8 +244,8 @@ class PPO:
 
         def one(observation: PyTree, action: PyTree) -> tuple[Array, Array, Array]:
             parameters, value = network(observation)
-            distribution = self.game.distribution(parameters, observation)
-            return distribution.log_prob(action), distribution.entropy(), value
+            policy = self.distribution(parameters, observation)
+            return policy.log_prob(action), policy.entropy(), value
 
         log_probs, entropies, values = jax.vmap(one)(batch.observations, batch.actions)
         advantages = batch.advantages
@@ -264,7 +266,7 @@ class PPO:
         losses = Losses(policy_loss, value_loss, total, entropy, divergence, clip_fraction, jnp.float32(0))
         return total, losses
 
-    def _normalised(self, advantages: Float[Array, " batch"]) -> Float[Array, " batch"]:
+    def _normalized(self, advantages: Float[Array, " batch"]) -> Float[Array, " batch"]:
         mean = self._mean_over_devices(jnp.mean(advantages))
         variance = self._mean_over_devices(jnp.mean(jnp.square(advantages - mean)))
         return (advantages - mean) / (jnp.sqrt(variance) + 1e-8)

@@ -1,7 +1,7 @@
 """Search for proofs that a policy guides: a beam for each query, all queries of a batch in one compiled loop.
 
 Proofs that a policy finds by playing one action after another are in `evaluation`; ranking by what a search
-finds is in `proof_evaluation`.
+finds is in `ranking`.
 """
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -25,7 +25,7 @@ from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings,
 _BLOCK = 8
 """Successors of one state that are scored together: few enough that little of a block stays empty."""
 _BLOCKS_AT_ONCE = 128
-"""Blocks that the network looks at together: enough to keep its products busy."""
+"""Blocks that the network sees together: enough to keep its products busy."""
 _MOST_AT_ONCE = 256
 """Queries in the loop at once: more of them would leave the processor's cache."""
 _QUERIES_IN_A_CALL = 1 << 15
@@ -277,7 +277,7 @@ def _log_probs(
     """Of each successor its log-probability and its first predicate; minus infinity and 0 where none is.
 
     The successors that there are, of which there are many fewer than places for them, are gathered in blocks
-    of one state each, and the network looks at some blocks at a time until none is left.
+    of one state each, and the network sees some blocks at a time until none is left.
     """
     nodes, states, atoms, _ = node.successors.shape
     per_node = -(-states // _BLOCK)

@@ -97,7 +97,7 @@ def draw_task(
         for name, pair in kinds
     ]
     body = flowed(blocks, SHEET_WIDTH)
-    counts = f"{count(len(task.demos), 'demo')} · {count(len(task.tests), 'test')}"
+    counts = f"{counted(len(task.demos), 'demo')} · {counted(len(task.tests), 'test')}"
     facts = f"{task.family} · {counts}" if task.family else counts
     width = max(body.width, 260)
     heading = stacked(

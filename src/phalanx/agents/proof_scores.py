@@ -1,12 +1,11 @@
-"""How often a policy's verdict on a query is right: positives proved, corruptions not, by depth.
+"""How often a policy answers a query right: positives proved, corruptions not, by depth.
 
 Playing the episodes is in `evaluation`. How a policy ranks true triples among corruptions, with search, is in
-`proof_evaluation`.
+`search.ranking`.
 """
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Int, Int32
 
 from phalanx.agents.evaluation import play_traced
 from phalanx.agents.networks.distributions import MaskedCategorical
-from phalanx.agents.ppo.rollouts import Game, Network
+from phalanx.agents.ppo.rollouts import Network
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.queries import SampledQueries, corrupt
 from phalanx.proofs.search.state import ProofObservation
@@ -29,23 +28,18 @@ NEGATIVE, UNPROVABLE = "corrupted", "no proof"
 """What negatives and positives without a proof are told under; others are `depth 1`, `depth 2`, ..."""
 
 
-def choose_successor(parameters: Array, observation: ProofObservation) -> MaskedCategorical:
-    """A game's distribution: one of the successors that there are, by their logits."""
+def successor_distribution(parameters: Array, observation: ProofObservation) -> MaskedCategorical:
+    """A policy's choice among the successors that there are."""
     return MaskedCategorical(parameters, observation.action_mask)
 
 
-def measure_proofs(info: Any) -> dict[str, Array]:
-    """What `ProofInfo` says of an episode in the logger's words: whether the verdict is right."""
-    return {"success_mask": jnp.asarray(info.proved) == jnp.asarray(info.label)}
-
-
 @dataclasses.dataclass(frozen=True)
-class Verdicts:
+class ProofScores:
     """What a policy made of some queries."""
 
     episodes: int
     success_rate: float
-    """Share of right verdicts: positives that were proved, negatives that were not."""
+    """Share of right answers: positives that were proved, negatives that were not."""
     success_rate_se: float | None
     """Its standard error; none for a single query."""
     proved_share: float | None
@@ -57,13 +51,11 @@ class Verdicts:
     steps_to_prove: float | None
     """Mean over the proved positives."""
     kinds: dict[str, dict[str, float]]
-    """Episodes and share of right verdicts: of the positives of each depth, and of the negatives."""
+    """Episodes and share of right answers: of the positives of each depth, and of the negatives."""
 
-    def as_record(self, update: int, split: str) -> dict[str, Any]:
-        """A line of a run's `evaluations.jsonl`."""
+    def as_record(self, split: str) -> dict[str, Any]:
+        """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
         return {
-            "timestamp": time.time(),
-            "step": update,
             "split": split,
             "mode": "greedy",
             "episodes": self.episodes,
@@ -101,13 +93,13 @@ def _corrupted(environment: ProofEnv, positives: Array, words: Array) -> tuple[A
     return jax.vmap(lambda positive, drawn: corrupt(known, kind, positive, drawn))(positives, words)
 
 
-def judge(
+def evaluate_queries(
     environment: ProofEnv, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
-) -> Verdicts:
+) -> ProofScores:
     """Let the greedy policy try to prove some queries, in batches of one size."""
     count = drawn.label.shape[0]
     if count == 0:
-        raise ValueError("there are no queries to judge")
+        raise ValueError("there are no queries to evaluate")
     size = math.ceil(count / math.ceil(count / batch_size))
     results = []
     for start in range(0, count, size):
@@ -120,7 +112,7 @@ def judge(
         np.concatenate(parts)[:count] for parts in zip(*jax.device_get(results), strict=True)
     )
     label, depth = jax.device_get((drawn.label, drawn.depth))
-    return _verdicts(proved, lengths, overflow, label, depth)
+    return _scores(proved, lengths, overflow, label, depth)
 
 
 @eqx.filter_jit
@@ -128,21 +120,21 @@ def _attempt(
     environment: ProofEnv, network: Network, drawn: SampledQueries
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
-    game = Game(environment, choose_successor, measure_proofs)
     states, observations = environment.reset_to(*drawn)
+    limit = environment.config.max_depth
     played = play_traced(
-        game, network, states, observations, None, environment.config.max_depth, record=False
+        environment, successor_distribution, network, states, observations, None, limit, record=False
     )
     return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
 
 
-def _verdicts(
+def _scores(
     proved: Bool[np.ndarray, " queries"],
     lengths: Int[np.ndarray, " queries"],
     overflow: Bool[np.ndarray, " queries"],
     label: Bool[np.ndarray, " queries"],
     depth: Int[np.ndarray, " queries"],
-) -> Verdicts:
+) -> ProofScores:
     right = proved == label
     named: dict[str, Bool[np.ndarray, " queries"]] = {
         f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
@@ -154,7 +146,7 @@ def _verdicts(
 
     rate = float(right.mean())
     spread = math.sqrt(rate * (1 - rate) / (len(right) - 1)) if len(right) > 1 else None
-    return Verdicts(
+    return ProofScores(
         episodes=len(right),
         success_rate=rate,
         success_rate_se=spread,

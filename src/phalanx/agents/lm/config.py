@@ -1,0 +1,140 @@
+"""The settings of a language model's training: its data, its optimizer, and the run around them.
+
+The model's own are in `model`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import jax
+import optax  # type: ignore[import-untyped]
+from jaxtyping import PyTree
+from pydantic import Field
+
+from phalanx.agents.lm.model import LanguageModelConfig
+from phalanx.core.config import Config
+from phalanx.logs import LoggingConfig
+from phalanx.runs.algorithm import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.tokens import BatchingConfig, PackingConfig
+
+
+class LMDataConfig(Config):
+    """Where the tokens come from, and how they are batched. A plan decides its batches by itself."""
+
+    source: Literal["plan", "arcade", "env", "samples"] = "env"
+    """A batch plan, a puzzle server, an environment of Phalanx's own, or a file of samples."""
+    path: str = ""
+    """Of the plan or the samples."""
+    dataset: str = ""
+    """The dataset that the plan names the samples of; empty where the plan's folder holds batch files."""
+    tokenizer: str = "bytes"
+    """What the plan's lengths were counted with."""
+    address: str = "localhost:8023"
+    """HOST:PORT of the puzzle server."""
+    games: tuple[str, ...] = ("binary",)
+    """Puzzles to play."""
+    difficulty: str = "easy"
+    """How hard they are."""
+    connections: int = Field(default=4, ge=1)
+    """Puzzles that are played at once."""
+    environment: Literal["arc", "proofs"] = "arc"
+    """Which environment is played, by random legal actions."""
+    token_budget: int = Field(default=4096, ge=16)
+    """Tokens of a batch, padding included."""
+    max_length: int = Field(default=512, ge=8)
+    """Width of a packed row; longer samples are left out."""
+    packed: bool = True
+    """Whether short samples share a row."""
+    window_size: int = Field(default=256, ge=1)
+    """Samples of a stream that are planned together."""
+    overlap: int = Field(default=0, ge=0)
+    """Samples of a window that come again in the next."""
+    buffer_size: int = Field(default=4096, ge=1)
+    """Samples of a stream that are kept."""
+    held_out: int = Field(default=64, ge=0)
+    """A stream's first samples, which are only measured on."""
+    repeat: bool = True
+    """Whether a file of samples is read again when it ends."""
+
+    def batching(self, seed: int) -> BatchingConfig:
+        """Few widths, so that few updates are compiled."""
+        edges = tuple(
+            sorted({max(8, self.max_length // 4), max(8, self.max_length // 2)} - {self.max_length})
+        )
+        return BatchingConfig(
+            token_budget=max(self.token_budget, self.max_length),
+            bucket_edges=edges,
+            overflow_max=self.max_length,
+            seed=seed,
+        )
+
+    def packing(self) -> PackingConfig | None:
+        """None where every sample has a row of its own."""
+        return PackingConfig(max_length=self.max_length) if self.packed else None
+
+
+class OptimizerConfig(Config):
+    """How a language model learns."""
+
+    num_updates: int = Field(default=300, ge=1)
+    """Updates in all; fewer where a plan has fewer batches."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """The highest, reached after the warm-up."""
+    warmup: int = Field(default=20, ge=0)
+    """Updates over which it rises."""
+    learning_rate_end: float = Field(default=1e-4, ge=0)
+    """What it falls to, along a cosine."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Pulls matrices, but not scales and biases, toward zero."""
+    clip: float = Field(default=1.0, gt=0)
+    """The greatest norm of a gradient."""
+
+    def schedule(self) -> optax.Schedule:
+        """The learning rate by update."""
+        return optax.warmup_cosine_decay_schedule(
+            self.learning_rate / max(self.warmup, 1),
+            self.learning_rate,
+            min(self.warmup, self.num_updates - 1),
+            self.num_updates,
+            self.learning_rate_end,
+        )
+
+    def optimizer(self) -> optax.GradientTransformation:
+        """AdamW with clipping."""
+
+        def matrices(parameters: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
+
+        return optax.chain(
+            optax.clip_by_global_norm(self.clip),
+            optax.adamw(self.schedule(), b2=0.98, weight_decay=self.weight_decay, mask=matrices),
+        )
+
+
+class LMTrainingConfig(RunConfig):
+    """Everything that shapes the training of a language model."""
+
+    presets = "train/lm"
+
+    seed: int = Field(default=0, ge=0)
+    """Of the model, the order of the samples and the episodes."""
+    model: LanguageModelConfig = LanguageModelConfig()
+    """Its size."""
+    data: LMDataConfig = LMDataConfig()
+    """What it reads."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """How it learns."""
+    evaluation: EvaluationConfig = EvaluationConfig(every=50)
+    """When it is measured on held-out samples."""
+    checkpoint: CheckpointConfig = CheckpointConfig(every=100)
+    """When it is saved."""
+    logging: LoggingConfig = LoggingConfig(
+        batched_logging_enabled=True, sampling_enabled=False, log_frequency=1
+    )
+    """What is written of it."""
+
+
+def load_lm_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> LMTrainingConfig:
+    """A config: the defaults, then a preset, then overrides."""
+    return LMTrainingConfig.load(preset, overrides)

@@ -1,0 +1,104 @@
+"""PPO as an algorithm that a run trains: any environment, network and distribution, on all devices.
+
+What an update is, is in `update`; what ARC and proofs add, in `arc_training` and `proof_training`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+from pydantic import Field
+
+from phalanx.agents.evaluation import record_episodes
+from phalanx.agents.networks.distributions import MakeDistribution
+from phalanx.agents.ppo.config import PPOConfig
+from phalanx.agents.ppo.parallel import DataParallel
+from phalanx.agents.ppo.update import PPO, Learner
+from phalanx.core.environment import Environment, Key
+from phalanx.runs.algorithm import Algorithm, Outcome, Report, RunConfig, Start, Update
+
+
+class PPOTrainingConfig(RunConfig):
+    """What the config of every training with PPO has."""
+
+    seed: int = 0
+    """Of the network, the episodes and the shuffling."""
+    num_seeds: int = Field(default=1, ge=1)
+    """Trainings at once, each from a seed of its own."""
+    ppo: PPOConfig = PPOConfig()
+    """How it learns."""
+
+
+class PPOTraining(Algorithm[Learner]):
+    """A policy that PPO trains in an environment."""
+
+    kind = "ppo"
+    config_type = PPOTrainingConfig
+    measured = "Success"
+    """What `describe` calls the success of an evaluation."""
+
+    def __init__(
+        self,
+        config: PPOTrainingConfig,
+        environment: Environment,
+        distribution: MakeDistribution,
+        make_network: Callable[[Key], PyTree],
+        *,
+        max_episode_steps: int,
+        devices: Sequence[Any] | None = None,
+    ) -> None:
+        """Sampled episodes have at most `max_episode_steps`; `devices` are all unless some are given."""
+        super().__init__(
+            config, num_updates=config.ppo.num_updates, seed=config.seed, num_seeds=config.num_seeds
+        )
+        shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+        structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+        self.ppo = PPO(environment, distribution, config.ppo, structure)
+        self.make_network = make_network
+        self._max_episode_steps, self._devices = max_episode_steps, devices
+
+    def compile(self) -> tuple[Start, Update]:
+        parallel = DataParallel.create(self.ppo, self.num_seeds, self._devices)
+        return (lambda key: parallel.start(self.make_network, key)), parallel.update
+
+    def start(self, key: Key) -> Learner:
+        network_key, learner_key = jax.random.split(key)
+        return self.ppo.start(self.make_network(network_key), learner_key)
+
+    def update(self, learner: Learner) -> tuple[Learner, Report]:
+        return self.ppo.update(learner)
+
+    def policy(self, learner: Learner) -> Any:
+        """The network."""
+        return self.ppo.network(learner.network)
+
+    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+        return record_episodes(
+            self.ppo.environment,
+            self.ppo.distribution,
+            self.policy(learner),
+            key,
+            self.config.logging.num_samples,
+            self._max_episode_steps,
+            episode_num=update,
+        )
+
+    def describe(self, outcome: Outcome) -> list[str]:
+        """Success before and after, by family, and pass@k where attempts were sampled."""
+        greedy = [line for line in outcome.evaluations if line["mode"] == "greedy"]
+        lines = self._before_and_after(greedy[0], greedy[-1]) if greedy else super().describe(outcome)
+        for line in outcome.evaluations:
+            if line.get("pass_at_k"):
+                shares = ", ".join(f"pass@{k} {share:.1%}" for k, share in line["pass_at_k"].items())
+                lines.append(f"Sampled attempts on held-out tasks: {shares}")
+        return lines
+
+    def _before_and_after(self, first: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
+        lines = [f"{self.measured}: {first['success_rate']:.1%} before, {last['success_rate']:.1%} after"]
+        width = max((len(name) for name in last["families"]), default=0)
+        for name, score in last["families"].items():
+            before = first["families"][name]["success_rate"]
+            lines.append(f"  {name:<{width}}  {before:6.1%} -> {score['success_rate']:6.1%}")
+        return lines

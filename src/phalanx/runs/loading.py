@@ -1,0 +1,61 @@
+"""Algorithms from files, and what a run has learned from its newest checkpoint.
+
+Going on with a run is in `run`.
+"""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from phalanx.runs.algorithm import Algorithm
+from phalanx.runs.checkpoints import Checkpoints, newest_checkpoint
+from phalanx.runs.journal import of_seed
+
+
+def load_algorithm(path: str | Path) -> type[Algorithm]:
+    """The one algorithm that a Python file defines; what the file itself raises is passed on."""
+    file = Path(path)
+    if file.suffix != ".py" or not file.is_file():
+        raise ValueError(
+            f"{file} is no Python file; give one that defines a subclass of phalanx.runs.Algorithm"
+        )
+    name = f"phalanx_custom_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Under its name before it runs: dataclasses and pickles look their own module up.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    found = [
+        one
+        for one in vars(module).values()
+        if inspect.isclass(one)
+        and issubclass(one, Algorithm)
+        and not inspect.isabstract(one)
+        and one.__module__ == name
+    ]
+    if len(found) != 1:
+        names = ", ".join(one.__name__ for one in found) or "none"
+        raise ValueError(f"{file} must define one subclass of phalanx.runs.Algorithm, and defines {names}")
+    return found[0]
+
+
+def initial_policy(algorithm: Algorithm) -> Any:
+    """What a run of this algorithm begins with; of several seeds, the first."""
+    start, _ = algorithm.compile()
+    return algorithm.policy(of_seed(start(jax.random.key(algorithm.seed)), 0, algorithm.num_seeds))
+
+
+def load_policy(algorithm: Algorithm, run: str | Path) -> Any:
+    """What the newest checkpoint of a run of this algorithm has learned; of several seeds, the first."""
+    start, _ = algorithm.compile()
+    like = start(jax.random.key(algorithm.seed))
+    with Checkpoints(run, keep=algorithm.config.checkpoint.keep) as checkpoints:
+        step, _ = newest_checkpoint(checkpoints, Path(run), algorithm.config)
+        learner = checkpoints.restore(step, like)
+    return algorithm.policy(of_seed(learner, 0, algorithm.num_seeds))

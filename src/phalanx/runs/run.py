@@ -1,0 +1,228 @@
+"""A run: one training from its first update to its last, whatever the algorithm, that can end at any time.
+
+What an update is, is the `Algorithm`'s; what is written of a run is in `journal`, its folder in `folder`.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from phalanx.runs import folder as folders
+from phalanx.runs.algorithm import Algorithm, Outcome, Progress, Report, Update
+from phalanx.runs.checkpoints import Checkpoints, config_digest, newest_checkpoint
+from phalanx.runs.journal import Journal, of_seed
+from phalanx.runs.processes import any_process, is_first_process, local, wait_for_all
+from phalanx.runs.safeguards import Stop, locked, stop_on_signals
+
+Show = Callable[[Progress], None]
+
+
+def train(
+    algorithm: Algorithm,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    handlers: folders.MakeHandlers = folders.files_only,
+    show: Show = lambda progress: None,
+) -> Outcome:
+    """Train to the end, or until Ctrl-C or SIGTERM, which save and stop; a second one stops at once.
+
+    A new run refuses a folder that holds something; `resume` goes on from the newest checkpoint, to the same
+    numbers as a run that was never interrupted. `handlers` are those of the run's logger; `show` is called
+    after every update.
+    """
+    return Run(algorithm, folder, resume=resume, handlers=handlers, show=show).train()
+
+
+class Run:
+    """One training in one folder; `train` explains the arguments."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        folder: str | Path,
+        *,
+        resume: bool = False,
+        handlers: folders.MakeHandlers = folders.files_only,
+        show: Show = lambda progress: None,
+    ) -> None:
+        self.algorithm, self.folder = algorithm, Path(folder)
+        self._resume, self._handlers, self._show = resume, handlers, show
+        self._update, self._seconds = 0, 0.0
+        self._counts: dict[str, Any] = {algorithm.unit: 0}
+        """Totals; an array over the seeds where there are several."""
+        self._headline: dict[str, float] = {}
+        self._first: Progress | None = None
+        self._last: Progress | None = None
+
+    def train(self) -> Outcome:
+        """All updates that are left, and what goes with them."""
+        algorithm, config = self.algorithm, self.algorithm.config
+        if self._resume:
+            self._check_same_run()
+        start, update = algorithm.compile()
+        learner = start(jax.random.key(algorithm.seed))
+        with contextlib.ExitStack() as stack:
+            if is_first_process():
+                if not self._resume:
+                    folders.create_run(self.folder, config, self._facts(learner))
+                stack.enter_context(locked(self.folder))
+            wait_for_all("the run's folder")
+            checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
+            if self._resume:
+                learner = self._restored(checkpoints, learner)
+            journal = stack.enter_context(Journal(algorithm, self.folder, self._handlers))
+            stop = stack.enter_context(stop_on_signals())
+            return self._go(learner, update, checkpoints, journal, stop)
+
+    def _go(
+        self, learner: PyTree, update: Update, checkpoints: Checkpoints, journal: Journal, stop: Stop
+    ) -> Outcome:
+        algorithm, config = self.algorithm, self.algorithm.config
+        total, every, begun = algorithm.num_updates, config.evaluation.every, self._update
+        saved_at, exhausted = time.monotonic(), False
+        if begun == 0:
+            journal.evaluate(learner, 0, self._counts, last=False)
+        while self._update < total:
+            stopped, overdue = any_process((stop.signal is not None, self._is_overdue(saved_at)))
+            if stopped:
+                break
+            if self._update > begun and (overdue or self._update % config.checkpoint.every == 0):
+                self._save(learner, checkpoints, journal, "running")
+                saved_at = time.monotonic()
+            began = time.perf_counter()
+            try:
+                learner, report = update(learner)
+            except StopIteration:
+                exhausted = True
+                break
+            rates = self._advanced(report, began)
+            journal.log(learner, report, self._update, rates)
+            self._show_progress()
+            if every and self._update % every == 0 and self._update < total:
+                journal.evaluate(learner, self._update, self._counts, last=False)
+        finished = exhausted or self._update >= total
+        if finished and self._update > begun:
+            journal.evaluate(learner, self._update, self._counts, last=True)
+        self._save(learner, checkpoints, journal, "finished" if finished else "interrupted")
+        if is_first_process():
+            with journal.tolerating("what was learned could not be written"):
+                algorithm.finish(local(learner), self.folder)
+        return Outcome(
+            run=self.folder,
+            update=self._update,
+            finished=finished,
+            signal=stop.signal,
+            seconds=self._seconds,
+            counts=self._totals(),
+            evaluations=journal.evaluations,
+            first=self._first,
+            last=self._last,
+            learner=learner,
+        )
+
+    def _advanced(self, report: Report, began: float) -> dict[str, Any]:
+        """Wait for an update and count it: how far and how fast, as it is logged."""
+        unit, own = self.algorithm.unit, local(report)
+        numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
+        lasted = time.perf_counter() - began
+        self._update += 1
+        self._seconds += lasted
+        self._headline |= {name: float(np.mean(number)) for name, number in numbers.items()}
+        for name, count in counts.items():
+            # In Python's own integers, which do not overflow.
+            self._counts[name] = self._counts.get(name, 0) + np.asarray(count, np.int64)
+        self._per_second = np.asarray(counts[unit]) / lasted
+        rate = f"{unit.rpartition('_')[2]}_per_second"
+        return {**self._counts, rate: self._per_second, "seconds": self._seconds}
+
+    def _show_progress(self) -> None:
+        self._last = Progress(
+            self._update,
+            self.algorithm.num_updates,
+            self._seconds,
+            self._totals(),
+            float(np.sum(self._per_second)),
+            dict(self._headline),
+        )
+        self._first = self._first or self._last
+        self._show(self._last)
+
+    def _totals(self) -> dict[str, int]:
+        return {name: int(np.sum(count)) for name, count in self._counts.items()}
+
+    def _is_overdue(self, saved_at: float) -> bool:
+        minutes = self.algorithm.config.checkpoint.minutes
+        return minutes is not None and time.monotonic() - saved_at >= 60 * minutes
+
+    def _save(self, learner: PyTree, checkpoints: Checkpoints, journal: Journal, status: str) -> None:
+        algorithm = self.algorithm
+        # Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError.
+        with journal.tolerating("a checkpoint could not be saved", (OSError, ValueError, RuntimeError)):
+            facts = {
+                "update": self._update,
+                "seconds": self._seconds,
+                "counts": {name: np.asarray(count).tolist() for name, count in self._counts.items()},
+                "config": config_digest(algorithm.config),
+                "data": algorithm.data_fingerprint(),
+                "algorithm": algorithm.save(self.folder, self._update, checkpoints.steps()),
+            }
+            checkpoints.save(self._update, learner, facts)
+        told = {"updates": self._update, **self._totals(), "seconds": self._seconds, "status": status}
+        journal.describe({**self._facts(learner), **told})
+
+    def _facts(self, learner: PyTree) -> dict[str, Any]:
+        """For `run.json`."""
+        algorithm = self.algorithm
+        own = of_seed(learner, 0, algorithm.num_seeds)
+        size = count_parameters(algorithm.policy(own))
+        return {"kind": algorithm.kind, "num_parameters": size, **algorithm.facts(own)}
+
+    def _check_same_run(self) -> None:
+        algorithm, folder = self.algorithm, self.folder
+        kind = folders.read_facts(folder)["kind"]
+        if kind != algorithm.kind:
+            raise ValueError(f"{folder} is a run of kind {kind!r} and cannot go on as {algorithm.kind!r}")
+        before = folders.read_config(folder, type(algorithm.config))
+        folders.check_same_config(folder, before, algorithm.config)
+
+    def _restored(self, checkpoints: Checkpoints, learner: PyTree) -> PyTree:
+        """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
+        step, facts = newest_checkpoint(checkpoints, self.folder, self.algorithm.config)
+        if facts["data"] != self.algorithm.data_fingerprint():
+            raise ValueError(
+                f"the data has changed since checkpoint {step} of {self.folder} was saved: go on with the "
+                "data that it was trained on, or start a new run with another --out"
+            )
+        learner = checkpoints.restore(step, learner)
+        self.algorithm.restore(self.folder, facts["algorithm"])
+        self._update, self._seconds = step, float(facts["seconds"])
+        self._counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
+        return learner
+
+
+def count_parameters(network: PyTree) -> int:
+    """Numbers that a network learns."""
+    return sum(leaf.size for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array))
+
+
+def _headline(report: Report, names: tuple[str, ...]) -> dict[str, Any]:
+    """The metrics of these names that an update has."""
+    known = {**report.metrics, **(_episode_means(dict(report.episodes)) if report.episodes else {})}
+    return {name: known[name] for name in names if name in known}
+
+
+@jax.jit
+def _episode_means(episodes: dict[str, Array]) -> dict[str, Array]:
+    ended = episodes.get("episode_mask")
+    means = {"reward_mean": jnp.mean(episodes["episode_returns"], where=ended)}
+    if "success_mask" in episodes:
+        means["success_rate"] = jnp.mean(episodes["success_mask"].astype(jnp.float32), where=ended)
+    return means

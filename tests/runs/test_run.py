@@ -1,0 +1,183 @@
+"""The loop around every training: when it measures and saves, how it stops, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from descent import Descent, DescentConfig
+
+from phalanx.logs import read_records
+from phalanx.runs import (
+    CheckpointConfig,
+    EvaluationConfig,
+    Progress,
+    Report,
+    initial_policy,
+    load_policy,
+    read_facts,
+    train,
+)
+
+
+def config(**settings: object) -> DescentConfig:
+    return DescentConfig(**settings)
+
+
+def send(number: signal.Signals, at: int) -> Callable[[Progress], None]:
+    def show(progress: Progress) -> None:
+        if progress.update == at:
+            os.kill(os.getpid(), number)
+
+    return show
+
+
+def saved(run: Path) -> list[int]:
+    return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
+
+
+def test_it_is_measured_first_now_and_then_and_last(tmp_path: Path) -> None:
+    outcome = train(Descent(config(evaluation=EvaluationConfig(every=2))), tmp_path / "run")
+    lines = [
+        (line["step"], line["steps"], line["last"])
+        for line in read_records(outcome.run / "evaluations.jsonl")
+    ]
+    assert lines == [(0, 0, False), (2, 6, False), (4, 12, False), (6, 18, True)]
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 4, 6]
+
+
+def test_progress_tells_how_far_how_fast_and_the_headline(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    outcome = train(Descent(config()), tmp_path / "run", show=seen.append)
+    assert [progress.counts["steps"] for progress in seen] == [3, 6, 9, 12, 15, 18]
+    start = float(initial_policy(Descent(config())))
+    assert seen[0].metrics == {"reward_mean": pytest.approx(start / 2)}
+    assert seen[0].per_second > 0
+    assert (outcome.first, outcome.last) == (seen[0], seen[-1])
+    metrics = [line["metrics"] for line in read_records(outcome.run / "batch_metrics.jsonl")]
+    assert metrics[1].keys() >= {"reward_mean", "loss", "steps", "steps_per_second", "seconds"}
+    assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
+
+
+def test_it_is_saved_by_count_and_by_time(tmp_path: Path) -> None:
+    by_count = CheckpointConfig(every=4, minutes=None, keep=9)
+    assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run) == [4, 6]
+    at_once = CheckpointConfig(every=100, minutes=1e-9, keep=9)
+    assert saved(train(Descent(config(checkpoint=at_once)), tmp_path / "time").run) == [1, 2, 3, 4, 5, 6]
+    in_an_hour = CheckpointConfig(every=100, minutes=60, keep=9)
+    assert saved(train(Descent(config(checkpoint=in_an_hour)), tmp_path / "later").run) == [6]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops_and_the_run_goes_on_to_the_same_bits(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    whole = train(Descent(config()), tmp_path / "whole")
+    before = signal.getsignal(number)
+    first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
+    assert (first.signal, first.update, first.interrupted) == (number, 2, True)
+    assert signal.getsignal(number) is before
+    assert read_facts(first.run)["status"] == "interrupted"
+    second = train(Descent(config()), tmp_path / "run", resume=True)
+    assert (second.signal, second.update, second.finished) == (None, 6, True)
+    np.testing.assert_array_equal(second.learner["number"], whole.learner["number"])
+    assert second.counts == whole.counts == {"steps": 18}
+    assert load_policy(Descent(config()), second.run) == whole.learner["number"]
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    def show(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Descent(config()), tmp_path / "run", show=show)
+    assert not (tmp_path / "run" / "run.lock").exists()
+
+
+class Exhausted(Descent):
+    """There is nothing left to learn from after the second update."""
+
+    def compile(self):
+        start, update = super().compile()
+        left = iter(range(2))
+
+        def limited(learner) -> tuple[object, Report]:
+            next(left)
+            return update(learner)
+
+        return start, limited
+
+
+def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
+    outcome = train(Exhausted(config()), tmp_path / "run")
+    assert (outcome.update, outcome.finished) == (2, True)
+    assert outcome.evaluations[-1]["last"]
+    assert saved(outcome.run) == [2]
+    assert read_facts(outcome.run)["status"] == "finished"
+
+
+def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -> None:
+    outcome = train(Descent(config(num_seeds=3)), tmp_path / "run")
+    assert outcome.counts == {"steps": 3 * 18}
+    files = [tmp_path / "run" / f"seed_{seed}" / "batch_metrics.jsonl" for seed in range(3)]
+    numbers = [[line["metrics"]["loss"] for line in read_records(file)] for file in files]
+    assert len({values[-1] for values in numbers}) == 3
+    np.testing.assert_array_equal([values[-1] for values in numbers], outcome.learner["number"])
+    assert [line["steps"] for line in outcome.evaluations] == [0] * 3 + [18] * 3
+
+
+def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+    train(Descent(config()), tmp_path / "run")
+
+    class Ascent(Descent):
+        kind = "ascent"
+
+    with pytest.raises(ValueError, match="is a run of kind 'descent' and cannot go on as 'ascent'"):
+        train(Ascent(config()), tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    outcome = train(Descent(config()), tmp_path / "run")
+    facts = outcome.run / "checkpoints" / "6" / "facts" / "metadata"
+    told = json.loads(facts.read_text())
+    del told["counts"], told["data"]
+    facts.write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
+        train(Descent(config()), outcome.run, resume=True)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def show(progress: Progress) -> None:
+        with pytest.raises(ValueError, match=f"is being trained by process {os.getpid()} on ") as refused:
+            train(Descent(config()), tmp_path / "run", resume=True)
+        said.append(str(refused.value))
+
+    train(Descent(config()), tmp_path / "run", show=show)
+    assert len(said) == 6
+
+
+def test_the_lock_of_a_killed_process_holds_nobody_off(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from descent import Descent, DescentConfig\n"
+        "from phalanx.runs import CheckpointConfig, train\n"
+        "config = DescentConfig(checkpoint=CheckpointConfig(every=1, minutes=None))\n"
+        "stop = lambda progress: progress.update == 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "train(Descent(config), sys.argv[2], show=stop)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, Path(__file__).parent, run], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert "pid" in json.loads((run / "run.lock").read_text())
+    again = config(checkpoint=CheckpointConfig(every=1, minutes=None))
+    outcome = train(Descent(again), run, resume=True)
+    assert outcome.finished
+    assert not (run / "run.lock").exists()
