@@ -40,7 +40,7 @@ from phalanx.core.drawing import (
     stacked,
     text,
 )
-from phalanx.core.text import percent, signed
+from phalanx.core.text import counted, percent, signed
 
 SHEET_WIDTH = 1120
 """Width in pixels at which pairs and steps begin a new row."""
