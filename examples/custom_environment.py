@@ -1,8 +1,9 @@
 """An environment of your own on the core protocol: checked by the conformance suite, then learned by PPO.
 
-The game is Lights Out on 3x3: pressing a lamp switches it and its neighbours; all must go dark. Pressing the
+The game is Lights Out on 3x3: pressing a lamp switches it and its neighbors; all must go dark. Pressing the
 same lamp twice in a row would undo the first press, so it is masked out. Reset and step are pure functions of
-single arrays; batches, auto-reset, rollouts and the checks come with the protocol.
+single arrays; batches, auto-reset, rollouts and the checks come with the protocol. What the environment says
+of itself besides (legal actions, a picture, words) is what adapters, agents and language models ask it for.
 
 python examples/custom_environment.py     (about a minute of CPU time)
 """
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from phalanx import make, register
 from phalanx.agents.evaluation import watch
 from phalanx.agents.networks.distributions import MaskedCategorical
 from phalanx.agents.ppo.config import PPOConfig
@@ -90,7 +92,7 @@ class LightsOut(Environment[State, Sight, Array]):
         return state, self.observe(state), reward, self.is_done(state), state
 
     def observe(self, state: State) -> Sight:
-        return Sight(state.lamps, jnp.arange(LAMPS) != state.pressed)
+        return Sight(state.lamps, self.legal_actions(state))
 
     def is_done(self, state: State) -> Array:
         return state.terminated | state.truncated
@@ -106,6 +108,38 @@ class LightsOut(Environment[State, Sight, Array]):
     def content(self, state: State) -> tuple[Array, Array]:
         """What an invalid action must leave alone."""
         return state.lamps, state.pressed
+
+    def legal_actions(self, state: State) -> Array:
+        """For one state or a batch, so the new axis is the last."""
+        return jnp.arange(LAMPS) != state.pressed[..., None]
+
+    @property
+    def render_modes(self) -> tuple[str, ...]:
+        return ("ansi",)
+
+    def render(self, state: State, mode: str = "ansi") -> str:
+        """Lit lamps as #."""
+        rows = np.asarray(state.lamps).reshape(SIDE, SIDE)
+        return "\n".join("".join(".#"[int(lamp)] + " " for lamp in row) for row in rows)
+
+    @property
+    def has_text(self) -> bool:
+        return True
+
+    def observation_text(self, state: State) -> str:
+        legal = ", ".join(map(str, np.flatnonzero(self.legal_actions(state))))
+        return (
+            "Pressing a lamp switches it and the lamps above, below and beside it. Put out all (#).\n"
+            f"{self.render(state)}\nLamps count from 0 to {LAMPS - 1} in reading order. Press one of {legal}."
+        )
+
+    def parse_action(self, text: str, state: State) -> Array:
+        if not text.strip().isdecimal() or int(text) not in np.flatnonzero(self.legal_actions(state)):
+            raise ValueError(f"{text!r} is not the number of a lamp that may be pressed")
+        return jnp.int32(int(text))
+
+    def action_text(self, action: Array, state: State) -> str:
+        return str(int(action))
 
 
 class Network(eqx.Module):
@@ -148,12 +182,9 @@ def learn(game: Game, config: PPOConfig) -> Any:
     return ppo.network(learner.network)
 
 
-def draw(states: list[State]) -> str:
-    """Boards side by side, lit lamps as #."""
-    boards = [
-        ["".join(".#"[int(lamp)] + " " for lamp in row) for row in s.lamps.reshape(SIDE, SIDE)]
-        for s in states
-    ]
+def draw(environment: LightsOut, states: list[State]) -> str:
+    """Boards side by side."""
+    boards = [environment.render(state).splitlines() for state in states]
     return "\n".join("   ".join(rows) for rows in zip(*boards, strict=True))
 
 
@@ -163,7 +194,8 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=256)
     arguments = parser.parse_args()
 
-    environment = LightsOut()
+    register("lights-out-v1", LightsOut, "press lamps until all are dark")
+    environment = make("lights-out-v1")
     report = check_environment(environment, num_steps=40)
     print(f"{report.environment} passes {len(report.passed)} conformance checks")
 
@@ -173,7 +205,7 @@ def main() -> None:
     )
     network = learn(game, config)
     (episode,) = watch(game, network, jax.random.key(5), 1, environment.max_steps, greedy=True)
-    print(draw([episode["initial_state"], *episode["step_states"]]))
+    print(draw(environment, [episode["initial_state"], *episode["step_states"]]))
     print(f"solved in {episode['total_steps']} presses: {episode['success']}")
 
 

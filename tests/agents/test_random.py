@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from short_walk import ShortWalk
 
 from phalanx.agents import RandomAgent, VectorizedRandomAgent
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
@@ -79,6 +80,32 @@ def test_boxes_stay_in_the_area_with_corners_in_any_order(states: ArcState) -> N
     assert np.any(actions.r1 < actions.r2) and np.any(actions.r1 > actions.r2)
 
 
+@pytest.mark.parametrize(
+    ("selection_format", "kind"), [("point", PointAction), ("bbox", BboxAction), ("mask", MaskAction)]
+)
+def test_with_a_config_actions_have_its_format(states: ArcState, selection_format: str, kind: type) -> None:
+    config = CONFIG.model_copy(update={"action": ActionConfig(selection_format=selection_format)})
+    for agent in (
+        VectorizedRandomAgent(config=config),
+        VectorizedRandomAgent((6, 7), config=config),
+        VectorizedRandomAgent(allowed_operations=(3,), config=config.environment_for(TASK)),
+    ):
+        assert isinstance(draw(agent, states), kind)
+
+
+def test_with_nothing_but_an_environment_an_agent_draws_that_environments_legal_actions() -> None:
+    walk = ShortWalk()
+    states, _ = walk.batch_reset(jax.random.split(jax.random.PRNGKey(0), 64))
+    actions = draw(VectorizedRandomAgent(config=walk), states)
+    expected = jax.vmap(walk.sample_action)(jax.random.split(jax.random.key(1), 64), states)
+    assert actions.tolist() == expected.tolist()
+    single, _ = walk.reset(jax.random.PRNGKey(0))
+    action, _ = RandomAgent().select_action(jax.random.PRNGKey(1), single, walk)
+    assert action.shape == ()
+    with pytest.raises(ValueError, match="needs a grid_shape or a config"):
+        draw(VectorizedRandomAgent(), states)
+
+
 def test_masks_stay_in_the_area_and_reach_each_of_its_cells(states: ArcState) -> None:
     actions = draw(VectorizedRandomAgent((6, 7), "mask", allowed_operations=NO_RESIZE), states)
     assert isinstance(actions, MaskAction)
@@ -99,7 +126,7 @@ def test_equal_agents_are_equal_and_hash_alike_so_that_they_share_one_compilatio
     other = VectorizedRandomAgent((6, 7), config=CONFIG.model_copy())
     assert one == other
     assert hash(one) == hash(other)
-    assert one != VectorizedRandomAgent((6, 8), config=CONFIG)
+    assert one != VectorizedRandomAgent(config=CONFIG)
 
 
 def test_a_batch_of_agents_plays_whole_episodes_without_an_invalid_action(states: ArcState) -> None:

@@ -228,7 +228,7 @@ BROKEN: list[tuple[type[Corridor], Any, str]] = [
     (SamplesWhatIsMasked, capabilities.check_legal_actions_are_told, "sampled action is illegal by the mask"),
     (AllowsNothing, capabilities.check_legal_actions_are_told, "nothing is legal, and the episode goes on"),
     (MasksOnlySingles, capabilities.check_legal_actions_are_told, "legal_actions of a batch"),
-    (CarriesOutWhatIsMasked, capabilities.check_legal_actions_are_told, "content after a masked-out action"),
+    (CarriesOutWhatIsMasked, capabilities.check_legal_actions_are_told, "content after the masked-out 2"),
     (SaysNothing, capabilities.check_words_name_actions, "observation_text is ''"),
     (MistakesItsOwnWords, capabilities.check_words_name_actions, "what 'right' reads as"),
     (RefusesItsOwnWords, capabilities.check_words_name_actions, "names a legal action and is refused: no"),

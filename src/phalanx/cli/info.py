@@ -1,6 +1,6 @@
-"""`phalanx info`: what is installed here and which engine will step the environments.
+"""`phalanx info`: what is installed here, which engine will step the environments, and which ones there are.
 
-How the native engine is found and switched off is in `phalanx.core.engine`.
+How the native engine is found and switched off is in `phalanx.core.engine`, ids are in `core.registry`.
 """
 
 import json
@@ -48,10 +48,27 @@ def describe(facts: dict[str, Any]) -> str:
     return "\n".join(f"{name:<15}{value}" for name, value in rows.items())
 
 
+def list_environments(as_json: bool) -> str:
+    """The ids of `phalanx.make`, each with its version and a line about it."""
+    from phalanx.core.registry import registered_environments
+
+    found = registered_environments()
+    if as_json:
+        return json.dumps([{"id": one.id, "version": one.version, "about": one.about} for one in found])
+    width = max(len(one.id) for one in found)
+    return "\n".join(f"{one.id:<{width}}  version {one.version}  {one.about}".rstrip() for one in found)
+
+
 @app.command()
 def info(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    environments: Annotated[
+        bool, typer.Option("--environments", help="List the environments that phalanx.make knows.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Show the version, JAX's backend and devices, and whether the native engine is used, or why not."""
+    """Show the version, JAX's devices and the engine that is used, or the environments that can be made."""
+    if environments:
+        typer.echo(list_environments(as_json))
+        return
     facts = collect()
     typer.echo(json.dumps(facts) if as_json else describe(facts))

@@ -36,7 +36,7 @@ def check_legal_actions_are_told(
         wanted = "a first field of whole numbers" if choices is None else f"bool[{choices}]"
         return verdict("legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"])
     _, steps = play(environment, keys_from(seed, batch_size), num_steps)
-    mask, tried, before, after = to_host(_masked_out(environment, steps.before, steps.actions))
+    mask = to_host(_masks(environment, steps.before))
     over = np.asarray(plays.view(environment, steps.before)[1])
     chosen = np.asarray(choice_of(environment.action_space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
@@ -45,28 +45,22 @@ def check_legal_actions_are_told(
         found.append(f"{first_wrong(~over & ~mask.any(-1))}: nothing is legal, and the episode goes on")
     if np.any(~over & ~legal):
         found.append(f"{first_wrong(~over & ~legal)}: the sampled action is illegal by the mask")
-    states = at(steps.before, 0)
-    one_by_one = to_host(jax.vmap(environment.legal_actions)(states))
-    found += differences(one_by_one, to_host(environment.legal_actions(states)), "legal_actions of a batch")
-    found += differences(at(before, tried), at(after, tried), "content after a masked-out action")
+    of_batch = to_host(environment.legal_actions(at(steps.before, 0)))
+    found += differences(at(mask, 0), of_batch, "legal_actions of a batch")
+    for time, state, action in _moments(environment, seed, batch_size, num_steps):
+        for choice in np.flatnonzero(~mask[time, 0])[:1]:
+            masked_out = _with_choice(environment, action, choice)
+            new = plays.step_one(environment, state, masked_out).states
+            kept, after = environment.content(state), environment.content(new)
+            found += differences(to_host(kept), to_host(after), f"content after the masked-out {choice}")
     return verdict("legal_actions must say what step does", found)
 
 
 @jax.jit
-def _masked_out(
-    environment: Environment, states: PyTree, actions: PyTree
-) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "steps batch"], PyTree, PyTree]:
-    """Masks, where a masked-out action was tried, and a state's content before and after that."""
-
-    def one(state: PyTree, action: PyTree) -> tuple[Any, ...]:
-        mask = environment.legal_actions(state)
-        assert mask is not None
-        space = environment.action_space
-        choice = jnp.argmin(mask).astype(choice_of(space, action).dtype)
-        new = environment.step(state, with_choice(space, action, choice))[0]
-        return mask, ~jnp.all(mask), environment.content(state), environment.content(new)
-
-    return jax.vmap(jax.vmap(one))(states, actions)
+def _masks(environment: Environment, states: PyTree) -> Bool[Array, "steps batch choices"]:
+    masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
+    assert masks is not None
+    return masks
 
 
 def check_words_name_actions(
@@ -114,13 +108,12 @@ def check_pictures_are_what_their_mode_says(
 def check_names_and_version(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """The version is a whole number from 1 on, and `task_name` a text that lasts for an episode."""
+    """The version is a whole number from 1 on, and `task_name` gives a text, if an empty one."""
     found = []
     if type(environment.version) is not int or environment.version < 1:
         found.append(f"version must be a whole number from 1 on, got {environment.version!r}")
-    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
-    for time in (0, num_steps - 1):
-        name = environment.task_name(at(to_host(steps.before), time, 0))
+    for time, state, _ in _moments(environment, seed, batch_size, num_steps):
+        name = environment.task_name(state)
         if not isinstance(name, str):
             found.append(f"step {time}: task_name is {name!r}, which is no text")
     return verdict("names and version", found)
@@ -145,9 +138,13 @@ def _variants(environment: Environment, state: PyTree, action: PyTree) -> Iterat
     choices = num_choices(space)
     yield action
     if choices is not None:
-        kind = choice_of(space, action).dtype
         for choice in np.flatnonzero(np.ones(choices, bool) if mask is None else np.asarray(mask)):
-            yield with_choice(space, action, jnp.asarray(choice, kind))
+            yield _with_choice(environment, action, choice)
+
+
+def _with_choice(environment: Environment, action: PyTree, choice: np.integer) -> PyTree:
+    space = environment.action_space
+    return with_choice(space, action, jnp.asarray(choice, choice_of(space, action).dtype))
 
 
 def _is_picture(mode: str, picture: Any) -> bool:

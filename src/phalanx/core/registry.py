@@ -60,8 +60,8 @@ def register(id: str, factory: Factory | str, about: str = "") -> None:
     """Make an environment known by an id that ends in its version, such as `maze-v1`.
 
     `factory` is called with the settings that `make` is given: an environment's class, a function, or
-    `package.module:name` of one, which is imported only when it is needed. Registering the same factory
-    again changes nothing.
+    `package.module:name` of one, which is imported only when it is needed. A factory that is defined again
+    takes the place of its former self; another one under the same id is an error.
 
     >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the way out")
     >>> [found.about for found in registered_environments() if found.name == "doctest-maze"]
@@ -71,8 +71,9 @@ def register(id: str, factory: Factory | str, about: str = "") -> None:
         raise ValueError(f"an environment's id ends in its version, such as 'maze-v1', got {id!r}")
     if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:\w+", factory):
         raise ValueError(f"a factory is named as 'package.module:name', got {factory!r}")
-    if id in _registered and _registered[id].factory != factory:
-        raise ValueError(f"{id!r} is registered already, as {_registered[id].factory}; choose another name")
+    if id in _registered and _origin(_registered[id].factory) != _origin(factory):
+        taken = _origin(_registered[id].factory)
+        raise ValueError(f"{id!r} is registered already, as {taken}; choose another name")
     _registered[id] = RegisteredEnvironment(id, factory, about)
 
 
@@ -113,6 +114,13 @@ def config_from(
         given = type(config).__name__
         raise TypeError(f"config must be of {cls.__name__}, a preset's name or a file's, got {given}")
     return load_config(cls, None, overrides, config, settings=settings)
+
+
+def _origin(factory: Factory | str) -> str:
+    """Where a factory is defined: a cell that is run again defines the same class once more."""
+    if isinstance(factory, str):
+        return factory
+    return f"{factory.__module__}:{getattr(factory, '__qualname__', repr(factory))}"
 
 
 def _find(id: str) -> RegisteredEnvironment:

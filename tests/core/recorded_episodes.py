@@ -1,0 +1,149 @@
+"""Digests of recorded episodes, by environment id: what says that an environment still plays as it did.
+
+`python tests/core/recorded_episodes.py` records those of ids that have none. It never overwrites: who changes
+what an environment does raises its version, which is a new id.
+"""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.arc import ArcTask
+from phalanx.core.autoreset import AutoReset
+from phalanx.core.environment import Environment
+from phalanx.core.registry import RegisteredEnvironment, registered_environments
+from phalanx.core.spaces import with_choice
+from phalanx.proofs import DataHandler, KnowledgeBase, parse_atom, parse_rule
+
+RECORDED = Path(__file__).with_suffix(".json")
+COMMAND = "python tests/core/recorded_episodes.py"
+STEPS, BATCH = 64, 8
+ENGINES = {"arc": ("xla", "native"), "proofs": ("xla", "native")}
+"""Where there are two engines, both must play the same."""
+
+_CORNERS = {
+    "train": [
+        {"input": [[1, 0, 2], [0, 3, 0]], "output": [[1, 0, 1], [0, 3, 0]]},
+        {"input": [[4, 4], [0, 5]], "output": [[4, 4, 4], [0, 5, 5]]},
+    ],
+    "test": [{"input": [[6, 0], [0, 0], [0, 7]], "output": [[6, 0], [0, 6], [7, 7]]}],
+}
+_FLAT = {"train": [{"input": [[0, 8]], "output": [[8, 8]]}], "test": [{"input": [[9]], "output": [[0]]}]}
+_ARC = {
+    "tasks": (ArcTask.from_dict(_CORNERS, "corners"), ArcTask.from_dict(_FLAT, "flat")),
+    "dataset": {"max_grid_height": 3, "max_grid_width": 4},
+}
+_FAMILY = KnowledgeBase(
+    train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)", "parent(a,e)", "parent(e,f)"))),
+    valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)", "grandparent(a,f)"))),
+    test=(),
+    rules=(
+        parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),
+        parse_rule("r1:1.0:parent(x,y) -> ancestor(x,y)"),
+        parse_rule("r2:1.0:parent(x,y), ancestor(y,z) -> grandparent(x,z)"),
+    ),
+)
+
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "arc": {
+        "boxes in training": {
+            **_ARC,
+            "action": {"selection_format": "bbox"},
+            "environment": {"max_episode_steps": 9},
+        },
+        "masks in evaluation": {
+            **_ARC,
+            "action": {"selection_format": "mask"},
+            "environment": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
+            "observation": {"selected": True, "clipboard": True, "demonstrations": 1, "scalars": True},
+        },
+    },
+    "proofs": {
+        "families": {
+            "data": DataHandler.from_knowledge(_FAMILY),
+            "split": "valid",
+            "padding_states": 5,
+            "padding_atoms": 3,
+            "max_depth": 4,
+        }
+    },
+}
+"""Settings under which episodes are recorded, by name; environments that are not here play with their own."""
+
+
+def own_environments() -> list[RegisteredEnvironment]:
+    """Those that Phalanx registers itself."""
+    return [one for one in registered_environments() if str(one.factory).startswith("phalanx.")]
+
+
+def cases_of(found: RegisteredEnvironment) -> dict[str, dict[str, Any]]:
+    return CASES.get(found.name, {"as it is": {}})
+
+
+def digest(environment: Environment) -> str:
+    """Of everything that an agent is given in some episodes from fixed keys, under random legal actions."""
+    seen = jax.device_get(_play(environment, jax.random.PRNGKey(7)))
+    hashed = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(seen):
+        # Engines may round differently; a reward that differs by less is the same reward.
+        array = np.round(leaf, 4) + 0.0 if np.issubdtype(leaf.dtype, np.floating) else leaf
+        hashed.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+@jax.jit
+def _play(environment: Environment, key: jax.Array) -> Any:
+    layer = AutoReset(environment)
+    state, first = layer.reset(jax.random.split(key, BATCH))
+
+    def step(state: Any, key: jax.Array) -> tuple[Any, Any]:
+        actions = jax.vmap(functools.partial(_legal_action, environment))(
+            jax.random.split(key, BATCH), state.states
+        )
+        legal = jax.vmap(environment.legal_actions)(state.states)
+        state, seen, rewards, done, told = layer.step(state, actions)
+        return state, (legal, seen, rewards, done, told.terminated, told.truncated, told.final_observation)
+
+    return first, jax.lax.scan(step, state, jax.random.split(key, STEPS))[1]
+
+
+def _legal_action(environment: Environment, key: jax.Array, state: Any) -> Any:
+    """By space and mask alone, so that `sample_action` may change without changing the episodes."""
+    space, mask = environment.action_space, environment.legal_actions(state)
+    action = space.sample(key)
+    if mask is None:
+        return action
+    wishes = jax.random.uniform(jax.random.fold_in(key, 1), mask.shape)
+    return with_choice(space, action, jnp.argmax(jnp.where(mask, wishes, -1.0)).astype(jnp.int32))
+
+
+def read() -> dict[str, dict[str, str]]:
+    """The digests, by id and case."""
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+
+
+def record(found: list[RegisteredEnvironment], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The digests of present environments: those that are known, which must hold, and new ones."""
+    made = {
+        one.id: {name: digest(one.load()(**settings)) for name, settings in cases_of(one).items()}
+        for one in found
+    }
+    for id, digests in made.items():
+        if known.get(id, digests) != digests:
+            raise SystemExit(
+                f"{id} no longer plays the episodes recorded for it: raise its environment's version "
+                "and the version in its id (phalanx/core/registry.py), then record again"
+            )
+    return made
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(record(own_environments(), read()), indent=2) + "\n")
+    print(f"recorded in {RECORDED}")

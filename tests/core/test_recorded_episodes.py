@@ -1,0 +1,50 @@
+"""An environment plays the episodes that were recorded for its version, on all its engines."""
+
+import dataclasses
+
+import pytest
+from corridor import Corridor
+from recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
+
+from phalanx.core import engine as native
+from phalanx.core.registry import RegisteredEnvironment
+
+RECORDINGS = [
+    (found, case, engine)
+    for found in own_environments()
+    for case in cases_of(found)
+    for engine in ENGINES.get(found.name, ("",))
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "case", "engine"),
+    [pytest.param(*one, id=f"{one[0].id}-{one[1]}-{one[2]}") for one in RECORDINGS],
+)
+def test_episodes_change_only_with_the_version(found: RegisteredEnvironment, case: str, engine: str) -> None:
+    if engine == "native" and not native.available():
+        pytest.skip(native.reason())
+    recorded = read().get(found.id, {}).get(case)
+    assert recorded is not None, f"nothing is recorded for {found.id} ({case}); record it: {COMMAND}"
+    environment = found.load()(**cases_of(found)[case], **({"engine": engine} if engine else {}))
+    assert digest(environment) == recorded, (
+        f"{found.id} ({case}, {engine}) no longer plays the episodes that are recorded for it. If this is so "
+        f"by intent, raise {type(environment).__name__}.version to {environment.version + 1}, register it as "
+        f"'{found.name}-v{environment.version + 1}' in phalanx/core/registry.py, and record anew: {COMMAND}"
+    )
+
+
+def test_nothing_is_recorded_that_is_no_longer_there() -> None:
+    assert list(read()) == [found.id for found in own_environments()], f"record anew: {COMMAND}"
+
+
+def test_a_change_of_behavior_changes_the_digest_and_is_not_recorded_under_the_old_id() -> None:
+    found = RegisteredEnvironment("corridor-v1", Corridor)
+    known = record([found], {})
+    assert record([found], known) == known
+    shorter = dataclasses.replace(found, factory=lambda: Corridor(max_steps=11))
+    with pytest.raises(SystemExit, match=r"corridor-v1 no longer plays .* raise its environment's version"):
+        record([shorter], known)
+    assert (
+        record([dataclasses.replace(shorter, id="corridor-v2")], known)["corridor-v2"] != known["corridor-v1"]
+    )
