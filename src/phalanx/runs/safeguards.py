@@ -66,7 +66,7 @@ def locked(folder: Path) -> Iterator[None]:
             holder = os.read(descriptor, 4096).decode(errors="replace")
             os.close(descriptor)
             raise ValueError(
-                f"{folder} is being trained{_by(holder)}: wait for it to end, or stop it"
+                f"{folder} is being trained {_by(holder)}: wait for its end, or stop it"
             ) from None
         except OSError as error:  # a file system without locks
             _LOG.warning("%s cannot be locked: %s; start no second training on it", path, error.strerror)
