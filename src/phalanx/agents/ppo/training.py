@@ -76,8 +76,14 @@ class PPOTraining(Algorithm[Learner]):
         return self.ppo.network(learner.network)
 
     def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+        return self.record_episodes(self.ppo.environment, learner, key, update)
+
+    def record_episodes(
+        self, environment: Environment, learner: Learner, key: Key, update: int
+    ) -> list[dict[str, Any]]:
+        """As many as the logger asks for, in an environment of the same observations and actions."""
         return record_episodes(
-            self.ppo.environment,
+            environment,
             self.ppo.distribution,
             self.policy(learner),
             key,
