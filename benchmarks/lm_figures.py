@@ -18,8 +18,8 @@ from pathlib import Path
 from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.agents.lm.sources import open_source
-from phalanx.agents.lm.training import load_lm_training, train_lm
+from phalanx.agents import LMTraining, load_lm_training
+from phalanx.runs import train
 from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
 from phalanx.streams.offline_stream import write_samples
 
@@ -61,13 +61,12 @@ def curve(samples: Path, folder: Path, packed: bool, updates: int, every: int, b
             f"data.packed={packed}",
             f"data.max_length={ROW}",
             f"data.token_budget={budget}",
-            f"optimiser.num_updates={updates}",
-            f"evaluate_every={every}",
+            f"optimizer.num_updates={updates}",
+            f"evaluation.every={every}",
         ),
     )
-    source = open_source(config)
     began = time.time()
-    outcome = train_lm(config, source, folder, held_out=source.held_out)
+    outcome = train(LMTraining(config), folder)
     lines = [json.loads(line) for line in (folder / "batch_metrics.jsonl").read_text().splitlines()]
     told = {line["step"]: line["metrics"] for line in lines}
     none = {"padded_tokens": 0, "real_tokens": 0}

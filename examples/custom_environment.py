@@ -19,11 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx import make, register
-from phalanx.agents.evaluation import watch
-from phalanx.agents.networks.distributions import MaskedCategorical
-from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.rollouts import Game
-from phalanx.agents.ppo.update import PPO
+from phalanx.agents import PPO, MaskedCategorical, PPOConfig, record_episodes
 from phalanx.core import Box, Discrete, Environment, Record, check_environment
 
 SIDE = 3
@@ -141,6 +137,10 @@ class LightsOut(Environment[State, Sight, Array]):
     def action_text(self, action: Array, state: State) -> str:
         return str(int(action))
 
+    def measures(self, info: State) -> dict[str, Array]:
+        """What is told of an episode that ended."""
+        return {"success_mask": info.terminated}
+
 
 class Network(eqx.Module):
     """From a sight to a logit for each lamp, and the value of the sight."""
@@ -158,26 +158,22 @@ class Network(eqx.Module):
         return self.policy(seen), self.value(seen)
 
 
-def choose(logits: Array, sight: Sight) -> MaskedCategorical:
-    return MaskedCategorical(logits, sight.legal)
+def choose(parameters: Array, observation: Sight) -> MaskedCategorical:
+    return MaskedCategorical(parameters, observation.legal)
 
 
-def measure(info: State) -> dict[str, Array]:
-    return {"success_mask": info.terminated}
-
-
-def learn(game: Game, config: PPOConfig) -> Any:
+def learn(environment: LightsOut, config: PPOConfig) -> Any:
     """Update after update; the network at the end."""
     network = Network(jax.random.key(0))
-    ppo = PPO.of(game, config, network)
+    ppo = PPO.of(environment, choose, config, network)
     update = jax.jit(ppo.update, donate_argnums=0)
     learner = ppo.start(network, jax.random.key(1))
     for number in range(1, config.num_updates + 1):
         learner, report = update(learner)
         if number == 1 or number % max(1, config.num_updates // 8) == 0:
-            ended = report.episodes.done
-            solved = jnp.mean(report.episodes.measures["success_mask"], where=ended)
-            steps = jnp.mean(report.episodes.lengths, where=ended)
+            ended = report.episodes["episode_mask"]
+            solved = jnp.mean(report.episodes["success_mask"], where=ended)
+            steps = jnp.mean(report.episodes["episode_lengths"], where=ended)
             print(f"update {number:3}: {solved:6.1%} solved, {steps:4.1f} steps an episode")
     return ppo.network(learner.network)
 
@@ -199,12 +195,12 @@ def main() -> None:
     report = check_environment(environment, num_steps=40)
     print(f"{report.environment} passes {len(report.passed)} conformance checks")
 
-    game = Game(environment, choose, measure)
     config = PPOConfig(
         num_envs=arguments.num_envs, num_updates=arguments.updates, num_steps=24, epochs=4, chunk=None
     )
-    network = learn(game, config)
-    (episode,) = watch(game, network, jax.random.key(5), 1, environment.max_steps, greedy=True)
+    network = learn(environment, config)
+    steps = environment.max_steps
+    (episode,) = record_episodes(environment, choose, network, jax.random.key(5), 1, steps, greedy=True)
     print(draw(environment, [episode["initial_state"], *episode["step_states"]]))
     print(f"solved in {episode['total_steps']} presses: {episode['success']}")
 

@@ -16,9 +16,7 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
-from phalanx.agents.lm.batches import token_batch
-from phalanx.agents.lm.model import LanguageModelConfig, generate
-from phalanx.agents.lm.update import LMTrainer, OptimiserConfig
+from phalanx.agents import LanguageModelConfig, LMTrainer, OptimizerConfig, generate, token_batch
 from phalanx.streams import (
     GymConfig,
     GymEpisodeStream,
@@ -68,7 +66,7 @@ async def main(arguments: argparse.Namespace) -> None:
     window = RollingBatchPlanWindow(buffer, settings, batching, packing)
     trainer = LMTrainer(
         LanguageModelConfig(width=64, depth=2, heads=4, hidden=128),
-        OptimiserConfig(num_updates=arguments.updates, learning_rate=0.006, warmup=10),
+        OptimizerConfig(num_updates=arguments.updates, learning_rate=0.006, warmup=10),
     )
     learner = trainer.start(jax.random.key(0))
 

@@ -72,6 +72,9 @@ class JaxArcEnvironment(Environment):
     def is_done(self, state):
         raise NotImplementedError("JaxARC's state does not know; auto-reset in the same step does not ask")
 
+    def measures(self, info):
+        return {"success_mask": info.solved, "similarity_scores": info.similarity}
+
     def batch_reset_where(self, mask, keys, states, observations):
         # JaxARC's documented auto-reset computes a new episode for every environment at every step, because
         # `cond` under `vmap` runs both branches; Phalanx's default does the same. `ended` spares it that.

@@ -18,7 +18,6 @@ from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import MakeArcDistribution
 from phalanx.agents.networks.arc_layers import ArcNetworkConfig
 from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.rollouts import Game
 from phalanx.agents.ppo.update import PPO
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
 from phalanx.core import Environment
@@ -57,11 +56,6 @@ def arc_config(arguments: argparse.Namespace) -> ArcConfig:
     )
 
 
-def measure(info: Any) -> dict[str, jax.Array]:
-    """What is told of finished episodes."""
-    return {"success_mask": info.solved, "similarity_scores": info.similarity}
-
-
 def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[PPO, Any]:
     """The training, and the function from a key to its network."""
     arc = arc_config(arguments)
@@ -79,7 +73,7 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[P
         learning_rate=1e-9,
         learning_rate_schedule="constant",
     )
-    return PPO(Game(environment, MakeArcDistribution(OPERATIONS), measure), config, structure), make_network
+    return PPO(environment, MakeArcDistribution(OPERATIONS), config, structure), make_network
 
 
 def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:
@@ -89,7 +83,7 @@ def serve(arguments: argparse.Namespace, environment: Environment, **conditions:
     updates = max(1, round(arguments.seconds / timed.time(1).whole))
     parts = median_parts([timed.time(updates) for _ in range(_PART_REPEATS)])
     # How many episodes end is the same on both sides if they play the same game.
-    ended = [float(training.update().episodes.done.mean()) for _ in range(_PART_REPEATS)]
+    ended = [float(training.update().episodes["episode_mask"].mean()) for _ in range(_PART_REPEATS)]
     protocol.serve(
         training.update,
         training.steps_per_update,

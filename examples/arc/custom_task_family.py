@@ -12,16 +12,15 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from phalanx.agents.training import Progress, train
 from rich.console import Console
 
-from phalanx.agents.arc_training import arc_experiment, load_arc_training
+from phalanx.agents import ArcTraining, load_arc_training
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
 from phalanx.arc.render import render_task
 from phalanx.arc.tasks import ArcTask
 from phalanx.core import batch_step
-from phalanx.runs.folder import next_free
+from phalanx.runs import Progress, next_free, train
 
 NAME = "shadow"
 
@@ -69,8 +68,8 @@ def solved_by_their_solutions(tasks: list[ArcTask]) -> float:
 
 def show(progress: Progress) -> None:
     if progress.update % 3 == 1 or progress.update == progress.num_updates:
-        bar = "#" * round(40 * progress.success_rate)
-        print(f"update {progress.update:3}  {bar:40} {progress.success_rate:5.1%}")
+        solved = progress.metrics["success_rate"]
+        print(f"update {progress.update:3}  {'#' * round(40 * solved):40} {solved:5.1%}")
 
 
 def main() -> None:
@@ -97,8 +96,8 @@ def main() -> None:
         "evaluation.attempts=0",
         "logging.sampling_enabled=false",
     )
-    experiment = arc_experiment(load_arc_training("default", overrides))
-    outcome = train(experiment, next_free(arguments.out), show=show)
+    training = ArcTraining(load_arc_training("default", overrides))
+    outcome = train(training, next_free(arguments.out), show=show)
     first, last = outcome.evaluations[0], outcome.evaluations[-1]
     print(f"unseen tasks solved: {first['success_rate']:.0%} before, {last['success_rate']:.0%} after")
 

@@ -1,6 +1,6 @@
 """PPO on one family of generated puzzles: from nearly nothing to nearly all of the unseen ones.
 
-The family is `fill_enclosed` (what a closed ring encloses takes the ring's colour) on grids of 3x3 and 4x4.
+The family is `fill_enclosed` (what a closed ring encloses takes the ring's color) on grids of 3x3 and 4x4.
 The run's folder holds what `phalanx train arc` would write; `phalanx report FOLDER` makes a page of it.
 
 python examples/arc/ppo_one_family.py     (about a minute of CPU time)
@@ -10,23 +10,19 @@ import argparse
 from pathlib import Path
 
 import jax
-from phalanx.agents.training import Progress, train
 from rich.console import Console
 
-from phalanx.agents.arc_training import arc_experiment, load_arc_training
-from phalanx.agents.evaluation import watch
+from phalanx.agents import ArcTraining, load_arc_training, record_episodes
 from phalanx.arc.render import render_state
-from phalanx.runs.folder import next_free
+from phalanx.runs import Progress, next_free, train
 
 
 def show(progress: Progress) -> None:
     """A bar for the share of puzzles that were solved while learning."""
     if progress.update % 3 == 1 or progress.update == progress.num_updates:
-        bar = "#" * round(40 * progress.success_rate)
-        print(
-            f"update {progress.update:3}  {bar:40} {progress.success_rate:5.1%}  "
-            f"return {progress.episode_return:5.2f}"
-        )
+        solved, reward = progress.metrics["success_rate"], progress.metrics["reward_mean"]
+        bar = "#" * round(40 * solved)
+        print(f"update {progress.update:3}  {bar:40} {solved:5.1%}  return {reward:5.2f}")
 
 
 def main() -> None:
@@ -53,19 +49,19 @@ def main() -> None:
             *arguments.overrides,
         ),
     )
-    experiment = arc_experiment(config)
-    outcome = train(
-        experiment,
-        next_free(arguments.out),
-        show=show,
-    )
+    training = ArcTraining(config)
+    outcome = train(training, next_free(arguments.out), show=show)
     first, last = outcome.evaluations[0], outcome.evaluations[-1]
-    print(f"{outcome.environment_steps:,} steps in {outcome.seconds:.0f} s, written to {outcome.run}")
+    print(
+        f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run}"
+    )
     print(f"unseen puzzles solved: {first['success_rate']:.0%} before, {last['success_rate']:.0%} after")
 
     # What the trained agent makes of a puzzle.
-    network = experiment.ppo.network(outcome.learner.network)
-    (episode,) = watch(experiment.ppo.game, network, jax.random.key(7), 1, 8, greedy=True)
+    ppo, network = training.ppo, training.policy(outcome.learner)
+    (episode,) = record_episodes(
+        ppo.environment, ppo.distribution, network, jax.random.key(7), 1, 8, greedy=True
+    )
     Console(highlight=False).print(render_state(episode["final_state"]))
 
 

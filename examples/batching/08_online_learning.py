@@ -9,9 +9,7 @@ import asyncio
 
 import jax
 
-from phalanx.agents.lm.batches import token_batch
-from phalanx.agents.lm.model import LanguageModelConfig
-from phalanx.agents.lm.update import LMTrainer, OptimiserConfig
+from phalanx.agents import LanguageModelConfig, LMTrainer, OptimizerConfig, token_batch
 from phalanx.streams import (
     MockGymStream,
     ReplayBuffer,
@@ -35,7 +33,7 @@ async def main() -> None:
     batching = BatchingConfig(token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
     window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
     model = LanguageModelConfig(width=32, depth=1, heads=2, hidden=64)
-    trainer = LMTrainer(model, OptimiserConfig(num_updates=60, learning_rate=0.01, warmup=5))
+    trainer = LMTrainer(model, OptimizerConfig(num_updates=60, learning_rate=0.01, warmup=5))
     learner = trainer.start(jax.random.key(0))
 
     losses = []

@@ -9,10 +9,15 @@ python examples/proofs/own_rules.py     (half a minute of CPU time)
 import argparse
 from pathlib import Path
 
-
-from phalanx.agents.proof_training import load_proof_training, proof_experiment, read_data
-from phalanx.agents.search.beam import SearchConfig
-from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
+from phalanx.agents import (
+    ProofRanking,
+    ProofTraining,
+    RankingConfig,
+    SearchConfig,
+    evaluate_proofs,
+    load_proof_training,
+    read_data,
+)
 from phalanx.proofs import (
     DataHandler,
     KnowledgeBase,
@@ -25,7 +30,7 @@ from phalanx.proofs import (
     read_query,
     write_knowledge,
 )
-from phalanx.runs.folder import next_free
+from phalanx.runs import next_free, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -95,13 +100,13 @@ def main() -> None:
             "logging.sampling_enabled=false",
         ),
     )
-    experiment = proof_experiment(config)
-    outcome = train(experiment, out / "run")
+    training = ProofTraining(config)
+    outcome = train(training, out / "run")
     first, last = (record["proved_share"] for record in (outcome.evaluations[0], outcome.evaluations[-1]))
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
 
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
-    policy = experiment.ppo.network(outcome.learner.network)
+    policy = training.policy(outcome.learner)
     data, index = read_data(config)
     for name, mode in (("search", "rl"), ("exact", "exact")):
         settings = RankingConfig(search=SearchConfig(width=4, max_depth=9))

@@ -46,7 +46,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.agents.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
         "phalanx.agents.networks.arc_layers": ("ArcNetworkConfig",),
         "phalanx.agents.ppo.config": ("PPOConfig",),
-        "phalanx.agents.training": ("CheckpointConfig",),
+        "phalanx.runs.algorithm": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
+        "phalanx.agents.ppo.training": ("PPOTrainingConfig",),
         "phalanx.agents.proof_training": (
             "ProofTrainingConfig",
             "GeneratorConfig",
@@ -59,9 +60,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.agents.search.beam": ("SearchConfig",),
     },
     "Language model": {
-        "phalanx.agents.lm.training": ("LMTrainingConfig", "LMDataConfig"),
+        "phalanx.agents.lm.config": ("LMTrainingConfig", "LMDataConfig", "OptimizerConfig"),
         "phalanx.agents.lm.model": ("LanguageModelConfig",),
-        "phalanx.agents.lm.update": ("OptimiserConfig",),
     },
     "Logging": {"phalanx.logs.config": ("LoggingConfig", "ExperimentConfig")},
 }

@@ -107,9 +107,7 @@ EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
 def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
     states = Fuse(jnp.array(lengths, jnp.int32))
     keys = settings.pop("keys", None)
-    return play(
-        Burning(), choice, network, states, states.left, keys, **{"max_steps": 4, "greedy": True} | settings
-    )
+    return play(Burning(), choice, network, states, states.left, keys, **{"max_steps": 4} | settings)
 
 
 def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
@@ -149,8 +147,8 @@ def test_another_network_of_the_same_structure_is_played_without_a_new_compilati
 
 def test_a_sampled_episode_depends_on_its_own_key_alone() -> None:
     lengths, numbers = [9, 9, 9, 9], [0, 1, 2, 3]
-    forth = burn(EITHER, lengths, keys=keys_of(numbers), greedy=False)
-    back = burn(EITHER, lengths, keys=keys_of(numbers[::-1]), greedy=False)
+    forth = burn(EITHER, lengths, keys=keys_of(numbers))
+    back = burn(EITHER, lengths, keys=keys_of(numbers[::-1]))
     assert forth.final_states.left.tolist() == back.final_states.left.tolist()[::-1]
     assert len(set(forth.final_states.left.tolist())) > 1
 
@@ -163,8 +161,6 @@ def test_a_large_batch_with_few_running_episodes_is_played_like_a_small_one() ->
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         burn(SLOW, [1], max_steps=0)
-    with pytest.raises(ValueError, match="a sampled policy needs a key for each episode, got None"):
-        burn(SLOW, [1], greedy=False)
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         record_episodes(Burning(), choice, SLOW, jax.random.key(0), 0, 4)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.agents.lm.batches import TokenBatch
+from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, rotary
-from phalanx.agents.lm.update import LMTrainer, OptimiserConfig, losses
+from phalanx.agents.lm.update import LMTrainer, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
 CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)
@@ -102,7 +103,7 @@ def test_a_new_model_is_about_as_good_as_guessing() -> None:
 
 
 def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
-    trainer = LMTrainer(CONFIG, OptimiserConfig(weight_decay=0.0, num_updates=5))
+    trainer = LMTrainer(CONFIG, OptimizerConfig(weight_decay=0.0, num_updates=5))
     before = trainer.start(jax.random.key(0))
     kept = jax.tree.map(np.asarray, before.arrays)
     empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
@@ -112,7 +113,7 @@ def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> Non
 
 
 def test_a_model_learns_one_sentence_by_heart_and_says_it() -> None:
-    trainer = LMTrainer(CONFIG, OptimiserConfig(learning_rate=0.02, num_updates=60, warmup=5))
+    trainer = LMTrainer(CONFIG, OptimizerConfig(learning_rate=0.02, num_updates=60, warmup=5))
     learner = trainer.start(jax.random.key(0))
     sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     batch = rows([sentence])

@@ -13,10 +13,10 @@ from phalanx.agents import (
     LMTrainingConfig,
     PlannedBatches,
     StreamedBatches,
-    TokenBatch,
     load_language_model,
     open_source,
 )
+from phalanx.agents.lm.batches import TokenBatch
 from phalanx.agents.lm.sources import blocking
 from phalanx.core.config import load_config
 from phalanx.logs import read_records

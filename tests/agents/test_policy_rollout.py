@@ -10,10 +10,10 @@ import pytest
 from known_policies import CELL, EVERY_COLOR, cell_task, only, paint_cell
 
 from phalanx.agents.policy_rollout import (
+    NetworkPolicy,
     batch_policy_rollout,
     compute_batch_values,
     extract_state_features,
-    network_policy,
 )
 from phalanx.arc import ArcConfig, ArcEnvironment, ArcState, ArcTask, GridPair, PointAction
 from phalanx.arc.config import DatasetConfig, EnvironmentConfig
@@ -157,7 +157,7 @@ def test_features_are_the_four_that_the_guide_names() -> None:
 
 def test_a_network_plays_greedily_without_a_key() -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
-    policy = network_policy(only(2), paint_cell, environment)
+    policy = NetworkPolicy(only(2), paint_cell, environment)
     states = started(CELL, cell_task("red", [2]), 3)
     trajectory = batch_policy_rollout(policy, states, environment, num_steps=1)
     assert trajectory["actions"].operation.tolist() == [[2, 2, 2]]
@@ -175,7 +175,7 @@ def test_a_network_with_a_key_draws_anew_for_every_environment_and_step() -> Non
     states = started(config, task, 20)
 
     def drawn(seed: int) -> np.ndarray:
-        policy = network_policy(EVERY_COLOR, paint_cell, environment, jax.random.key(seed))
+        policy = NetworkPolicy(EVERY_COLOR, paint_cell, environment, jax.random.key(seed))
         trajectory = batch_policy_rollout(policy, states, environment, num_steps=20)
         assert jnp.allclose(trajectory["log_probs"], jnp.log(0.1))
         return np.asarray(trajectory["actions"].operation)

@@ -161,6 +161,6 @@ def test_scores_count_positives_and_corruptions_apart(setting: ProofSetting) -> 
     proved = scores.proved_share
     assert proved is not None
     assert scores.success_rate == pytest.approx((proved * 6 + 6) / 12)
-    assert sum(kind["episodes"] for kind in scores.kinds.values()) == 12
-    assert scores.kinds["corrupted"] == {"episodes": 6, "success_rate": 1.0}
+    assert sum(kind["episodes"] for kind in scores.families.values()) == 12
+    assert scores.families["corrupted"] == {"episodes": 6, "success_rate": 1.0}
     assert evaluate_queries(setting.held_out, FirstChoice(), drawn) == scores

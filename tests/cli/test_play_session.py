@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.agents.lm.sources import open_source
-from phalanx.agents.lm.training import load_lm_training
+from phalanx.agents import load_lm_training, open_source
 from phalanx.arc.actions import BboxAction
 from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
 from phalanx.arc.operations import NUM_OPERATIONS, Operation

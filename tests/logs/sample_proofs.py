@@ -1,4 +1,4 @@
-"""Proof episodes as `phalanx.agents.evaluation.watch` gives them, written down by hand.
+"""Proof episodes as `phalanx.agents.record_episodes` gives them, written down by hand.
 
 Runs of ARC are in `sample_run`.
 """

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents.ppo.config import PPOConfig
-from phalanx.runs.checkpoints import Checkpoints, fingerprint
+from phalanx.runs import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.runs.checkpoints import Checkpoints, config_digest
 
 SAVE_FOR_EVER = """
 import itertools, sys
@@ -92,7 +92,7 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
             np.testing.assert_array_equal(leaf, np.full((200, 100), float(step), np.float32))
 
 
-def test_the_fingerprint_follows_the_config_but_for_what_does_not_matter() -> None:
-    plain, other = PPOConfig(), PPOConfig(gamma=0.5)
-    assert fingerprint(plain) != fingerprint(other)
-    assert fingerprint(plain, ("gamma",)) == fingerprint(other, ("gamma",))
+def test_the_digest_follows_the_config_but_for_what_does_not_matter() -> None:
+    digest = config_digest(RunConfig())
+    assert config_digest(RunConfig(evaluation=EvaluationConfig(every=7))) != digest
+    assert config_digest(RunConfig(checkpoint=CheckpointConfig(every=7))) == digest

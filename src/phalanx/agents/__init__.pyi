@@ -1,6 +1,6 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
-from .arc_evaluation import Evaluation as Evaluation, evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
+from .arc_evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
 from .arc_training import (
     ArcTraining as ArcTraining,
     ArcTrainingConfig as ArcTrainingConfig,
@@ -16,10 +16,8 @@ from .kge_training import (
     load_kge_training as load_kge_training,
 )
 from .lm.batches import (
-    BatchSource as BatchSource,
     PlannedBatches as PlannedBatches,
     StreamedBatches as StreamedBatches,
-    TokenBatch as TokenBatch,
     token_batch as token_batch,
 )
 from .lm.config import (
@@ -37,23 +35,16 @@ from .lm.training import LMTraining as LMTraining, load_language_model as load_l
 from .lm.update import LMTrainer as LMTrainer
 from .networks.arc import create_arc_network as create_arc_network
 from .networks.arc_layers import ArcNetworkConfig as ArcNetworkConfig
-from .networks.distributions import (
-    Distribution as Distribution,
-    MakeDistribution as MakeDistribution,
-    MaskedCategorical as MaskedCategorical,
-)
+from .networks.distributions import MaskedCategorical as MaskedCategorical
 from .networks.proofs import (
     ProofNetworkConfig as ProofNetworkConfig,
     create_proof_network as create_proof_network,
 )
-from .policy_rollout import batch_policy_rollout as batch_policy_rollout, network_policy as network_policy
+from .policy_rollout import NetworkPolicy as NetworkPolicy, batch_policy_rollout as batch_policy_rollout
 from .ppo.config import PPOConfig as PPOConfig, generalized_advantages as generalized_advantages
-from .ppo.rollouts import collect as collect, start_rollouts as start_rollouts
 from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
 from .ppo.update import PPO as PPO
-from .proof_scores import evaluate_queries as evaluate_queries
 from .proof_training import (
-    ProofSetting as ProofSetting,
     ProofTraining as ProofTraining,
     ProofTrainingConfig as ProofTrainingConfig,
     load_proof_policy as load_proof_policy,

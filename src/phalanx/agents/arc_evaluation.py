@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
-from phalanx.agents.evaluation import play_traced
+from phalanx.agents.evaluation import in_batches, play
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
 from phalanx.arc.environment import ArcEnvironment
@@ -94,22 +94,10 @@ class Evaluation:
 
     def as_record(self, split: str, with_tasks: bool = False) -> dict[str, Any]:
         """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
-        record: dict[str, Any] = {
-            "split": split,
-            "mode": self.mode,
-            "episodes": self.episodes,
-            "attempts": self.attempts,
-            "success_rate": self.success_rate,
-            "success_rate_se": self.success_rate_se,
-            "similarity": self.similarity,
-            "steps_to_solve": self.steps_to_solve,
-        }
-        if self.pass_at_k:
-            record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
-        record["families"] = {name: dict(score) for name, score in self.families.items()}
-        if with_tasks:
-            record["tasks"] = {name: dict(score) for name, score in self.tasks.items()}
-        return record
+        record = {"split": split, **dataclasses.asdict(self)}
+        record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
+        left_out = {"pass_at_k": not self.pass_at_k, "tasks": not with_tasks}
+        return {name: value for name, value in record.items() if not left_out.get(name)}
 
     def describe(self) -> str:
         """A line on the whole, and one on each family where there are several."""
@@ -157,7 +145,12 @@ def evaluate_arc(
     if mode == "sampled":
         fingerprints = [task.fingerprint for task in buffer]
         keys = _key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
-    results = _in_batches(environment, distribution, network, episodes, keys, batch_size or _BATCH_SIZE)
+
+    def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
+        words = None if keys is None else jnp.asarray(keys[rows])
+        return _attempt(environment, distribution, network, jnp.asarray(episodes[rows]), words)
+
+    results = _Results(*in_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
     by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
     by_family: dict[str, list[np.ndarray]] = {}
     for task, rows in zip(buffer, by_task, strict=True):
@@ -230,29 +223,6 @@ def _key_words(
     return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
 
 
-def _in_batches(
-    environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
-    episodes: Int[np.ndarray, "episodes 2"],
-    keys: UInt32[np.ndarray, "episodes 2"] | None,
-    most: int,
-) -> _Results:
-    """In as few batches as may be, all of one shape: the last is filled up with rows that are dropped."""
-    count = len(episodes)
-    batches = math.ceil(count / most)
-    size = math.ceil(count / batches)
-    found = []
-    for start in range(0, count, size):
-        rows = np.arange(start, start + size) % count
-        drawn = None if keys is None else jnp.asarray(keys[rows])
-        found.append(_attempt(environment, distribution, network, jnp.asarray(episodes[rows]), drawn))
-    solved, similarity, lengths = (
-        np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)
-    )
-    return _Results(solved, similarity, lengths)
-
-
 @eqx.filter_jit
 def _attempt(
     environment: ArcEnvironment,
@@ -266,7 +236,7 @@ def _attempt(
     # The generator is named because the words must mean the same whichever one is JAX's default.
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = play_traced(environment, distribution, network, states, observations, keys, limit, record=False)
+    played = play(environment, distribution, network, states, observations, keys, limit)
     own = played.final_states.pair_index == states.pair_index
     similarity = jnp.where(own, played.measures["similarity_scores"], 0.0)
     return played.measures["success_mask"] & own, similarity, played.lengths

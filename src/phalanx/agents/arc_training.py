@@ -50,9 +50,8 @@ class ArcTrainingConfig(PPOTrainingConfig):
     """How it is measured."""
 
 
-def load_arc_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> ArcTrainingConfig:
-    """A config: the preset `default` unless another is named, then overrides."""
-    return ArcTrainingConfig.load(preset, overrides)
+load_arc_training = ArcTrainingConfig.load
+"""A config: the preset `default` unless another is named, then overrides."""
 
 
 def held_out(config: ArcTrainingConfig) -> ArcEnvironment:

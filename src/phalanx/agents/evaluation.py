@@ -3,12 +3,15 @@
 Scores over all tasks of an ARC environment are in `arc_evaluation`; episodes to learn from in `rollouts`.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
@@ -35,6 +38,7 @@ class EpisodeResults(eqx.Module):
     """The states after each step, [time, batch], where they were asked for; the last is repeated."""
 
 
+@eqx.filter_jit
 def play(
     environment: Environment,
     distribution: MakeDistribution,
@@ -43,41 +47,15 @@ def play(
     observations: PyTree,
     keys: Keys | None,
     max_steps: int,
-    greedy: bool = False,
     record: bool = False,
 ) -> EpisodeResults:
     """Play a batch of episodes from where they are to their ends, or for `max_steps` steps.
 
-    An episode depends on its own state and key alone, not on its neighbors; a greedy policy needs no keys.
-    The compiled run is kept: arrays of the network may change without a new compilation.
+    An episode depends on its own state and key alone, not on its neighbors; without keys the policy is
+    greedy. The compiled run is kept: arrays of the network may change without a new compilation.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    if keys is None and not greedy:
-        raise ValueError("a sampled policy needs a key for each episode, got None")
-    return _compiled_play(
-        environment,
-        distribution,
-        network,
-        states,
-        observations,
-        None if greedy else keys,
-        max_steps,
-        record,
-    )
-
-
-def play_traced(
-    environment: Environment,
-    distribution: MakeDistribution,
-    network: Network,
-    states: PyTree,
-    observations: PyTree,
-    keys: Keys | None,
-    max_steps: int,
-    record: bool,
-) -> EpisodeResults:
-    """`play` inside a function that is compiled as a whole; greedy where there are no keys."""
     over = environment.is_done(states)
 
     def act(seen: tuple[PyTree, Key | None]) -> PyTree:
@@ -130,7 +108,16 @@ def play_traced(
     return eqx.tree_at(lambda p: p.step_states, played, step_states, is_leaf=lambda leaf: leaf is None)
 
 
-_compiled_play = eqx.filter_jit(play_traced)
+def in_batches(
+    attempt: Callable[[Int[np.ndarray, " batch"]], tuple[Array, ...]], count: int, most: int
+) -> list[np.ndarray]:
+    """What `attempt` gives for each of `count` rows, in as few batches as may be, all of one shape.
+
+    The last batch is filled up with rows that are dropped.
+    """
+    size = math.ceil(count / math.ceil(count / most))
+    found = [attempt(np.arange(start, start + size) % count) for start in range(0, count, size)]
+    return [np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)]
 
 
 def record_episodes(
@@ -170,10 +157,9 @@ def _recorded(
     reset_key, play_key = jax.random.split(key)
     states, observations = environment.batch_reset(jax.random.split(reset_key, count))
     keys = None if greedy else jax.random.split(play_key, count)
-    played = play_traced(
+    return states, play(
         environment, distribution, network, states, observations, keys, max_steps, record=True
     )
-    return states, played
 
 
 def _episode(

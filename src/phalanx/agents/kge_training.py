@@ -5,7 +5,6 @@ The models and what an epoch does are in `phalanx.proofs.kge`; the run around th
 
 import hashlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,9 +65,8 @@ class KGETrainingConfig(RunConfig):
     """What is written of it."""
 
 
-def load_kge_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> KGETrainingConfig:
-    """A config: the defaults, then a preset, then overrides."""
-    return KGETrainingConfig.load(preset, overrides)
+load_kge_training = KGETrainingConfig.load
+"""A config: the defaults, then a preset, then overrides."""
 
 
 class KGEData(NamedTuple):
@@ -121,14 +119,14 @@ class Best(NamedTuple):
         return {"best_epoch": int(self.epoch), "mrr": float(self.mrr), "mrr_100": float(self.mrr_100)}
 
 
-class KGEProgress(NamedTuple):
+class KGEState(NamedTuple):
     """What changes while an embedding learns."""
 
     learner: KGELearner
     best: Best
 
 
-class KGETraining(Algorithm[KGEProgress]):
+class KGETraining(Algorithm[KGEState]):
     """An embedding; the data are read and checked here. The best one is written to the run's `kge`."""
 
     kind = "kge"
@@ -149,15 +147,15 @@ class KGETraining(Algorithm[KGEProgress]):
         """An epoch is compiled by itself; what is drawn for it is made on the host."""
         return self.start, self.update
 
-    def start(self, key: Key) -> KGEProgress:
+    def start(self, key: Key) -> KGEState:
         """The seed in the config decides, not the key."""
         learner = self._trainer.start()
-        return KGEProgress(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
+        return KGEState(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
 
-    def update(self, progress: KGEProgress) -> tuple[KGEProgress, Report]:
+    def update(self, state: KGEState) -> tuple[KGEState, Report]:
         """One epoch, and the evaluation that is due after it."""
-        learner, loss = self._trainer.run_epoch(progress.learner)
-        epoch, best = int(learner.epoch), progress.best
+        learner, loss = self._trainer.run_epoch(state.learner)
+        epoch, best = int(learner.epoch), state.best
         metrics: dict[str, Any] = {"loss": loss}
         self._measured = None
         if epoch == self.num_updates or epoch % self.config.evaluation.every == 0:
@@ -166,35 +164,31 @@ class KGETraining(Algorithm[KGEProgress]):
             if not self._measured.mrr_100 <= best.mrr_100:
                 best = Best.of(learner.kge, epoch, self._measured)
         counts = {"triples": len(self._trainer.examples)}
-        return KGEProgress(learner, best), Report(metrics, counts=counts)
+        return KGEState(learner, best), Report(metrics, counts=counts)
 
-    def policy(self, progress: KGEProgress) -> KGE:
+    def policy(self, state: KGEState) -> KGE:
         """The best embedding so far."""
-        return progress.best.kge
+        return state.best.kge
 
-    def evaluate(self, progress: KGEProgress, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: KGEState, update: int, last: bool) -> list[dict[str, Any]]:
         """What the update has just measured."""
         if self._measured is None:
             return []
         return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
 
-    def facts(self, progress: KGEProgress) -> dict[str, Any]:
-        size = count_parameters(progress.learner.kge.model)
-        return {
-            "num_parameters": size,
-            "num_triples": len(self._trainer.examples),
-            **progress.best.figures,
-        }
+    def facts(self, state: KGEState) -> dict[str, Any]:
+        sizes = {"num_parameters": count_parameters(state.learner.kge.model)}
+        return {**sizes, "num_triples": len(self._trainer.examples), **state.best.figures}
 
     def data_fingerprint(self) -> str:
         return self.data.digest
 
-    def finish(self, progress: KGEProgress, folder: Path) -> None:
-        best, data, config = progress.best, self.data, self.config
+    def finish(self, state: KGEState, folder: Path) -> None:
+        best, data, config = state.best, self.data, self.config
         if not best.figures:
             # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
-            kge = progress.learner.kge
-            best = Best.of(kge, int(progress.learner.epoch), self._validate(kge))
+            kge = state.learner.kge
+            best = Best.of(kge, int(state.learner.epoch), self._validate(kge))
         self.result = best._replace(kge=calibrated(best.kge, data.valid, data.known, config.kge.seed))
         figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
         facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}

@@ -86,14 +86,18 @@ def step_count_of(states: Any) -> Int32[Array, " batch"]:
 
 
 class NetworkPolicy(eqx.Module):
-    """A trained network as a `policy_fn`; it also gives the `values` of the states."""
+    """A trained network as a `policy_fn` for `batch_policy_rollout`: greedy, or drawing with a key.
+
+    A `policy_fn` sees states only, so what is drawn follows from the key, the environment's place in the
+    batch and the steps that its state has taken: `clock` says where a state keeps those. It also gives the
+    `values` of the states.
+    """
 
     network: Network
-    key: Key | None
-    """None for the greedy policy."""
     distribution: MakeDistribution = eqx.field(static=True)
     environment: Environment = eqx.field(static=True)
-    clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True)
+    key: Key | None = None
+    clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True, default=step_count_of)
 
     def __call__(self, states: PyTree) -> dict[str, Any]:
         clock = self.clock(states)
@@ -111,18 +115,3 @@ class NetworkPolicy(eqx.Module):
 
         actions, log_probs, values = jax.vmap(one)(states, keys)
         return {"actions": actions, "log_probs": log_probs, "values": values}
-
-
-def network_policy(
-    network: Network,
-    distribution: MakeDistribution,
-    environment: Environment,
-    key: Key | None = None,
-    clock: Callable[[Any], Int32[Array, " batch"]] = step_count_of,
-) -> NetworkPolicy:
-    """A trained network as a `policy_fn` for `batch_policy_rollout`: greedy, or drawing with a key.
-
-    A `policy_fn` sees states only, so what is drawn follows from the key, the environment's place in the
-    batch and the steps that its state has taken: `clock` says where a state keeps those.
-    """
-    return NetworkPolicy(network, key, distribution, environment, clock)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
-from phalanx.agents.evaluation import play_traced
+from phalanx.agents.evaluation import in_batches, play
 from phalanx.agents.networks.distributions import MaskedCategorical
 from phalanx.agents.ppo.rollouts import Network
 from phalanx.proofs.search.environment import ProofEnv
@@ -48,25 +48,14 @@ class ProofScores:
     """Of the negatives; rules that are not always right prove some."""
     overflow_share: float
     """Queries that had more successors than fit."""
-    steps_to_prove: float | None
+    steps_to_solve: float | None
     """Mean over the proved positives."""
-    kinds: dict[str, dict[str, float]]
+    families: dict[str, dict[str, float]]
     """Episodes and share of right answers: of the positives of each depth, and of the negatives."""
 
     def as_record(self, split: str) -> dict[str, Any]:
         """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
-        return {
-            "split": split,
-            "mode": "greedy",
-            "episodes": self.episodes,
-            "success_rate": self.success_rate,
-            "success_rate_se": self.success_rate_se,
-            "proved_share": self.proved_share,
-            "false_proof_share": self.false_proof_share,
-            "overflow_share": self.overflow_share,
-            "steps_to_solve": self.steps_to_prove,
-            "families": self.kinds,
-        }
+        return {"split": split, "mode": "greedy", **dataclasses.asdict(self)}
 
 
 def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> SampledQueries:
@@ -100,17 +89,11 @@ def evaluate_queries(
     count = drawn.label.shape[0]
     if count == 0:
         raise ValueError("there are no queries to evaluate")
-    size = math.ceil(count / math.ceil(count / batch_size))
-    results = []
-    for start in range(0, count, size):
-        # The last batch is filled up with rows that are dropped.
-        rows = np.arange(start, start + size) % count
-        results.append(
-            _attempt(environment, network, jax.tree.map(lambda leaf, rows=rows: leaf[rows], drawn))
-        )
-    proved, lengths, overflow = (
-        np.concatenate(parts)[:count] for parts in zip(*jax.device_get(results), strict=True)
-    )
+
+    def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
+        return _attempt(environment, network, jax.tree.map(lambda leaf: leaf[rows], drawn))
+
+    proved, lengths, overflow = in_batches(attempt, count, batch_size)
     label, depth = jax.device_get((drawn.label, drawn.depth))
     return _scores(proved, lengths, overflow, label, depth)
 
@@ -122,9 +105,7 @@ def _attempt(
     """Whether proved, length, and whether successors of the query were cut."""
     states, observations = environment.reset_to(*drawn)
     limit = environment.config.max_depth
-    played = play_traced(
-        environment, successor_distribution, network, states, observations, None, limit, record=False
-    )
+    played = play(environment, successor_distribution, network, states, observations, None, limit)
     return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
 
 
@@ -153,8 +134,8 @@ def _scores(
         proved_share=share(lambda: proved, label),
         false_proof_share=share(lambda: proved, ~label),
         overflow_share=float(overflow.mean()),
-        steps_to_prove=share(lambda: lengths, label & proved),
-        kinds={
+        steps_to_solve=share(lambda: lengths, label & proved),
+        families={
             name: {"episodes": int(mine.sum()), "success_rate": float(right[mine].mean())}
             for name, mine in named.items()
             if mine.any()

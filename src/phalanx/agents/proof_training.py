@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree
 from pydantic import Field, model_validator
 
-from phalanx.agents.evaluation import record_episodes
 from phalanx.agents.networks.proofs import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.agents.ppo.config import PPOConfig
 from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
@@ -206,11 +205,8 @@ class ProofTrainingConfig(PPOTrainingConfig):
         return self
 
 
-def load_proof_training(
-    preset: str | Path | None = None, overrides: Sequence[str] = ()
-) -> ProofTrainingConfig:
-    """A config: the preset `default` unless another is named, then overrides."""
-    return ProofTrainingConfig.load(preset, overrides)
+load_proof_training = ProofTrainingConfig.load
+"""A config: the preset `default` unless another is named, then overrides."""
 
 
 def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
@@ -322,16 +318,7 @@ class ProofTraining(PPOTraining):
         """Of the stage that the update is in; the states draw themselves."""
         from phalanx.proofs.drawing import drawn_episodes
 
-        stage, count = self.setting.stage_at(update), self.config.logging.num_samples
-        episodes = record_episodes(
-            stage,
-            successor_distribution,
-            self.policy(learner),
-            key,
-            count,
-            stage.config.max_depth,
-            episode_num=update,
-        )
+        episodes = self.record_episodes(self.setting.stage_at(update), learner, key, update)
         return drawn_episodes(episodes, self.setting.index)
 
     def facts(self, learner: Learner) -> dict[str, Any]:

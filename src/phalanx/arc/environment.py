@@ -238,6 +238,7 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
 
     def _legal_here(self, state: ArcState) -> list[int]:
         return np.flatnonzero(np.asarray(self.legal_actions(state))).tolist()
+
     def measures(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
 

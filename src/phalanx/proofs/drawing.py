@@ -248,7 +248,7 @@ def _status(first: int, status: int, could_give_up: bool, index_manager: IndexMa
 def drawn_episodes(
     episodes: Iterable[Mapping[str, Any]], index_manager: IndexManager
 ) -> list[dict[str, Any]]:
-    """Episodes as `phalanx.agents.evaluation.watch` gives them, with states that draw themselves.
+    """Episodes as `phalanx.agents.record_episodes` gives them, with states that draw themselves.
 
     The states become `ProofFrame`s, the query is the `task_id`, and the similarity, which a proof has none
     of, is left out: so `SVGHandler` and the report show them.

@@ -96,7 +96,8 @@ class Outcome:
 
     run: Path
     update: int
-    finished: bool
+    interrupted: bool
+    """Whether updates are left to make."""
     signal: int | None
     """The signal that asked for a stop."""
     seconds: float
@@ -107,11 +108,6 @@ class Outcome:
     """After the first update of this call, and after the last; None where there was none."""
     last: Progress | None
     learner: Any
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether updates are left to make."""
-        return not self.finished
 
 
 Start = Callable[[Key], Any]

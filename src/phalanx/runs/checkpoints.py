@@ -3,11 +3,9 @@
 What is saved is any pytree of arrays; which run it belongs to is told by a fingerprint of its config.
 """
 
-import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,18 +22,13 @@ _UNIMPORTANT = ("checkpoint", "logging")
 """Sections of a config that do not change what is computed."""
 
 
-def fingerprint(config: Config, ignore: tuple[str, ...] = ()) -> str:
-    """A digest of a config, but for the sections that do not change what is computed."""
-    kept = {name: getattr(config, name) for name in type(config).model_fields if name not in ignore}
+def config_digest(config: Config) -> str:
+    """Of everything in a run's config that changes what is computed; its checkpoints carry it."""
+    kept = {name: getattr(config, name) for name in type(config).model_fields if name not in _UNIMPORTANT}
     text = "\n".join(
         f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}" for name, value in kept.items()
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def config_digest(config: Config) -> str:
-    """Of everything in a run's config that changes what is computed; its checkpoints carry it."""
-    return fingerprint(config, _UNIMPORTANT)
 
 
 class Checkpoints:
@@ -94,11 +87,14 @@ class Checkpoints:
 
         named = _named(like)
         targets = {name: _target(leaf) for name, leaf in named.items() if leaf.size}
-        with _missing_arrays(step):
-            parts = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(targets))
-            )
-        arrays = parts["state"]
+        wanted = ocp.args.Composite(state=ocp.args.StandardRestore(targets))
+        try:
+            arrays = self._manager.restore(step, args=wanted)["state"]
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"checkpoint {step} does not fit this training (its arrays have other names or shapes): "
+                f"{error}"
+            ) from error
         leaves = [_as_before(arrays.get(name, leaf), leaf) for name, leaf in named.items()]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -119,16 +115,6 @@ def newest_checkpoint(checkpoints: Checkpoints, run: Path, config: Config) -> tu
             f"checkpoint {step} of {run} was saved with another config than its config.yaml holds"
         )
     return step, facts
-
-
-@contextlib.contextmanager
-def _missing_arrays(step: int) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"checkpoint {step} does not fit this training (its arrays have other names or shapes): {error}"
-        ) from error
 
 
 def _named(tree: PyTree) -> dict[str, Any]:

@@ -4,6 +4,7 @@ What an update is, is the `Algorithm`'s; what is written of a run is in `journal
 """
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,47 +39,45 @@ def train(
     numbers as a run that was never interrupted. `handlers` are those of the run's logger; `show` is called
     after every update.
     """
-    return Run(algorithm, folder, resume=resume, handlers=handlers, show=show).train()
+    return Run(algorithm, Path(folder), resume, handlers, show).train()
 
 
+@dataclasses.dataclass
 class Run:
     """One training in one folder; `train` explains the arguments."""
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        folder: str | Path,
-        *,
-        resume: bool = False,
-        handlers: folders.MakeHandlers = folders.files_only,
-        show: Show = lambda progress: None,
-    ) -> None:
-        self.algorithm, self.folder = algorithm, Path(folder)
-        self._resume, self._handlers, self._show = resume, handlers, show
-        self._update, self._seconds = 0, 0.0
-        self._counts: dict[str, Any] = {algorithm.unit: 0}
-        """Totals; an array over the seeds where there are several."""
-        self._headline: dict[str, float] = {}
-        self._first: Progress | None = None
-        self._last: Progress | None = None
+    algorithm: Algorithm
+    folder: Path
+    resume: bool
+    handlers: folders.MakeHandlers
+    show: Show
+    update: int = 0
+    """Updates made so far."""
+    seconds: float = 0.0
+    """Spent in them."""
+    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What they went through; arrays over the seeds where there are several."""
+    first: Progress | None = None
+    last: Progress | None = None
 
     def train(self) -> Outcome:
         """All updates that are left, and what goes with them."""
         algorithm, config = self.algorithm, self.algorithm.config
-        if self._resume:
+        if self.resume:
             self._check_same_run()
         start, update = algorithm.compile()
         learner = start(jax.random.key(algorithm.seed))
+        self.counts = {algorithm.unit: 0}
         with contextlib.ExitStack() as stack:
             if is_first_process():
-                if not self._resume:
+                if not self.resume:
                     folders.create_run(self.folder, config, self._facts(learner))
                 stack.enter_context(locked(self.folder))
             wait_for_all("the run's folder")
             checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
-            if self._resume:
+            if self.resume:
                 learner = self._restored(checkpoints, learner)
-            journal = stack.enter_context(Journal(algorithm, self.folder, self._handlers))
+            journal = stack.enter_context(Journal(algorithm, self.folder, self.handlers))
             stop = stack.enter_context(stop_on_signals())
             return self._go(learner, update, checkpoints, journal, stop)
 
@@ -86,15 +85,15 @@ class Run:
         self, learner: PyTree, update: Update, checkpoints: Checkpoints, journal: Journal, stop: Stop
     ) -> Outcome:
         algorithm, config = self.algorithm, self.algorithm.config
-        total, every, begun = algorithm.num_updates, config.evaluation.every, self._update
+        total, every, begun = algorithm.num_updates, config.evaluation.every, self.update
         saved_at, exhausted = time.monotonic(), False
         if begun == 0:
-            journal.evaluate(learner, 0, self._counts, last=False)
-        while self._update < total:
+            journal.evaluate(learner, 0, self.counts, last=False)
+        while self.update < total:
             stopped, overdue = any_process((stop.signal is not None, self._is_overdue(saved_at)))
             if stopped:
                 break
-            if self._update > begun and (overdue or self._update % config.checkpoint.every == 0):
+            if self.update > begun and (overdue or self.update % config.checkpoint.every == 0):
                 self._save(learner, checkpoints, journal, "running")
                 saved_at = time.monotonic()
             began = time.perf_counter()
@@ -103,60 +102,56 @@ class Run:
             except StopIteration:
                 exhausted = True
                 break
-            rates = self._advanced(report, began)
-            journal.log(learner, report, self._update, rates)
-            self._show_progress()
-            if every and self._update % every == 0 and self._update < total:
-                journal.evaluate(learner, self._update, self._counts, last=False)
-        finished = exhausted or self._update >= total
-        if finished and self._update > begun:
-            journal.evaluate(learner, self._update, self._counts, last=True)
+            self.last, rates = self._advanced(report, began)
+            self.first = self.first or self.last
+            journal.log(learner, report, self.update, rates)
+            self.show(self.last)
+            if every and self.update % every == 0 and self.update < total:
+                journal.evaluate(learner, self.update, self.counts, last=False)
+        finished = exhausted or self.update >= total
+        if finished and self.update > begun:
+            journal.evaluate(learner, self.update, self.counts, last=True)
         self._save(learner, checkpoints, journal, "finished" if finished else "interrupted")
         if is_first_process():
             with journal.tolerating("what was learned could not be written"):
                 algorithm.finish(local(learner), self.folder)
         return Outcome(
             run=self.folder,
-            update=self._update,
-            finished=finished,
+            update=self.update,
+            interrupted=not finished,
             signal=stop.signal,
-            seconds=self._seconds,
+            seconds=self.seconds,
             counts=self._totals(),
             evaluations=journal.evaluations,
-            first=self._first,
-            last=self._last,
+            first=self.first,
+            last=self.last,
             learner=learner,
         )
 
-    def _advanced(self, report: Report, began: float) -> dict[str, Any]:
-        """Wait for an update and count it: how far and how fast, as it is logged."""
+    def _advanced(self, report: Report, began: float) -> tuple[Progress, dict[str, Any]]:
+        """Wait for an update and count it: how far and how fast, as it is shown and as it is logged."""
         unit, own = self.algorithm.unit, local(report)
         numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         lasted = time.perf_counter() - began
-        self._update += 1
-        self._seconds += lasted
-        self._headline |= {name: float(np.mean(number)) for name, number in numbers.items()}
+        self.update += 1
+        self.seconds += lasted
         for name, count in counts.items():
-            # In Python's own integers, which do not overflow.
-            self._counts[name] = self._counts.get(name, 0) + np.asarray(count, np.int64)
-        self._per_second = np.asarray(counts[unit]) / lasted
-        rate = f"{unit.rpartition('_')[2]}_per_second"
-        return {**self._counts, rate: self._per_second, "seconds": self._seconds}
-
-    def _show_progress(self) -> None:
-        self._last = Progress(
-            self._update,
+            self.counts[name] = self.counts.get(name, 0) + np.asarray(count, np.int64)
+        rate = np.asarray(counts[unit]) / lasted
+        known = {} if self.last is None else self.last.metrics
+        progress = Progress(
+            self.update,
             self.algorithm.num_updates,
-            self._seconds,
+            self.seconds,
             self._totals(),
-            float(np.sum(self._per_second)),
-            dict(self._headline),
+            float(np.sum(rate)),
+            {**known, **{name: float(np.mean(number)) for name, number in numbers.items()}},
         )
-        self._first = self._first or self._last
-        self._show(self._last)
+        logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
+        return progress, {**self.counts, **logged}
 
     def _totals(self) -> dict[str, int]:
-        return {name: int(np.sum(count)) for name, count in self._counts.items()}
+        return {name: int(np.sum(count)) for name, count in self.counts.items()}
 
     def _is_overdue(self, saved_at: float) -> bool:
         minutes = self.algorithm.config.checkpoint.minutes
@@ -167,15 +162,15 @@ class Run:
         # Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError.
         with journal.tolerating("a checkpoint could not be saved", (OSError, ValueError, RuntimeError)):
             facts = {
-                "update": self._update,
-                "seconds": self._seconds,
-                "counts": {name: np.asarray(count).tolist() for name, count in self._counts.items()},
+                "update": self.update,
+                "seconds": self.seconds,
+                "counts": {name: np.asarray(count).tolist() for name, count in self.counts.items()},
                 "config": config_digest(algorithm.config),
                 "data": algorithm.data_fingerprint(),
-                "algorithm": algorithm.save(self.folder, self._update, checkpoints.steps()),
+                "algorithm": algorithm.save(self.folder, self.update, checkpoints.steps()),
             }
-            checkpoints.save(self._update, learner, facts)
-        told = {"updates": self._update, **self._totals(), "seconds": self._seconds, "status": status}
+            checkpoints.save(self.update, learner, facts)
+        told = {"updates": self.update, **self._totals(), "seconds": self.seconds, "status": status}
         journal.describe({**self._facts(learner), **told})
 
     def _facts(self, learner: PyTree) -> dict[str, Any]:
@@ -203,8 +198,8 @@ class Run:
             )
         learner = checkpoints.restore(step, learner)
         self.algorithm.restore(self.folder, facts["algorithm"])
-        self._update, self._seconds = step, float(facts["seconds"])
-        self._counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
+        self.update, self.seconds = step, float(facts["seconds"])
+        self.counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
         return learner
 
 

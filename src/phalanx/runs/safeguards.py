@@ -5,7 +5,6 @@ Whole checkpoints are in `checkpoints`; what a full disk costs is decided in `ru
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -66,7 +65,7 @@ def locked(folder: Path) -> Iterator[None]:
             holder = os.read(descriptor, 4096).decode(errors="replace")
             os.close(descriptor)
             raise ValueError(
-                f"{folder} is being trained{_by(holder)}: wait for it to end, or stop it"
+                f"{folder} is being trained by {holder or 'another process'}: wait for its end, or stop it"
             ) from None
         except OSError as error:  # a file system without locks
             _LOG.warning("%s cannot be locked: %s; start no second training on it", path, error.strerror)
@@ -76,16 +75,8 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
     try:
         os.truncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
-
-
-def _by(holder: str) -> str:
-    try:
-        facts = json.loads(holder)
-        return f"by process {facts['pid']} on {facts['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "by another process"

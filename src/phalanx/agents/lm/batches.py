@@ -83,12 +83,11 @@ class BatchSource(abc.ABC):
         """The next batch, None after the last."""
 
     @abc.abstractmethod
-    def save(self, folder: Path, step: int) -> dict[str, Any]:
-        """Where it stands at a step, as plain values; what is too large goes into a file of the folder."""
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
+        """Where it stands at a step, as plain values; what is too large goes into a file of the folder.
 
-    @abc.abstractmethod
-    def forget(self, folder: Path, before: int) -> None:
-        """Remove what `save` wrote for earlier steps than this."""
+        Files for earlier steps than `first_kept` are removed.
+        """
 
     @abc.abstractmethod
     def restore(self, folder: Path, standing: Mapping[str, Any]) -> None:
@@ -140,11 +139,8 @@ class PlannedBatches(BatchSource):
         self._taken += 1
         return token_batch(batch, self._budget)
 
-    def save(self, folder: Path, step: int) -> dict[str, Any]:
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
         return {"taken": self._taken}
-
-    def forget(self, folder: Path, before: int) -> None:
-        """A number is all there is."""
 
     def restore(self, folder: Path, standing: Mapping[str, Any]) -> None:
         self._taken = int(standing["taken"])
@@ -207,17 +203,15 @@ class StreamedBatches(BatchSource):
         self._used += 1
         return token_batch(batch, self._batching.token_budget)
 
-    def save(self, folder: Path, step: int) -> dict[str, Any]:
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
         (folder / _BUFFERS).mkdir(exist_ok=True)
+        for path in (folder / _BUFFERS).glob("*.npz"):
+            if path.stem.isdecimal() and int(path.stem) < first_kept:
+                path.unlink()
         name = f"{step}.npz"
         self._buffer.save(folder / _BUFFERS / name)
         standing = {"taken": self._taken, "used": self._used, "window": self._window.state_dict()}
         return {**standing, "buffer": name}
-
-    def forget(self, folder: Path, before: int) -> None:
-        for path in (folder / _BUFFERS).glob("*.npz"):
-            if path.stem.isdecimal() and int(path.stem) < before:
-                path.unlink()
 
     def restore(self, folder: Path, standing: Mapping[str, Any]) -> None:
         self._buffer = ReplayBuffer.load(folder / _BUFFERS / standing["buffer"])

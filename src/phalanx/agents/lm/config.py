@@ -3,8 +3,6 @@
 The model's own are in `model`.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import jax
@@ -135,6 +133,5 @@ class LMTrainingConfig(RunConfig):
     """What is written of it."""
 
 
-def load_lm_training(preset: str | Path | None = None, overrides: Sequence[str] = ()) -> LMTrainingConfig:
-    """A config: the defaults, then a preset, then overrides."""
-    return LMTrainingConfig.load(preset, overrides)
+load_lm_training = LMTrainingConfig.load
+"""A config: the defaults, then a preset, then overrides."""

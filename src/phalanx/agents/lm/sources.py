@@ -4,12 +4,15 @@ How they become batches is in `batches`.
 """
 
 import asyncio
+import hashlib
 import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from phalanx.agents.lm.batches import BatchSource, PlannedBatches, StreamedBatches
 from phalanx.agents.lm.config import LMDataConfig, LMTrainingConfig
@@ -112,10 +115,6 @@ def _samples(config: LMTrainingConfig) -> tuple[Samples, int, str]:
 
 def hash_of(samples: tuple[StreamSample, ...]) -> str:
     """A digest of samples' tokens, in order."""
-    import hashlib
-
-    import numpy as np
-
     digest = hashlib.sha256()
     for sample in samples:
         digest.update(np.asarray(sample.input_ids, np.int32).tobytes())

@@ -83,8 +83,7 @@ class LMTraining(Algorithm[LMLearner]):
 
     def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Where the source stands."""
-        self.source.forget(folder, min(kept, default=update))
-        return self.source.save(folder, update)
+        return self.source.save(folder, update, min(kept, default=update))
 
     def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self.source.restore(folder, saved)

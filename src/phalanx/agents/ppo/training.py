@@ -3,7 +3,8 @@
 What an update is, is in `update`; what ARC and proofs add, in `arc_training` and `proof_training`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -75,8 +76,14 @@ class PPOTraining(Algorithm[Learner]):
         return self.ppo.network(learner.network)
 
     def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+        return self.record_episodes(self.ppo.environment, learner, key, update)
+
+    def record_episodes(
+        self, environment: Environment, learner: Learner, key: Key, update: int
+    ) -> list[dict[str, Any]]:
+        """As many as the logger asks for, in an environment of the same observations and actions."""
         return record_episodes(
-            self.ppo.environment,
+            environment,
             self.ppo.distribution,
             self.policy(learner),
             key,
@@ -86,19 +93,26 @@ class PPOTraining(Algorithm[Learner]):
         )
 
     def describe(self, outcome: Outcome) -> list[str]:
-        """Success before and after, by family, and pass@k where attempts were sampled."""
+        """Success before and after, by family, and pass@k of sampled attempts; means over the seeds."""
         greedy = [line for line in outcome.evaluations if line["mode"] == "greedy"]
-        lines = self._before_and_after(greedy[0], greedy[-1]) if greedy else super().describe(outcome)
-        for line in outcome.evaluations:
-            if line.get("pass_at_k"):
-                shares = ", ".join(f"pass@{k} {share:.1%}" for k, share in line["pass_at_k"].items())
-                lines.append(f"Sampled attempts on held-out tasks: {shares}")
-        return lines
-
-    def _before_and_after(self, first: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
-        lines = [f"{self.measured}: {first['success_rate']:.1%} before, {last['success_rate']:.1%} after"]
-        width = max((len(name) for name in last["families"]), default=0)
-        for name, score in last["families"].items():
-            before = first["families"][name]["success_rate"]
-            lines.append(f"  {name:<{width}}  {before:6.1%} -> {score['success_rate']:6.1%}")
-        return lines
+        if not greedy:
+            return super().describe(outcome)
+        first, last = (
+            [line for line in greedy if line["step"] == edge["step"]] for edge in (greedy[0], greedy[-1])
+        )
+        before, after = (statistics.fmean(line["success_rate"] for line in lines) for lines in (first, last))
+        told = [f"{self.measured}: {before:.1%} before, {after:.1%} after"]
+        families = last[0]["families"]
+        for name in families:
+            before, after = (
+                statistics.fmean(line["families"][name]["success_rate"] for line in lines)
+                for lines in (first, last)
+            )
+            told.append(f"  {name:<{max(map(len, families))}}  {before:6.1%} -> {after:6.1%}")
+        sampled = [line["pass_at_k"] for line in outcome.evaluations if line.get("pass_at_k")]
+        if sampled:
+            shares = ", ".join(
+                f"pass@{k} {statistics.fmean(line[k] for line in sampled):.1%}" for k in sampled[0]
+            )
+            told.append(f"Sampled attempts on held-out tasks: {shares}")
+        return told

@@ -292,10 +292,10 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
 
     def legal_actions(self, state: ProofState) -> Bool[Array, "*batch states"]:
         return state.action_mask
+
     def measures(self, info: Any) -> dict[str, Array]:
         """Success is a right answer: a true query proved, a false one not."""
         return {"success_mask": jnp.asarray(info.proved) == jnp.asarray(info.label)}
-
 
     @property
     def render_modes(self) -> tuple[str, ...]:
