@@ -247,7 +247,7 @@ class TelnetConnection:
                     self._writer.write(Negotiation(Verb.WILL, LINEMODE).encode())
                 if len(greeting) > self._max_line_bytes:
                     raise GarbledReplyError(f"{self._where} sends a greeting without end")
-        except ConnectionResetError as error:
+        except (ConnectionResetError, BrokenPipeError) as error:
             raise self._refusal(greeting, error) from error
 
     def _refusal(self, greeting: bytes, error: OSError | None) -> ArcadeConnectionError:
