@@ -6,7 +6,9 @@ It knows one game, `toy`, whose hints count up; what real servers do is for `rea
 import asyncio
 import contextlib
 import json
+import math
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 GREETING = bytes.fromhex("fffb01fffb03fffd03fffd18fffd1ffffc22")
@@ -25,6 +27,7 @@ class Session:
         self.server, self.reader, self.writer = server, reader, writer
         self.game: str | None = None
         self.seed, self.moves, self.hints, self.json = 0, 0, 0, False
+        self.began = time.monotonic()
         self.draws = random.Random(len(server.sessions))
 
     async def run(self) -> None:
@@ -38,9 +41,12 @@ class Session:
         while line := (await self.reader.readline()).decode():
             command = line.strip()
             self.server.commands.append(command)
+            if time.monotonic() - self.began > self.server.longest:
+                self.writer.transport.abort()
+                return
             if not self.server.line_mode:
                 await self.text(f"{command}\r\n")
-            scripted = self.server.scripts.pop(command, None)
+            scripted = self.server.scripts.pop(command, None) or self.server.always.get(command)
             if scripted is not None:
                 await scripted(self)
             else:
@@ -137,11 +143,22 @@ class Session:
 
 
 class ScriptedServer:
-    """Serves on a free port; `scripts` says what happens, once, at a command instead of the usual reply."""
+    """Serves on a free port; `scripts` says what happens once, and `always` each time, at a command."""
 
-    def __init__(self, *, line_mode: bool = True, split: bool = False, goal: int = 3, full: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        line_mode: bool = True,
+        split: bool = False,
+        goal: int = 3,
+        full: int = 0,
+        longest: float = math.inf,
+    ) -> None:
+        """`longest` is how many seconds a connection lasts before the server ends it."""
         self.line_mode, self.split, self.goal, self.full = line_mode, split, goal, full
+        self.longest = longest
         self.scripts: dict[str, Callable[[Session], Awaitable[None]]] = {}
+        self.always: dict[str, Callable[[Session], Awaitable[None]]] = {}
         self.commands: list[str] = []
         self.first_bytes: list[bytes] = []
         self.sessions: list[Session] = []

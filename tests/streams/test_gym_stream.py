@@ -11,6 +11,7 @@ from scripted_server import ScriptedServer, Session, scripted_server
 
 from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
 from phalanx.streams.arcade.episodes import StepRewards, episode_samples, move_prompt, play_episode
+from phalanx.streams.arcade.errors import ArcadeUnavailableError
 from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream, MockGymStream
 from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, episode_seed
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleHint, PuzzleObservation
@@ -172,6 +173,131 @@ def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None
     first, rest, again, paused = asyncio.run(run())
     assert first + rest == again == [f"toy_easy_{episode_seed(4, n)}_{n}" for n in range(5)]
     assert paused is StreamState.PAUSED
+
+
+@pytest.mark.parametrize("between", ["nothing", "close"])
+@pytest.mark.parametrize("kind", ["server, in order", "server, as they end", "mock"])
+def test_a_loop_left_in_mid_episode_loses_nothing_and_counts_what_it_handed_out(
+    kind: str, between: str
+) -> None:
+    async def run() -> tuple[list[str], list[str], list[int]]:
+        server = ScriptedServer(goal=4)
+        async with scripted_server(server):
+            stream: GymEpisodeStream | MockGymStream
+            if kind == "mock":
+                stream = MockGymStream(num_episodes=5, steps_per_episode=4)
+            else:
+                pool = PoolConfig(connections=3, ordered=kind == "server, in order")
+                config = toy(server, hints=False, pool=pool)
+                stream = GymEpisodeStream(config, policy=obey, max_episodes=5)
+            found: list[str] = []
+            counts = []
+            async with stream:
+                for most in (2, 3, 5, 1, 99):
+                    taken = 0
+                    async for sample in stream:
+                        found.append(sample.sample_id)
+                        taken += 1
+                        if taken == most:
+                            break
+                    counts.append(stream.metrics.samples_produced - len(found))
+                    if between == "close":
+                        await stream.close()
+            await stream.reset()
+            whole = [sample.sample_id for sample in await samples_of(stream)]
+            return found, whole, counts
+
+    found, whole, counts = asyncio.run(run())
+    assert len(whole) == 20 and counts == [0] * 5
+    assert sorted(found) == sorted(whole)
+    assert kind == "server, as they end" or found == whole
+
+
+def test_a_loop_that_is_canceled_goes_on_where_it_was() -> None:
+    async def slowly(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+        await asyncio.sleep(0.02)
+        return obey(observation, hint)
+
+    async def run() -> tuple[list[str], list[str]]:
+        server = ScriptedServer()
+        async with scripted_server(server):
+            stream = GymEpisodeStream(toy(server, hints=False), policy=slowly, max_episodes=4)
+            found: list[str] = []
+            async with stream:
+                while stream.state is not StreamState.EXHAUSTED:
+                    try:
+                        async with asyncio.timeout(0.15):
+                            async for sample in stream:
+                                found.append(sample.sample_id)
+                    except TimeoutError:
+                        assert stream.state is StreamState.PAUSED
+            await stream.reset()
+            return found, [sample.sample_id for sample in await samples_of(stream)]
+
+    found, whole = asyncio.run(run())
+    assert found == whole and len(whole) == 12
+
+
+def test_a_policy_slower_than_the_servers_connections_is_asked_once_for_each_move() -> None:
+    """The server ends a connection at 300 seconds; here at a fifth of one, and an episode takes a third."""
+    asked: list[tuple[int, int]] = []
+
+    async def think(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+        asked.append((observation.seed, observation.moves))
+        await asyncio.sleep(0.06)
+        return obey(observation, hint)
+
+    async def run(longest: float) -> tuple[list[StreamSample], int]:
+        server = ScriptedServer(goal=6, longest=longest)
+        async with scripted_server(server):
+            config = toy(server, hints=False, pool=PoolConfig(connections=1, ordered=True))
+            stream = GymEpisodeStream(config, policy=think, max_episodes=2)
+            return await samples_of(stream), stream.metrics.episodes_replayed
+
+    calm, _ = asyncio.run(run(60.0))
+    once, asked[:] = list(asked), []
+    rough, replayed = asyncio.run(run(0.2))
+    assert rough == calm and len(rough) == 12
+    assert asked == once == [(episode_seed(4, n), move) for n in (0, 1) for move in range(6)]
+    assert replayed >= 2
+
+
+def test_a_silent_server_ends_the_stream_at_the_deadline_in_words() -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> StreamState:
+        server = ScriptedServer()
+        server.always[f"toy easy {episode_seed(4, 0)}"] = silence
+        async with scripted_server(server):
+            config = toy(server, hints=False, read_timeout=0.2, deadline=0.5)
+            stream = GymEpisodeStream(config, policy=obey, max_episodes=3)
+            with pytest.raises(ArcadeUnavailableError, match="did not answer"):
+                await asyncio.wait_for(samples_of(stream), 5)
+            return stream.state
+
+    assert asyncio.run(run()) is StreamState.ERROR
+
+
+def test_a_stream_that_is_closed_lets_go_of_whoever_waits_for_it() -> None:
+    async def never(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
+        await asyncio.sleep(60)
+        return None
+
+    async def run() -> tuple[list[StreamSample], StreamState]:
+        server = ScriptedServer()
+        async with scripted_server(server):
+            stream = GymEpisodeStream(toy(server, hints=False), policy=never)
+
+            async def read() -> list[StreamSample]:
+                return [sample async for sample in stream]
+
+            reading = asyncio.create_task(read())
+            await asyncio.sleep(0.1)
+            await stream.close()
+            return await asyncio.wait_for(reading, 5), stream.state
+
+    assert asyncio.run(run()) == ([], StreamState.PAUSED)
 
 
 def test_a_tokenizer_is_a_function_or_has_an_encode() -> None:

@@ -105,7 +105,7 @@ def test_no_more_episodes_are_begun_than_the_queue_holds() -> None:
     asyncio.run(run())
 
 
-def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
+def test_a_dropped_episode_is_taken_up_again_with_its_seed() -> None:
     async def drop(session: Session) -> None:
         session.writer.transport.abort()
 
@@ -126,20 +126,39 @@ def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
 
 
 def test_an_episode_that_is_always_dropped_ends_the_run_in_words() -> None:
-    async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> int:
-        await connected.start_puzzle("toy", "easy", spec.seed)
-        connected._connection.abort()  # type: ignore[union-attr]
-        return (await connected.show_state()).seed
+    async def drop(session: Session) -> None:
+        session.writer.transport.abort()
 
     async def run() -> None:
         server = ScriptedServer()
-        config = PoolConfig(connections=1, episode_attempts=3)
-        async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
-            with pytest.raises(ArcadeUnavailableError, match=r"toy_easy_\d+_0 lost its connection 3 times"):
-                async for _ in pool.episodes(specs(2), play):
-                    pass
+        server.always["hint"] = drop
+        config = PoolConfig(connections=1)
+        async with (
+            scripted_server(server),
+            PuzzlePool(client(server.port, max_retries=2), config) as pool,
+        ):
+            with pytest.raises(ArcadeUnavailableError, match=r"after 3 attempt\(s\)"):
+                await collect(pool, specs(2))
 
     asyncio.run(run())
+
+
+def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> None:
+    async def forever(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> list[tuple[EpisodeSpec, None]]:
+        async with PuzzlePool(config=PoolConfig(connections=2)) as pool:
+
+            async def take() -> list[tuple[EpisodeSpec, None]]:
+                return [entry async for entry in pool.episodes(specs(9), forever)]
+
+            waiting = asyncio.create_task(take())
+            await asyncio.sleep(0.02)
+            await pool.close()
+            return await asyncio.wait_for(waiting, 5)
+
+    assert asyncio.run(run()) == []
 
 
 def test_connections_are_made_anew_before_the_server_ends_them() -> None:

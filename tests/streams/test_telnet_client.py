@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -16,9 +17,8 @@ from phalanx.streams.arcade.errors import (
     ArcadeConnectionError,
     ArcadeUnavailableError,
     CommandError,
-    GarbledReplyError,
     NoPuzzleError,
-    ReplyTimeoutError,
+    ProtocolError,
     StartError,
     UnknownGameError,
     backoff_delays,
@@ -78,22 +78,103 @@ def test_the_silent_server_is_not_waited_for() -> None:
     assert asyncio.run(run()) < 0.5
 
 
-def test_a_connection_that_ends_in_mid_reply_is_an_error_at_once() -> None:
-    async def cut(session: Session) -> None:
-        await session.send(b'{"type":"result","succ')
-        session.writer.close()
+async def cut(session: Session) -> None:
+    """Half a reply, and the end of the connection."""
+    await session.send(b'{"type":"result","succ')
+    session.writer.close()
+
+
+def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> list[str]:
+        async with playing(ScriptedServer()) as (client, server):
+            assert (await client.send_action("place 1 1 1")).success
+            assert not (await client.send_action("place 1 9 9")).success
+            await client.get_hint()
+            server.scripts["place 1 2 2"] = cut
+            sent = len(server.commands)
+            result = await client.send_action("place 1 2 2")
+            assert result.success and result.state is not None
+            assert (result.state.moves, result.state.hints_used) == (2, 1)
+            assert (client.connections_made, client.puzzles_replayed) == (2, 1)
+            return [command for command in server.commands[sent:] if command not in ("mode json", "show")]
+
+    again = ["toy easy 5", "place 1 1 1", "place 1 9 9", "hint"]
+    assert asyncio.run(run()) == ["place 1 2 2", *again, "place 1 2 2"]
+    (said,) = caplog.messages
+    assert "closed the connection" in said and "attempt 2 follows" in said
+
+
+def test_a_puzzle_whose_seed_the_server_drew_is_taken_up_by_that_seed() -> None:
+    async def run() -> int:
+        async with playing(ScriptedServer()) as (client, server):
+            drawn = await client.start_puzzle("toy")
+            server.scripts["hint"] = cut
+            await client.get_hint()
+            assert f"toy easy {drawn.seed}" in server.commands
+            return client.puzzles_replayed
+
+    assert asyncio.run(run()) == 1
+
+
+def test_a_server_that_makes_another_puzzle_of_the_seed_is_found_out() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = cut
+            server.goal = 9
+            with pytest.raises(ProtocolError, match="makes another puzzle of 'toy easy 5' than before"):
+                await client.get_hint()
+
+    asyncio.run(run())
+
+
+def test_a_command_that_always_ends_the_connection_is_given_up_in_words() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer(), max_retries=3) as (client, server):
+            server.always["place 1 1 1"] = cut
+            with pytest.raises(ArcadeUnavailableError, match=r"after 4 attempt\(s\) .*closed the connection"):
+                await client.send_action("place 1 1 1")
+            assert client.puzzles_replayed == 3
+
+    asyncio.run(run())
+
+
+def test_a_server_that_greets_and_then_is_silent_is_given_up_at_the_deadline_and_each_try_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(60)
 
     async def run() -> float:
-        async with playing(ScriptedServer()) as (client, server):
-            server.scripts["place 1 1 1"] = cut
-            began = time.monotonic()
-            with pytest.raises(ArcadeConnectionError, match="closed the connection"):
-                await client.send_action("place 1 1 1")
-            with pytest.raises(ArcadeConnectionError, match="is closed"):
-                await client.get_hint()
+        server = ScriptedServer()
+        server.always["toy easy 5"] = silence
+        async with scripted_server(server):
+            config = settings(server.port, read_timeout=0.2, deadline=0.5, max_retries=1000)
+            client, began = TelnetGymClient(config), time.monotonic()
+            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'toy easy 5' within"):
+                await client.start_puzzle("toy", "easy", 5)
             return time.monotonic() - began
 
-    assert asyncio.run(run()) < 1.0
+    assert 0.4 < asyncio.run(run()) < 2.0
+    assert len(caplog.messages) == 2 and all("attempt" in said for said in caplog.messages)
+
+
+def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> int:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = silence
+            asking = asyncio.create_task(client.get_hint())
+            await asyncio.sleep(0.05)
+            await client.disconnect()
+            with pytest.raises(ArcadeConnectionError, match="the client was disconnected"):
+                await asking
+            return client.connections_made
+
+    assert asyncio.run(run()) == 1
 
 
 def test_a_puzzle_that_cannot_be_started_on_a_dead_connection_is_started_on_a_new_one() -> None:
@@ -114,9 +195,9 @@ def test_silence_ends_in_a_timeout_and_the_connection_is_not_used_again() -> Non
         await asyncio.sleep(0.4)
 
     async def run() -> None:
-        async with playing(ScriptedServer(), read_timeout=0.1) as (client, server):
+        async with playing(ScriptedServer(), read_timeout=0.1, max_retries=0) as (client, server):
             server.scripts["show"] = silence
-            with pytest.raises(ReplyTimeoutError, match=r"did not answer 'show' within 0\.1 s"):
+            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'show' within 0\.1 s"):
                 await client.show_state()
             assert not client.is_connected
             # What the old connection still had to say is not taken for the answer to this.
@@ -310,20 +391,49 @@ def test_a_lost_game_is_told_by_the_text_after_a_success() -> None:
     ("reply", "why"),
     [
         (b'{"type":"observation","game":\r\n', "not JSON"),
+        (b'{"type":' + b"[" * 1900 + b"\r\n", "not JSON"),
+        (b'{"type":"observation","seed":' + b"9" * 1900 + b"]\r\n", "not JSON"),
         (b"x" * 3000, r"a line of more than 2,048 bytes \(max_line_bytes\)"),
         (b"\xff\xfa" + b"x" * 5000, "has not ended after 4096 bytes"),
     ],
 )
-def test_a_garbled_reply_is_an_error_that_ends_the_connection(reply: bytes, why: str) -> None:
+def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
+    reply: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def garble(session: Session) -> None:
         await session.send(reply)
 
-    async def run() -> None:
+    async def run() -> int:
         async with playing(ScriptedServer(), max_line_bytes=2048) as (client, server):
             server.scripts["show"] = garble
-            with pytest.raises(GarbledReplyError, match=why):
+            assert (await client.show_state()).grid_display == "[0/3] ■ seed 5"
+            return client.connections_made
+
+    assert asyncio.run(run()) == 2
+    assert re.search(why, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"seed": "seven"}, r"'observation' has a 'seed' that is not understood: .*, got 'seven'"),
+        ({"seed": 1e400}, "'observation' has a 'seed' that is not understood"),
+        ({"difficulty": "insane\x1b[2J"}, r"'observation' has a 'difficulty' .*\\x1b"),
+        ({"moves": [1]}, "'observation' has a 'moves' that is not understood"),
+    ],
+)
+def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(
+    record: dict[str, object], why: str
+) -> None:
+    async def strange(session: Session) -> None:
+        await session.say(session.observation() | record)
+
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["show"] = strange
+            with pytest.raises(ProtocolError, match=why):
                 await client.show_state()
-            assert not client.is_connected
+            assert client.connections_made == 1
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,8 +18,10 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.printing import print_json, progress
+from phalanx.core.text import counted, sanitized
 
 if TYPE_CHECKING:
+    from phalanx.streams.arcade.client import TelnetClientConfig
     from phalanx.streams.arcade.gym_stream import GymConfig
     from phalanx.streams.arcade.pool import EpisodeSpec
     from phalanx.streams.arcade.puzzles import PuzzleDifficulty
@@ -34,6 +37,9 @@ app = typer.Typer(
 
 Host = Annotated[str, typer.Option(help="The puzzle server's name or address.")]
 Port = Annotated[int, typer.Option(help="The puzzle server's port.", min=1, max=65535)]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds for one answer in all, with every further attempt at it.", min=0.1)
+]
 
 _INTERRUPTED = 130
 """The exit code of a shell command that Ctrl-C ended."""
@@ -58,6 +64,7 @@ def collect(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
     host: Host = "localhost",
     port: Port = 8023,
+    deadline: Deadline = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Play puzzles by their hints and write a sample for every move.
@@ -75,6 +82,7 @@ def collect(
         config = GymConfig(
             host=host,
             port=port,
+            deadline=deadline,
             games=_games(games),
             difficulties=_difficulties(difficulty),
             seed=seed,
@@ -87,13 +95,13 @@ def collect(
     kept = f"{out} holds whole episodes; the same command with --resume goes on"
     with _ctrl_c(kept), progress("playing", "episodes", episodes, quiet=as_json) as advance:
         advance(min(there.count, episodes))
-        with _arcade_errors():
+        with _arcade_errors(), _told_retries():
             summary = asyncio.run(_collect(config, encode, out, episodes, there.count, there.last, advance))
     summary |= {"output": str(out), "episodes": max(episodes, there.count), "already_there": there.count}
     if as_json:
         print_json(summary)
         return
-    lost = f"; {summary['episodes_replayed']} played again after a lost connection"
+    lost = f"; {counted(summary['episodes_replayed'], 'connection')} lost and replaced in mid-episode"
     typer.echo(
         f"{out}: {summary['episodes']:,} episodes ({there.count:,} were there), {summary['samples']:,} new "
         f"samples, {summary['solved']:,} of {summary['played']:,} puzzles solved"
@@ -109,10 +117,14 @@ def play(
     pause: Annotated[float, typer.Option(help="Seconds between moves.", min=0, max=60)] = 0.3,
     host: Host = "localhost",
     port: Port = 8023,
+    deadline: Deadline = 120.0,
 ) -> None:
     """Watch a puzzle being solved by its hints. Ctrl-C ends it."""
-    with _arcade_errors(), _ctrl_c("left the puzzle"):
-        solved = asyncio.run(_play(game, difficulty, seed, pause, host, port))
+    from phalanx.streams.arcade.client import TelnetClientConfig
+
+    config = TelnetClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
+    with _arcade_errors(), _told_retries(), _ctrl_c("left the puzzle"):
+        solved = asyncio.run(_play(config, game, difficulty, seed, pause))
     if not solved:
         raise typer.Exit(1)
 
@@ -163,13 +175,14 @@ async def _collect(
     }
 
 
-async def _play(game: str, difficulty: str, seed: int | None, pause: float, host: str, port: int) -> bool:
+async def _play(
+    config: "TelnetClientConfig", game: str, difficulty: str, seed: int | None, pause: float
+) -> bool:
     from rich.console import Console
     from rich.live import Live
 
-    from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
+    from phalanx.streams.arcade.client import TelnetGymClient
 
-    config = TelnetClientConfig(host=host, port=port, max_retries=2)
     async with TelnetGymClient(config) as client:
         state = await client.start_puzzle(game, difficulty, seed)
         console = Console()
@@ -202,7 +215,8 @@ def _board(title: str, picture: str, said: str) -> Any:
     from rich.panel import Panel
     from rich.text import Text
 
-    return Group(Panel(Text(picture.strip("\n")), title=title, expand=False), Text(said))
+    board = Text(sanitized(picture.strip("\n"), lines=True))
+    return Group(Panel(board, title=Text(sanitized(title)), expand=False), Text(sanitized(said)))
 
 
 def _games(text: str) -> tuple[str, ...]:
@@ -239,6 +253,22 @@ def _arcade_errors() -> Iterator[None]:
         yield
     except (OSError, StartError, UnknownGameError) as error:
         raise UserError(" ".join(str(error).split())) from error
+
+
+@contextlib.contextmanager
+def _told_retries() -> Iterator[None]:
+    """Attempts that failed are said on stderr as they happen."""
+
+    class Saying(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            typer.echo(sanitized(record.getMessage()), err=True)
+
+    logger, saying = logging.getLogger("phalanx.streams"), Saying()
+    logger.addHandler(saying)
+    try:
+        yield
+    finally:
+        logger.removeHandler(saying)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,14 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from phalanx.core.text import sanitized
+
 
 class UserError(Exception):
-    """Something the user can put right; its text is the line that is shown."""
+    """Something the user can put right; its text is the line that is shown, safe for a terminal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(sanitized(text))
 
 
 @contextlib.contextmanager

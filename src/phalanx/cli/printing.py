@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from phalanx.core.text import sanitized
+
 _TERMINAL_COLUMNS = 80
 
 
@@ -63,7 +65,8 @@ def facts(pairs: Sequence[tuple[str, object]]) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        # Names may be strangers': of tasks, files, games.
+        return sanitized(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 

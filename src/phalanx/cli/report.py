@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.errors import user_errors
+from phalanx.core.text import sanitized
 
 app = typer.Typer(add_completion=False)
 
@@ -37,5 +38,5 @@ def report(
         save_page(page, target)
     for run in data:
         for note in run.notes:
-            typer.echo(f"{run.name}: {note}", err=True)
-    typer.echo(f"Wrote {target} ({len(page) / 1e6:.1f} MB); open it in a browser.")
+            typer.echo(sanitized(f"{run.name}: {note}"), err=True)
+    typer.echo(sanitized(f"Wrote {target} ({len(page) / 1e6:.1f} MB); open it in a browser."))

@@ -32,3 +32,23 @@ def signed(value: float) -> str:
     """
     digits = f"{abs(value):.3f}".rstrip("0").rstrip(".")
     return "0" if digits == "0" else f"{'+' if value > 0 else '−'}{digits}"
+
+
+def sanitized(text: object, *, lines: bool = False) -> str:
+    """Strangers' text with nothing in it that a terminal would obey, or that hides: that is spelled out.
+
+    Escape sequences (colors, titles, links, the clipboard), other control characters and marks that turn the
+    direction of writing become `\\x1b` and the like. With `lines`, line breaks and tabs stay.
+
+    >>> sanitized("7\\x1b]52;c;aGk=\\x07 \\u202eevil"), sanitized("a\\nb", lines=True)
+    ('7\\\\x1b]52;c;aGk=\\\\x07 \\\\u202eevil', 'a\\nb')
+    """
+    kept = "\n\t" if lines else ""
+    return "".join(
+        letter if letter.isprintable() or letter in kept else " " if letter == "\xa0" else _spelled(letter)
+        for letter in str(text)
+    )
+
+
+def _spelled(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

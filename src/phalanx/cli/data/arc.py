@@ -4,6 +4,7 @@ The reading is in `phalanx.arc.readers`, the fetching in `phalanx.arc.download`.
 """
 
 import contextlib
+import dataclasses
 import json
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
+from phalanx.core.text import sanitized
 
 if TYPE_CHECKING:
     from phalanx.arc.tasks import ArcTask
@@ -103,6 +105,7 @@ def show(
     from phalanx.arc.render.terminal import render_task
 
     with user_errors():
+        task = dataclasses.replace(task, id=sanitized(task.id), family=sanitized(task.family))
         drawing = render_task(task, palette=palette)
     Console().print(drawing)
 
@@ -124,7 +127,7 @@ def download(
 
     with user_errors(), _tidy_when_terminated(), _progress_bar() as progress:
         folder, counts = download_tasks(source, name, sha256=sha256, data_dir=data_dir, progress=progress)
-    typer.echo(f"{folder.name}: {_count_text(counts)} in {folder}")
+    typer.echo(sanitized(f"{folder.name}: {_count_text(counts)} in {folder}"))
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
@@ -179,7 +182,8 @@ def _task_table(rows: Sequence[dict[str, Any]]) -> str:
     return f"{_columns([('ID', 'LARGEST', 'DEMOS', 'TESTS', 'FAMILY'), *lines])}\n{count}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> str:
+def _columns(table: Sequence[Sequence[str]]) -> str:
+    rows = [[sanitized(cell) for cell in row] for row in table]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in padded)

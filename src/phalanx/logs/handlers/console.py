@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from phalanx.core.text import percent
+from phalanx.core.text import percent, sanitized
 from phalanx.logs.config import LoggedConfig, LoggingConfig, logged_config
 from phalanx.logs.handlers.base import Handler
 from phalanx.logs.records import Data, Metrics
@@ -97,7 +97,7 @@ def metrics_table(metrics: Metrics, step: int) -> Table:
         if group:
             table.add_row(f"[bold]{category}[/bold]", "")
         for name, value in group.items():
-            table.add_row(f"  {escape(name.replace('_', ' ').title())}", _number(value))
+            table.add_row(f"  {escape(sanitized(name.replace('_', ' ').title()))}", _number(value))
     return table
 
 
@@ -120,4 +120,4 @@ def _words(data: Data, names: tuple[str, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else sanitized(value)

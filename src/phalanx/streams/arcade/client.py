@@ -1,13 +1,15 @@
-"""A client of the puzzle arcade: starts puzzles, reads hints, makes moves.
+"""A client of the puzzle arcade: starts puzzles, reads hints, makes moves, and outlives its connections.
 
 Bytes and lines are in `connection`, many connections at once in `pool`, samples in `gym_stream`.
 """
 
 import asyncio
+import contextlib
+import dataclasses
 import random
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,12 +20,12 @@ from phalanx.streams.arcade.errors import (
     CommandError,
     GarbledReplyError,
     NoPuzzleError,
+    ProtocolError,
+    Retries,
     StartError,
     UnknownGameError,
-    backoff_delays,
 )
 from phalanx.streams.arcade.puzzles import (
-    PuzzleCompletion,
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleHint,
@@ -39,11 +41,15 @@ from phalanx.streams.arcade.puzzles import (
 )
 from phalanx.streams.base import ClosedOnExit
 
+Answer = TypeVar("Answer")
+
 HINT_LIMIT = 99
 """Hints of one puzzle. The server allows 100, but version 0.10 answers the last as if all were solved."""
 
 _BARRIER = "mode json\n"
 """Its acknowledgement ends every reply, whatever the reply itself looks like."""
+
+_SHOWN = ("observation", PuzzleObservation)
 
 _NO_MOVES = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
 """Words that change the connection or the count of hints, and so have methods of their own."""
@@ -67,13 +73,15 @@ class ServerAddress(BaseModel):
     """Seconds for one attempt to connect, greeting included."""
     read_timeout: float = Field(default=30.0, gt=0)
     """Seconds for one reply."""
+    deadline: float = Field(default=120.0, gt=0)
+    """Seconds for one request in all, with every further attempt at it; then the server is given up."""
 
 
 class TelnetClientConfig(ServerAddress):
     """Where the server is, and how patient to be with it."""
 
     max_retries: int = Field(default=8, ge=0)
-    """Further attempts when the server is full, not there, or hangs up."""
+    """Further attempts when the server is full, not there, silent, or hangs up."""
     retry_delay: float = Field(default=0.05, ge=0)
     """Seconds before the first of them; doubled each time."""
     max_retry_delay: float = Field(default=2.0, ge=0)
@@ -86,12 +94,32 @@ class TelnetClientConfig(ServerAddress):
     """The longest line to accept from the server."""
 
 
-class TelnetGymClient(ClosedOnExit):
-    """One connection to a puzzle server, and at most one puzzle in progress.
+@dataclasses.dataclass
+class _Puzzle:
+    """The puzzle in progress, and all that makes it again on another connection."""
 
-    Commands of several tasks wait for one another. `connect` and `start_puzzle` try again, on a new
-    connection if need be; once a puzzle is in progress, a lost connection is an `ArcadeConnectionError`,
-    because the puzzle is lost with it: start it again with the same seed.
+    game: str
+    observation: PuzzleObservation
+    commands: list[str] = dataclasses.field(default_factory=list)
+    """Every command that was answered and may have changed it, hints among them."""
+
+    @property
+    def start(self) -> str:
+        seen = self.observation
+        return f"{self.game} {seen.difficulty.value} {seen.seed}"
+
+    @property
+    def hints(self) -> int:
+        return self.commands.count("hint")
+
+
+class TelnetGymClient(ClosedOnExit):
+    """At most one puzzle in progress on a puzzle server, whatever becomes of the connection.
+
+    Commands of several tasks wait for one another. A connection that is lost, or that the server ends at 300
+    seconds, is made anew, and the puzzle with it: begun from its seed, and every command so far sent again,
+    so that it stands where it stood. A request ends within `deadline` seconds: with its answer, or with an
+    `ArcadeUnavailableError`.
     """
 
     def __init__(self, config: TelnetClientConfig | None = None, *, retry_seed: int | None = None) -> None:
@@ -99,13 +127,16 @@ class TelnetGymClient(ClosedOnExit):
         self._draws = random.Random(self.config.retry_seed if retry_seed is None else retry_seed)
         self._connection: TelnetConnection | None = None
         self._turn = asyncio.Lock()
-        self._game: str | None = None
-        self._observation: PuzzleObservation | None = None
-        self._hints = 0
+        self._in_game = False
+        self._puzzle: _Puzzle | None = None
+        self._hung_up = 0
+        self._retries = Retries(self.config, self._draws)
         self.connections_made = 0
         """How many connections there have been."""
+        self.puzzles_replayed = 0
+        """How often a puzzle was taken up again on a new connection."""
 
-    async def __aenter__(self) -> "TelnetGymClient":
+    async def __aenter__(self) -> Self:
         await self.connect()
         return self
 
@@ -126,19 +157,22 @@ class TelnetGymClient(ClosedOnExit):
     @property
     def observation(self) -> PuzzleObservation | None:
         """The puzzle as it was last seen."""
-        return self._observation
+        return None if self._puzzle is None else self._puzzle.observation
 
     async def connect(self) -> None:
         """Connect, unless there is a connection. Full servers and lost connections are tried again."""
+
+        async def nothing() -> None:
+            pass
+
         async with self._turn:
-            await self._connect()
+            await self._persist(nothing)
 
     async def disconnect(self) -> None:
-        """Hang up; doing it twice is no mistake."""
-        connection, self._connection = self._connection, None
-        self._game = self._observation = None
-        if connection is not None:
-            await connection.close()
+        """Hang up and leave the puzzle; doing it twice is no mistake."""
+        self._hung_up += 1
+        self._puzzle = None
+        await self._drop()
 
     async def start_puzzle(
         self,
@@ -153,17 +187,10 @@ class TelnetGymClient(ClosedOnExit):
         name, level = game_id(game), PuzzleDifficulty(difficulty)
         command = f"{name} {level.value}" + ("" if seed is None else f" {int(seed)}")
         async with self._turn:
-            delays = self._delays()
-            while True:
-                await self._connect()
-                try:
-                    return await self._start(name, command)
-                except ArcadeConnectionError:
-                    # A connection may have died unseen since it was last used, so one failure says little.
-                    delay = next(delays, None)
-                    if delay is None:
-                        raise
-                await asyncio.sleep(delay)
+            self._puzzle = None
+            observation = await self._persist(lambda: self._start(name, command))
+            self._puzzle = _Puzzle(name, observation)
+            return observation
 
     async def get_hint(self) -> PuzzleHint:
         """The next move of a solution, as text (`message`) and as a `command` for `send_action`.
@@ -172,20 +199,18 @@ class TelnetGymClient(ClosedOnExit):
         puzzle is solved is for `state.is_complete` to say.
         """
         async with self._turn:
-            game = self._require_puzzle("a hint")
-            if self._hints >= HINT_LIMIT:
+            puzzle = self._require_puzzle("a hint")
+            if puzzle.hints >= HINT_LIMIT:
                 words = f"{HINT_LIMIT} hints have been asked for, and the server gives no more"
-                return PuzzleHint(success=False, code="HINT_LIMIT", message=words, state=self._observation)
-            self._hints += 1
-            reply = await self._ask("hint")
+                return PuzzleHint(success=False, code="HINT_LIMIT", message=words, state=puzzle.observation)
+            result, reply = await self._command("hint", puzzle)
         for line in reply.texts:
             if line.startswith("Hint:"):
                 text = line.removeprefix("Hint:").strip()
-                command = command_for_hint(game, text)
+                command = command_for_hint(puzzle.game, text)
                 return PuzzleHint(
-                    success=True, code="HINT", message=text, state=self._observation, command=command
+                    success=True, code="HINT", message=text, state=puzzle.observation, command=command
                 )
-        result = self._result("hint", reply)
         # The server calls it a success that there is none.
         return PuzzleHint(**dict(result) | {"success": False})
 
@@ -198,24 +223,25 @@ class TelnetGymClient(ClosedOnExit):
         if (word := command.split()[0].lower()) in _NO_MOVES:
             raise CommandError(f"{word!r} is no move; use the client's methods for it")
         async with self._turn:
-            game = self._require_puzzle(f"the command {command!r}")
-            result = self._result(command, await self._ask(command))
-        if not result.success and game == PuzzleGame.LOGIC_GRID:
+            puzzle = self._require_puzzle(f"the command {command!r}")
+            result, _ = await self._command(command, puzzle)
+        if not result.success and puzzle.game == PuzzleGame.LOGIC_GRID:
             return result.model_copy(update={"message": f"{result.message} ({_LOGIC_GRID})".strip()})
         return result
 
     async def show_state(self) -> PuzzleObservation:
         """The puzzle as it stands."""
         async with self._turn:
-            self._require_puzzle("the state")
-            return self._required(await self._ask("show"), "show")
+            puzzle = self._require_puzzle("the state")
+            puzzle.observation = await self._persist(self._show)
+            return puzzle.observation
 
     async def get_stats(self) -> PuzzleStats:
         """How the play has gone so far."""
         async with self._turn:
             self._require_puzzle("the statistics")
-            reply = await self._ask("stats")
-        return PuzzleStats.model_validate(reply.record("stats"))
+            reply = await self._persist(lambda: self._ask("stats"))
+        return reply.message("stats", PuzzleStats)
 
     async def reset_puzzle(self) -> PuzzleObservation:
         """The puzzle from its start again, with all its hints.
@@ -223,122 +249,119 @@ class TelnetGymClient(ClosedOnExit):
         The server cannot take every game back; where it cannot, the puzzle is made again from its seed.
         """
         async with self._turn:
-            game = self._require_puzzle("the reset")
-            before = self._observation
-            reply = await self._ask("reset")
-            if reply.observation is not None:
-                self._hints = 0
-                return self._required(reply, "reset")
-        if before is None:
-            raise NoPuzzleError("there is no puzzle to reset")
-        return await self.start_puzzle(game, before.difficulty, before.seed)
+            puzzle = self._require_puzzle("the reset")
+            reply = await self._persist(lambda: self._ask("reset"))
+            if reply.has("observation"):
+                puzzle.commands.clear()
+                puzzle.observation = reply.message(*_SHOWN)
+                return puzzle.observation
+        before = puzzle.observation
+        return await self.start_puzzle(puzzle.game, before.difficulty, before.seed)
 
     async def quit_puzzle(self) -> None:
         """Leave the puzzle; the connection stays, for the next one."""
         async with self._turn:
-            if self._game is None or self._connection is None or not self._connection.usable:
-                self._game = self._observation = None
-                return
-            self._game = self._observation = None
-            await self._ask("menu", ends_in_menu)
+            self._puzzle = None
+            if self.is_connected and self._in_game:
+                self._in_game, self._retries = False, Retries(self.config, self._draws)
+                # A connection that is lost now has left the puzzle too.
+                with contextlib.suppress(ArcadeConnectionError):
+                    await self._ask("menu", ends_in_menu)
+
+    async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do it with a connection on which the puzzle stands as it did; on a new one where that is lost."""
+        self._retries, hung_up = Retries(self.config, self._draws), self._hung_up
+        while True:
+            try:
+                if not self.is_connected:
+                    await self._connect()
+                return await attempt()
+            except ArcadeConnectionError as error:
+                if self._hung_up != hung_up:
+                    raise ArcadeConnectionError("the client was disconnected") from error
+                await self._drop()
+                await self._retries.pause(error)
+            except ProtocolError:
+                await self._drop()
+                raise
 
     async def _connect(self) -> None:
-        if self.is_connected:
-            return
-        await self.disconnect()
-        settings, delays, attempts = self.config, self._delays(), 0
-        while True:
-            attempts += 1
-            try:
-                self._connection = await TelnetConnection.open(settings)
-                self.connections_made += 1
-                return
-            except socket.gaierror as error:
-                raise ArcadeUnavailableError(
-                    f"there is no host {settings.host!r}: {error.strerror}"
-                ) from error
-            except OSError as error:
-                delay = next(delays, None)
-                if delay is None:
-                    raise ArcadeUnavailableError(
-                        f"no connection to {settings.host}:{settings.port} after {attempts} attempt(s): "
-                        f"{error}; is the puzzle server running?"
-                    ) from error
-            await asyncio.sleep(delay)
+        await self._drop()
+        try:
+            self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
+        except socket.gaierror as error:
+            raise ArcadeUnavailableError(
+                f"there is no host {self.config.host!r}: {error.strerror}"
+            ) from error
+        except ArcadeConnectionError:
+            raise
+        except OSError as error:
+            raise ArcadeConnectionError(str(error)) from error
+        self.connections_made += 1
+        if self._puzzle is not None:
+            await self._take_up(self._puzzle)
 
-    def _delays(self) -> Iterator[float]:
-        settings = self.config
-        return backoff_delays(
-            settings.max_retries,
-            settings.retry_delay,
-            settings.max_retry_delay,
-            settings.retry_jitter,
-            self._draws,
-        )
+    async def _take_up(self, puzzle: _Puzzle) -> None:
+        """The puzzle on a new connection, where it stood on the last one."""
+        self.puzzles_replayed += 1
+        shown = await self._start(puzzle.game, puzzle.start)
+        for command in puzzle.commands:
+            await self._ask(command)
+        if puzzle.commands:
+            shown = await self._show()
+        if shown.grid_display != puzzle.observation.grid_display:
+            raise ProtocolError(
+                f"the server at {self.config.host}:{self.config.port} makes another puzzle of "
+                f"{puzzle.start!r} than before, so the one that lost its connection cannot go on"
+            )
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._in_game = False
+        if connection is not None:
+            await connection.close()
 
     async def _start(self, name: str, command: str) -> PuzzleObservation:
-        leave = "" if self._game is None else "menu\n"
-        self._game = self._observation = None
+        leave, self._in_game = "menu\n" if self._in_game else "", False
         reply = await self._ask(f"{leave}{command}", lambda line: ends_reply(line) or ends_in_menu(line))
         if not reply.acknowledged:
             # The answer to the barrier may still be under way; only a new connection has none of it.
-            await self.disconnect()
+            await self._drop()
             where = f"the server at {self.config.host}:{self.config.port}"
             if name in list(PuzzleGame):
                 raise StartError(f"{where} did not start {command!r}: it lacks the game or failed to make it")
             raise UnknownGameError(f"{where} has no game {name!r}{nearest_game(name)}")
-        self._game, self._hints = name, 0
-        if reply.observation is None:
-            # The first puzzle of a connection is shown before JSON is switched on.
-            reply = await self._ask("show")
-        return self._required(reply, command)
+        self._in_game = True
+        # The first puzzle of a connection is shown before JSON is switched on.
+        return reply.message(*_SHOWN) if reply.has("observation") else await self._show()
+
+    async def _show(self) -> PuzzleObservation:
+        return (await self._ask("show")).message(*_SHOWN)
+
+    async def _command(self, command: str, puzzle: _Puzzle) -> tuple[PuzzleResult, Reply]:
+        """Send what may change the puzzle, and remember it."""
+
+        async def attempt() -> tuple[PuzzleResult, Reply]:
+            reply = await self._ask(command)
+            return reply.result(command, puzzle.observation), reply
+
+        result, reply = await self._persist(attempt)
+        puzzle.commands.append(command)
+        puzzle.observation = result.state or puzzle.observation
+        return result, reply
 
     async def _ask(self, command: str, is_last: Callable[[str], bool] = ends_reply) -> Reply:
         if self._connection is None:
             raise ArcadeConnectionError("the client was disconnected")
-        lines = await self._connection.ask(f"{command}\n{_BARRIER}", is_last, self.config.read_timeout)
+        timeout = min(self.config.read_timeout, self._retries.seconds_left)
+        lines = await self._connection.ask(f"{command}\n{_BARRIER}", is_last, timeout)
         try:
             return Reply(lines)
         except GarbledReplyError:
             self._connection.abort()
             raise
 
-    def _require_puzzle(self, what: str) -> str:
-        if self._game is None:
+    def _require_puzzle(self, what: str) -> _Puzzle:
+        if self._puzzle is None:
             raise NoPuzzleError(f"{what} needs a puzzle in progress: call start_puzzle first")
-        return self._game
-
-    def _required(self, reply: Reply, command: str) -> PuzzleObservation:
-        if reply.observation is None:
-            raise ArcadeConnectionError(f"the server showed no puzzle after {command!r}: {reply.words()!r}")
-        self._observation = PuzzleObservation.model_validate(reply.observation)
-        return self._observation
-
-    def _result(self, command: str, reply: Reply) -> PuzzleResult:
-        """One result of the one to three lines, or the text, that a command is answered with."""
-        said: dict[str, Any] = reply.result or {}
-        if reply.observation is not None:
-            self._observation = PuzzleObservation.model_validate(reply.observation)
-        elif said.get("state") and self._observation is not None:
-            # The state of a refused move comes without the picture, which has not changed.
-            picture = {"grid_display": self._observation.grid_display}
-            self._observation = PuzzleObservation.model_validate(said["state"] | picture)
-        done = None if reply.completion is None else PuzzleCompletion.model_validate(reply.completion)
-        outcome: dict[str, Any] = {
-            "state": self._observation,
-            "completion": done,
-            "game_over": any("GAME OVER" in text for text in reply.texts),
-        }
-        if said:
-            outcome |= {name: said.get(name) or "" for name in ("code", "message")}
-            return PuzzleResult(success=bool(said.get("success")), **outcome)
-        if reply.completion is not None or reply.observation is not None:
-            return PuzzleResult(success=True, code="OK", message=reply.words(), **outcome)
-        if reply.texts:
-            return PuzzleResult(success=False, code="TEXT", message=reply.words(), **outcome)
-        return PuzzleResult(
-            success=False,
-            code="NO_REPLY",
-            message=f"the server failed on {command!r} and gave no reply",
-            **outcome,
-        )
+        return self._puzzle

@@ -7,11 +7,13 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from phalanx.core.text import sanitized
 from phalanx.streams.arcade.errors import (
     ArcadeConnectionError,
     CommandError,
@@ -158,12 +160,12 @@ class TelnetConnection:
         self._usable = True
 
     @classmethod
-    async def open(cls, config: "TelnetClientConfig") -> "TelnetConnection":
-        """Connect, and agree on line mode; within `connect_timeout` seconds in all."""
-        where = f"{config.host}:{config.port}"
+    async def open(cls, config: "TelnetClientConfig", most: float = math.inf) -> "TelnetConnection":
+        """Connect, and agree on line mode; within `connect_timeout` seconds in all, or `most`."""
+        where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, most)
         writer: asyncio.StreamWriter | None = None
         try:
-            async with asyncio.timeout(config.connect_timeout):
+            async with asyncio.timeout(timeout):
                 reader, writer = await asyncio.open_connection(config.host, config.port)
                 connection = cls(reader, writer, where, config.max_line_bytes)
                 await connection._greet()
@@ -172,9 +174,7 @@ class TelnetConnection:
             if writer is not None:
                 writer.transport.abort()
             if isinstance(error, TimeoutError) and not isinstance(error, ArcadeConnectionError):
-                raise ReplyTimeoutError(
-                    f"{where} did not greet within {config.connect_timeout:g} s"
-                ) from error
+                raise ReplyTimeoutError(f"{where} did not greet within {timeout:.3g} s") from error
             raise
 
     @property
@@ -206,7 +206,7 @@ class TelnetConnection:
                 raise
             if isinstance(error, TimeoutError):
                 raise ReplyTimeoutError(
-                    f"{self._where} did not answer {_first(commands)} within {timeout:g} s"
+                    f"{self._where} did not answer {_first(commands)} within {timeout:.3g} s"
                 ) from error
             if isinstance(error, OSError):
                 raise ArcadeConnectionError(
@@ -247,11 +247,11 @@ class TelnetConnection:
                     self._writer.write(Negotiation(Verb.WILL, LINEMODE).encode())
                 if len(greeting) > self._max_line_bytes:
                     raise GarbledReplyError(f"{self._where} sends a greeting without end")
-        except ConnectionResetError as error:
+        except (ConnectionResetError, BrokenPipeError) as error:
             raise self._refusal(greeting, error) from error
 
     def _refusal(self, greeting: bytes, error: OSError | None) -> ArcadeConnectionError:
-        text = " ".join(greeting.decode(errors="replace").split())
+        text = sanitized(" ".join(greeting.decode(errors="replace").split()))
         if "maximum capacity" in text:
             return ServerFullError(f"{self._where} is full: {text}")
         reason = f"closed the connection during the greeting ({error or 'end of stream'})"

@@ -23,8 +23,7 @@ from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """From the puzzle as it stands, and a hint where hints are asked for, to a command; None gives the puzzle up.
 
-It is called again from the start when an episode loses its connection: what it draws at random should depend
-on `observation.seed` and `observation.moves` alone, or a disturbed run is another run.
+It is asked once for each move, whatever becomes of the connection.
 """
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]

@@ -1,14 +1,23 @@
-"""What can go wrong between a client and a puzzle server; each kind says whether trying again can help.
+"""What can go wrong between a client and a puzzle server, and trying again where that can help.
 
 Lost connections, time-outs and full servers are `OSError`s, wrong names and commands are `ValueError`s.
 """
 
+import asyncio
+import logging
 import random
+import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phalanx.streams.arcade.client import TelnetClientConfig
+
+_LOG = logging.getLogger("phalanx.streams")
 
 
 class ArcadeConnectionError(ConnectionError):
-    """The connection is of no more use; a new one may be. What was being played is gone."""
+    """The connection is of no more use; a new one may be."""
 
 
 class ServerFullError(ArcadeConnectionError):
@@ -24,7 +33,11 @@ class GarbledReplyError(ArcadeConnectionError):
 
 
 class ArcadeUnavailableError(ConnectionError):
-    """Every attempt to connect failed; the last one is the cause."""
+    """Every attempt failed; the last one is the cause."""
+
+
+class ProtocolError(ConnectionError):
+    """The server speaks, but not as is understood here; trying again would bring the same."""
 
 
 class UnknownGameError(ValueError):
@@ -41,6 +54,46 @@ class CommandError(ValueError):
 
 class NoPuzzleError(RuntimeError):
     """A command for a game in progress, when none is."""
+
+
+class Retries:
+    """The further attempts at one request: pauses that grow, and one deadline for all of them together.
+
+    Each is reported as it happens, by a warning of the Python logger `phalanx.streams`.
+    """
+
+    def __init__(self, config: "TelnetClientConfig", draws: random.Random) -> None:
+        self._where = f"{config.host}:{config.port}"
+        self._began = time.monotonic()
+        self._deadline = config.deadline
+        self._attempts = 0
+        self._delays = backoff_delays(
+            config.max_retries, config.retry_delay, config.max_retry_delay, config.retry_jitter, draws
+        )
+
+    @property
+    def seconds_left(self) -> float:
+        """Until all attempts must be over."""
+        return max(self._began + self._deadline - time.monotonic(), 0.001)
+
+    async def pause(self, error: ArcadeConnectionError) -> None:
+        """Wait for the next attempt; without another, an `ArcadeUnavailableError` says what there was."""
+        self._attempts += 1
+        delay = next(self._delays, None)
+        if delay is None or delay >= self.seconds_left:
+            lasted = time.monotonic() - self._began
+            raise ArcadeUnavailableError(
+                f"no answer from {self._where} after {self._attempts} attempt(s) in {lasted:.1f} s: {error}; "
+                "is the puzzle server running?"
+            ) from error
+        _LOG.warning(
+            "%s; attempt %d follows in %.2g s, and all end in %.0f s",
+            error,
+            self._attempts + 1,
+            delay,
+            self.seconds_left,
+        )
+        await asyncio.sleep(delay)
 
 
 def backoff_delays(

@@ -3,11 +3,13 @@
 How an episode is played and becomes samples is in `episodes`; the connections are in `pool`.
 """
 
-import contextlib
+import abc
+import asyncio
+import collections
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -27,7 +29,7 @@ from phalanx.streams.arcade.episodes import (
 from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
 from phalanx.streams.base import ClosedOnExit, CountedStream, StreamMetrics
-from phalanx.streams.types import EpisodeStatus, SampleSource, StreamSample, StreamState
+from phalanx.streams.types import EpisodeStatus, StreamSample, StreamState
 
 
 class GymConfig(ServerAddress):
@@ -78,35 +80,80 @@ class GymConfig(ServerAddress):
         return TelnetClientConfig(**address, max_retries=self.max_retries, retry_seed=self.seed)
 
 
+class _Taken(NamedTuple):
+    """An episode, and of which spec it is where there is one."""
+
+    spec: EpisodeSpec | None
+    episode: PuzzleEpisode
+
+
 class _EpisodeStream(CountedStream, ClosedOnExit):
-    """What both streams share: the counts, the state, and leaving out what is too short or too long."""
+    """What both streams share: samples are handed out one by one, and counted as they are.
+
+    A loop that is left in mid-episode loses nothing: the rest comes first when the stream goes on.
+    """
 
     def __init__(
-        self, tokenizer: Any, dataset_id: str, source: SampleSource, limits: tuple[int, int], failures: bool
+        self, tokenizer: Any, dataset_id: str, limits: tuple[int, int] = (1, 1 << 30), failures: bool = True
     ) -> None:
         super().__init__()
         self._encode = _encoder(tokenizer)
         self._dataset_id = dataset_id
-        self._source = source
         self._limits = limits
         self._failures = failures
+        self._waiting: collections.deque[StreamSample] = collections.deque()
+
+    @abc.abstractmethod
+    async def _next_episode(self) -> "_Taken | None":
+        """The next episode; None where there is none to be had now."""
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+        """The samples, from the first that has not been handed out."""
+        try:
+            while True:
+                while self._waiting:
+                    sample = self._waiting.popleft()
+                    self._metrics.record_sample(sample)
+                    self._state = StreamState.STREAMING
+                    yield sample
+                if (taken := await self._timed()) is None:
+                    return
+                self._waiting.extend(self._wanted(taken.episode))
+        finally:
+            if self._state is StreamState.STREAMING:
+                self._state = StreamState.PAUSED
+
+    async def reset(self) -> None:
+        """Go back to the first episode, and count from 0."""
+        await self.close()
+        self._waiting.clear()
+        self._metrics = StreamMetrics()
+        self._state = StreamState.IDLE
 
     async def close(self) -> None:
         """Let go of what was opened; here nothing was."""
 
-    def _samples(self, episode: PuzzleEpisode) -> list[StreamSample]:
-        """The samples to hand out, counted."""
+    async def _timed(self) -> "_Taken | None":
+        began = time.monotonic()
+        self._state = StreamState.STREAMING
+        try:
+            return await self._next_episode()
+        except Exception:
+            self._state = StreamState.ERROR
+            raise
+        finally:
+            self._metrics.total_time_seconds += time.monotonic() - began
+
+    def _wanted(self, episode: PuzzleEpisode) -> list[StreamSample]:
+        """The samples to hand out; the others are counted."""
         shortest, longest = self._limits
         self._metrics.record_episode(episode.success)
         kept = []
-        for sample in episode_samples(
-            episode, self._encode, dataset_id=self._dataset_id, source=self._source
-        ):
-            if not shortest <= sample.length <= longest or not (episode.success or self._failures):
-                self._metrics.record_filtered()
-            else:
-                self._metrics.record_sample(sample)
+        for sample in episode_samples(episode, self._encode, dataset_id=self._dataset_id):
+            if shortest <= sample.length <= longest and (episode.success or self._failures):
                 kept.append(sample)
+            else:
+                self._metrics.record_filtered()
         return kept
 
 
@@ -117,6 +164,9 @@ class GymEpisodeStream(_EpisodeStream):
     `pool.ordered` (as is usual) episodes come in order, and two runs with the same settings give the same
     samples, whatever happened to their connections. `tokenizer` is a function from text to tokens, or has an
     `encode`; without one, the tokens are the text's bytes.
+
+    Playing begins with the first sample that is asked for and goes on ahead of the loop, also between two
+    loops, until `close` or the end of `async with`.
     """
 
     def __init__(
@@ -132,72 +182,78 @@ class GymEpisodeStream(_EpisodeStream):
     ) -> None:
         self.config = config or GymConfig()
         limits = self.config.min_length, self.config.max_length
-        super().__init__(tokenizer, dataset_id, SampleSource.GYM, limits, self.config.keep_failures)
+        super().__init__(tokenizer, dataset_id, limits, self.config.keep_failures)
         if policy is None:
             if not self.config.hints:
                 raise ValueError("hints=False needs a policy: there is nothing else to choose the moves")
             require_playable_by_hints(self.config.games)
         self._policy = policy
         self._prompt = prompt
-        self._max_episodes = max_episodes
-        self._first = first_episode
-        self._taken = 0
+        self._end = None if max_episodes is None else first_episode + max_episodes
+        self._first = self._next = first_episode
+        self._taken: set[int] = set()
+        self._turn = asyncio.Lock()
         self._pool: PuzzlePool | None = None
-
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:
-        """The samples, from the first episode that has not been handed out."""
-        async with contextlib.aclosing(self.episodes()) as episodes:
-            async for _, samples in episodes:
-                for sample in samples:
-                    yield sample
+        self._played: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[StreamSample]], None]:
-        """The same, an episode at a time. To go on after a pause, `pool.ordered` must be true."""
-        if self._pool is not None:
-            raise RuntimeError("this stream is being read already; close it first")
-        end = None if self._max_episodes is None else self._first + self._max_episodes
-        settings = self.config
-        specs = episode_specs(
-            settings.games, settings.difficulties, settings.seed, first=self._first + self._taken, end=end
-        )
-        self._state = StreamState.STREAMING
-        self._pool = pool = PuzzlePool(settings.client(), settings.pool)
-        started = time.monotonic()
-        before = self._metrics.total_time_seconds
-        try:
-            async with contextlib.aclosing(pool.episodes(specs, self._play)) as played:
-                async for spec, episode in played:
-                    self._taken += 1
-                    samples = self._samples(episode)
-                    self._metrics.total_time_seconds = before + time.monotonic() - started
-                    yield spec, samples
-            self._state = StreamState.EXHAUSTED
-        except Exception:
-            self._state = StreamState.ERROR
-            raise
-        finally:
-            if self._state is StreamState.STREAMING:
-                self._state = StreamState.PAUSED
-            await self._let_go(pool)
+        """The same, an episode at a time with what it was made of."""
+        while (taken := await self._timed()) is not None and taken.spec is not None:
+            samples = self._wanted(taken.episode)
+            for sample in samples:
+                self._metrics.record_sample(sample)
+            yield taken.spec, samples
 
     async def reset(self) -> None:
         """Go back to the first episode, and count from 0."""
-        await self.close()
-        self._taken = 0
-        self._metrics = StreamMetrics()
-        self._state = StreamState.IDLE
+        await super().reset()
+        self._next = self._first
+        self._taken.clear()
 
     async def close(self) -> None:
-        """End what is being played and hang up; closing twice is fine."""
-        if self._pool is not None:
-            await self._let_go(self._pool)
+        """End what is being played and hang up; closing twice is fine.
 
-    async def _let_go(self, pool: PuzzlePool) -> None:
-        await pool.close()
-        if self._pool is pool:
-            self._pool = None
+        What was played and not handed out is played again when the stream goes on.
+        """
+        pool, played, self._pool, self._played = self._pool, self._played, None, None
+        if pool is not None and played is not None:
+            # First the pool: a loop that waits for it ends, and only then can what it waits on be closed.
+            await pool.close()
+            if not played.ag_running:
+                await played.aclose()
             self._metrics.reconnects += pool.reconnects
             self._metrics.episodes_replayed += pool.episodes_replayed
+
+    async def _next_episode(self) -> _Taken | None:
+        # Several loops take turns, each with the next episode.
+        async with self._turn:
+            if self._played is None:
+                self._pool = PuzzlePool(self.config.client(), self.config.pool)
+                self._played = self._pool.episodes(self._specs(), self._play)
+            try:
+                spec, episode = await anext(self._played)
+            except StopAsyncIteration:
+                if self._played is not None:
+                    self._state = StreamState.EXHAUSTED
+                await self.close()
+                return None
+            except BaseException:
+                # A generator that was left by an error, or by being canceled, gives nothing more.
+                await self.close()
+                raise
+            self._taken.add(spec.index)
+            while self._next in self._taken:
+                self._taken.remove(self._next)
+                self._next += 1
+            return _Taken(spec, episode)
+
+    def _specs(self) -> Iterator[EpisodeSpec]:
+        """The episodes that have not been taken."""
+        settings, taken = self.config, frozenset(self._taken)
+        specs = episode_specs(
+            settings.games, settings.difficulties, settings.seed, first=self._next, end=self._end
+        )
+        return (spec for spec in specs if spec.index not in taken)
 
     async def _play(self, client: TelnetGymClient, spec: EpisodeSpec) -> PuzzleEpisode:
         settings = self.config
@@ -237,7 +293,7 @@ class MockGymStream(_EpisodeStream):
             raise ValueError(f"steps_per_episode must be between 1 and 16, got {steps_per_episode}")
         if not 0.0 <= success_rate <= 1.0:
             raise ValueError(f"success_rate must be between 0 and 1, got {success_rate}")
-        super().__init__(tokenizer, dataset_id, SampleSource.GYM, (1, 1 << 30), True)
+        super().__init__(tokenizer, dataset_id)
         self._num_episodes = num_episodes
         self._steps = steps_per_episode
         self._difficulties = difficulty_range
@@ -245,24 +301,17 @@ class MockGymStream(_EpisodeStream):
         self._seed = seed
         self._taken = 0
 
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:
-        """The samples, from the first episode that has not been handed out."""
-        self._state = StreamState.STREAMING
-        while self._taken < self._num_episodes:
-            began = time.monotonic()
-            episode = self._episode(self._taken)
-            self._taken += 1
-            samples = self._samples(episode)
-            self._metrics.total_time_seconds += time.monotonic() - began
-            for sample in samples:
-                yield sample
-        self._state = StreamState.EXHAUSTED
-
     async def reset(self) -> None:
         """Go back to the first episode, and count from 0."""
+        await super().reset()
         self._taken = 0
-        self._metrics = StreamMetrics()
-        self._state = StreamState.IDLE
+
+    async def _next_episode(self) -> _Taken | None:
+        if self._taken == self._num_episodes:
+            self._state = StreamState.EXHAUSTED
+            return None
+        self._taken += 1
+        return _Taken(None, self._episode(self._taken - 1))
 
     def _episode(self, index: int) -> PuzzleEpisode:
         draws = random.Random(episode_seed(self._seed, index))

@@ -1,20 +1,19 @@
-"""Many connections to a puzzle server playing episodes side by side, with every episode played to its end.
+"""Many connections to a puzzle server playing episodes side by side.
 
 Which episodes there are is decided here too; how one is played is the caller's, and `episodes` has one way.
+That an episode outlives its connection is the client's doing.
 """
 
 import asyncio
 import dataclasses
 import hashlib
 import itertools
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
-from phalanx.streams.arcade.errors import ArcadeConnectionError, ArcadeUnavailableError, backoff_delays
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
 from phalanx.streams.base import ClosedOnExit
 
@@ -75,33 +74,28 @@ class PoolConfig(BaseModel):
     """Episodes that are being played or wait to be taken, together; no more are begun until one is taken."""
     recycle_after: float = Field(default=240.0, gt=0)
     """Seconds after which a connection is made anew before its next episode; the server ends it at 300."""
-    episode_attempts: int = Field(default=20, ge=1)
-    """How often one episode may lose its connection before the whole is given up."""
     ordered: bool = False
     """Hand out episodes in the order of their specs; otherwise as they end."""
 
 
 Play: TypeAlias = Callable[[TelnetGymClient, EpisodeSpec], Awaitable[Any]]
-"""Plays an episode from its start to its end; called again with the same spec if the connection is lost."""
+"""Plays an episode from its start to its end; the client sees to it that the connection holds."""
 
 
 class PuzzlePool(ClosedOnExit):
-    """Connections that play episodes; use it with `async with`, which leaves no task or socket behind.
-
-    An episode that loses its connection is played again from its start, with the same seed, on a new one.
-    """
+    """Connections that play episodes; use it with `async with`, which leaves no task or socket behind."""
 
     def __init__(self, client: TelnetClientConfig | None = None, config: PoolConfig | None = None) -> None:
         self.config = config or PoolConfig()
         self._client_config = client or TelnetClientConfig()
         self._workers: list[asyncio.Task[None]] = []
         self._clients: list[TelnetGymClient] = []
-        self.episodes_replayed = 0
-        """Episodes that were begun again because their connection was lost."""
         self.recycled = 0
         """Connections that were made anew because of their age."""
         self.reconnects = 0
         """Connections that were made anew for any reason, by runs that have ended."""
+        self.episodes_replayed = 0
+        """Times that an episode was taken up on a new connection, by runs that have ended."""
 
     async def close(self) -> None:
         """End what is being played and hang up; doing it twice is no mistake."""
@@ -113,6 +107,7 @@ class PuzzlePool(ClosedOnExit):
         await asyncio.gather(*workers, return_exceptions=True)
         for client in clients:
             self.reconnects += max(0, client.connections_made - 1)
+            self.episodes_replayed += client.puzzles_replayed
             await client.disconnect()
 
     async def episodes(
@@ -120,7 +115,7 @@ class PuzzlePool(ClosedOnExit):
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
         """Play each spec once and give it with what `play` returned.
 
-        An error of `play` other than a lost connection ends the run and is raised here.
+        An error of `play` ends the run and is raised here.
         """
         if self._workers:
             raise RuntimeError("this pool is playing already; use another one, or close it first")
@@ -168,6 +163,7 @@ class PuzzlePool(ClosedOnExit):
         ended: "asyncio.Queue[_Ended]",
     ) -> None:
         """One connection's share: the next episode, and the next, until there are none."""
+        failed: Exception | None = None
         try:
             while True:
                 # A slot is taken before the episode, so the episode that is next in order always has one.
@@ -176,40 +172,17 @@ class PuzzlePool(ClosedOnExit):
                 if spec is None:
                     slots.release()
                     break
-                ended.put_nowait(_Ended(turn, spec, await self._play_to_the_end(client, spec, play)))
+                if client.connection_age > self.config.recycle_after:
+                    self.recycled += 1
+                    await client.disconnect()
+                ended.put_nowait(_Ended(turn, spec, await play(client, spec)))
         # Whatever it is, it is raised where the episodes are taken.
         except Exception as error:
-            ended.put_nowait(_Ended(error=error))
-        else:
-            ended.put_nowait(_Ended())
+            failed = error
         finally:
+            # When it is canceled too: whoever waits for an episode must not wait for ever.
+            ended.put_nowait(_Ended(error=failed))
             await client.disconnect()
-
-    async def _play_to_the_end(self, client: TelnetGymClient, spec: EpisodeSpec, play: Play) -> Any:
-        settings = self._client_config
-        delays = backoff_delays(
-            self.config.episode_attempts - 1,
-            settings.retry_delay,
-            settings.max_retry_delay,
-            settings.retry_jitter,
-            random.Random(spec.seed),
-        )
-        while True:
-            if client.connection_age > self.config.recycle_after:
-                self.recycled += 1
-                await client.disconnect()
-            try:
-                return await play(client, spec)
-            except ArcadeConnectionError as error:
-                await client.disconnect()
-                delay = next(delays, None)
-                if delay is None:
-                    raise ArcadeUnavailableError(
-                        f"episode {spec.episode_id} lost its connection "
-                        f"{self.config.episode_attempts} times: {error}"
-                    ) from error
-                self.episodes_replayed += 1
-            await asyncio.sleep(delay)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,11 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from phalanx.streams.arcade.errors import GarbledReplyError, UnknownGameError
+from phalanx.streams.arcade.errors import GarbledReplyError, ProtocolError, UnknownGameError
 
 
 class PuzzleGame(StrEnum):
@@ -109,6 +109,9 @@ def _plain(name: str) -> str:
 class _Message(BaseModel):
     # A newer server may say more than is known here.
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+Message = TypeVar("Message", bound=_Message)
 
 
 class DifficultyProfile(_Message):
@@ -312,36 +315,63 @@ class Reply:
             elif line.strip() and not ends_in_menu(line):
                 self.texts.append(line)
 
-    @property
-    def result(self) -> dict[str, Any] | None:
-        """What became of the command."""
-        return self._records.get("result")
+    def has(self, kind: str) -> bool:
+        """Whether there is an object of this type."""
+        return kind in self._records
 
-    @property
-    def observation(self) -> dict[str, Any] | None:
-        """The puzzle as it stands."""
-        return self._records.get("observation")
-
-    @property
-    def completion(self) -> dict[str, Any] | None:
-        """The word that the puzzle is solved."""
-        return self._records.get("complete")
-
-    def record(self, kind: str) -> dict[str, Any]:
-        """The object of this type; an error if the reply has none."""
+    def message(self, kind: str, model: type[Message]) -> Message:
+        """The object of this type; an error if the reply has none, or one of another shape."""
         if kind not in self._records:
             raise GarbledReplyError(f"the server sent no {kind!r}: {self.words()!r}")
-        return self._records[kind]
+        return _validated(model, self._records[kind], kind)
+
+    def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
+        """One result of the one to three lines, or the text, that a command is answered with."""
+        said = self._records.get("result", {})
+        state = before
+        if self.has("observation"):
+            state = self.message("observation", PuzzleObservation)
+        elif isinstance(said.get("state"), dict):
+            # The state of a refused move comes without the picture, which has not changed.
+            shown = said["state"] | {"grid_display": before.grid_display}
+            state = _validated(PuzzleObservation, shown, "result")
+        done = self.message("complete", PuzzleCompletion) if self.has("complete") else None
+        lost = any("GAME OVER" in text for text in self.texts)
+        outcome: dict[str, Any] = {"state": state, "completion": done, "game_over": lost}
+        if said:
+            told = {name: said.get(name) or "" for name in ("code", "message")}
+            outcome |= {"success": said.get("success") or False, **told}
+        elif done is not None or self.has("observation"):
+            outcome |= {"success": True, "code": "OK", "message": self.words()}
+        elif self.texts:
+            outcome |= {"success": False, "code": "TEXT", "message": self.words()}
+        else:
+            words = f"the server failed on {command!r} and gave no reply"
+            outcome |= {"success": False, "code": "NO_REPLY", "message": words}
+        return _validated(PuzzleResult, outcome, "result")
 
     def words(self) -> str:
         """What it says in text, on one line."""
         return " ".join(" ".join(self.texts).split())
 
 
+def _validated(model: type[Message], record: dict[str, Any], kind: str) -> Message:
+    try:
+        return model.model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ProtocolError(
+            f"the server's {kind!r} has a {place!r} that is not understood: {first['msg']}, "
+            f"got {repr(first['input'])[:60]}"
+        ) from error
+
+
 def _parsed(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    # A number of thousands of digits is a plain ValueError, and brackets without end are a RecursionError.
+    except (ValueError, RecursionError) as error:
         raise GarbledReplyError(
             f"the server sent a line that is not JSON ({error}): {line[:80]!r}"
         ) from error
