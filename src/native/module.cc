@@ -5,6 +5,7 @@
 
 #include "arc_ffi.h"
 #include "arc_kernel.h"
+#include "arc_plan.h"
 #include "packing.h"
 #include "proof_ffi.h"
 
@@ -29,6 +30,7 @@ NB_MODULE(_native, module) {
       },
       "Custom-call targets by name.");
   module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
+  phalanx::arc::bind_plans(module);
   phalanx::packing::bind_packing(module);
   phalanx::proofs::bind_proofs(module);
 }

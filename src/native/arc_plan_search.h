@@ -1,0 +1,446 @@
+// Plans: short sequences of operations that turn one grid into another.
+//
+// A plan ends with the fills that paint what is wrong (arc_plan_fills.h). What comes before is found step by
+// step: of many candidates (the whole grid mirrored or turned, something copied, moved or flooded) the one is
+// taken after which the fewest steps remain, as long as one shortens the plan.
+
+#pragma once
+
+#include <cstdlib>
+#include <optional>
+
+#include "arc_plan_fills.h"
+
+namespace phalanx::arc {
+namespace {
+
+constexpr int kUnit = 5040;        // what one step is worth, shared among the cells that it paints
+constexpr size_t kMatches = 64;    // how many copies are tried in a round
+
+// The steps of a plan so far, the grid they lead to, and the whole plan's cost with its last fills.
+struct Draft {
+  Grid grid;
+  Steps steps;
+  int total;
+  int painted = 0;  // how many of the newest steps paint what is copied then
+};
+
+// What each cell is worth, summed over boxes.
+struct Worth {
+  int sums[kRows + 1][kRows + 1] = {};
+
+  Worth(const int (&cells)[kRows][kRows], const Rows& where) {
+    for (int r = 0; r < kRows; ++r)
+      for (int c = 0; c < kRows; ++c)
+        sums[r + 1][c + 1] =
+            sums[r][c + 1] + sums[r + 1][c] - sums[r][c] + (where[r] >> c & 1 ? cells[r][c] : 0);
+  }
+
+  int of(const Box& box) const {
+    return sums[box.bottom + 1][box.right + 1] - sums[box.top][box.right + 1] -
+           sums[box.bottom + 1][box.left] + sums[box.top][box.left];
+  }
+};
+
+// A box of the target that a symmetric image of the source holds as well, `down` rows and `aside` columns away.
+struct Match {
+  int gain, symmetry, down, aside;
+  bool planned;  // the source is the target itself: it must be painted before it can be copied
+  int height, width;  // of the source
+  Box to;
+
+  Box from(const Box& part) const {
+    int r1 = part.top + down, c1 = part.left + aside, r2 = part.bottom + down, c2 = part.right + aside;
+    preimage(symmetry, height, width, r1, c1);
+    preimage(symmetry, height, width, r2, c2);
+    return {std::min(r1, r2), std::max(r1, r2), std::min(c1, c2), std::max(c1, c2)};
+  }
+};
+
+Box intersection(const Box& a, const Box& b) {
+  return {std::max(a.top, b.top), std::min(a.bottom, b.bottom), std::max(a.left, b.left), std::min(a.right, b.right)};
+}
+
+bool is_empty(const Box& box) { return box.top > box.bottom || box.left > box.right; }
+
+class Planner {
+ public:
+  Planner(const Grid& start, const Grid& target, const Means& means) : start_(start), target_(target), means_(means) {}
+
+  Finish plan() {
+    best_ = {start_, {}, 1 << 30};
+    Trial plain = trial(best_);
+    plain.resize();
+    consider(plain);
+    if (!best_.grid.fits(target_)) return {{}, kRows * kRows};  // it cannot even be resized
+    const Draft untouched{start_, {}, best_.total};
+    if (best_.total > 1) {
+      whole_symmetries(untouched);
+      copies(untouched);
+      shorten(untouched);
+    }
+    for (int before = best_.total + 1; best_.total < before && best_.total > 1;) {
+      before = best_.total;
+      const Draft base = best_;
+      floods(base);
+      if (!base.steps.empty()) copies(base);  // from the start they have been tried
+      if (best_.total < before) shorten(base);
+    }
+    const Finish last = finish(best_.grid, target_, means_);
+    Steps steps = best_.steps;
+    steps.insert(steps.end(), last.steps.begin(), last.steps.end());
+    return {without_idle(steps), last.missing};
+  }
+
+ private:
+  // A draft that grows: steps are carried out as they are added, and it is given up where one is not possible.
+  struct Trial {
+    const Planner& planner;
+    Grid grid;
+    Steps steps;
+    int painted = 0;
+    bool possible = true;
+
+    void add(int operation, const std::optional<Rows>& cells) {
+      possible = possible && cells && planner.means_.can(operation);
+      if (!possible) return;
+      steps.push_back({operation, *cells});
+      grid.apply(steps.back());
+    }
+    void add(int operation, const Box& box) { add(operation, planner.selection(grid, box)); }
+    void resize() {
+      const Grid& target = planner.target_;
+      if (!grid.fits(target)) resize_to(target.height(), target.width());
+    }
+    void resize_to(int height, int width) {
+      const bool point = planner.means_.format == Format::kPoint;
+      add(kResize, point ? cell_at(height - 1, width - 1) : cells_of({0, height - 1, 0, width - 1}));
+    }
+    void turn(Box box, int symmetry) {
+      for (const int operation : operations_of(symmetry)) {
+        add(operation, box);
+        if (operation < kFlipHorizontal)
+          box = {box.top, box.top + box.right - box.left, box.left, box.left + box.bottom - box.top};
+      }
+    }
+  };
+
+  Trial trial(const Draft& base) const { return {*this, base.grid, base.steps}; }
+
+  // How an action of the format selects a box of the grid, if it can: a point selects everything from
+  // outside of the area, where the canvas has room for it.
+  std::optional<Rows> selection(const Grid& grid, const Box& box) const {
+    if (means_.format != Format::kPoint || (box.top == box.bottom && box.left == box.right)) return cells_of(box);
+    if (!(box == grid.area())) return std::nullopt;
+    if (grid.height() < means_.rows) return cell_at(grid.height(), 0);
+    if (grid.width() < means_.columns) return cell_at(0, grid.width());
+    return std::nullopt;
+  }
+
+  void consider(const Trial& trial) {
+    const int steps = static_cast<int>(trial.steps.size());
+    if (!trial.possible || steps >= best_.total || !trial.grid.fits(target_)) return;
+    const int total = steps + finish(trial.grid, target_, means_, best_.total - steps - 1).cost();
+    if (total < best_.total) best_ = {trial.grid, trial.steps, total, trial.painted};
+  }
+
+  void whole_symmetries(const Draft& base) {
+    const Box area = base.grid.area();
+    const int side = std::max(base.grid.height(), base.grid.width());
+    for (int symmetry = 1; symmetry < kSymmetries; ++symmetry) {
+      Trial trial = this->trial(base);
+      if (symmetry & kTransposed && base.grid.height() != base.grid.width()) {
+        if (side > means_.rows || side > means_.columns) continue;
+        const bool roomy = target_.height() >= side && target_.width() >= side;
+        trial.resize_to(roomy ? target_.height() : side, roomy ? target_.width() : side);
+      }
+      trial.turn(area, symmetry);
+      trial.resize();
+      consider(trial);
+    }
+  }
+
+  // Each region of the grid takes the color that most of its cells should have.
+  void floods(const Draft& base) {
+    Rows left = wrong_cells(base.grid, target_);
+    Rows of[10];
+    for (int color = 0; color < 10; ++color) of[color] = target_.of_color(color);
+    for (int r = 0; r < target_.height(); ++r) {
+      while (left[r] != 0) {
+        const int c = lowest(left[r]), old = base.grid.color(r, c);
+        const Rows region = base.grid.region(r, c);
+        int most = 0, chosen = 0;
+        for (int color = 0; color < 10; ++color) {
+          const int cells = color == old ? 0 : count(region & of[color]);
+          if (cells > most) {
+            most = cells;
+            chosen = color;
+          }
+        }
+        for (int k = 0; k < kRows; ++k) left[k] &= ~region[k];
+        const Box box = box_of(region.data(), kRows);
+        Trial trial = this->trial(base);
+        trial.add(kFlood + chosen, cell_at(box.top, lowest(region[box.top])));
+        consider(trial);
+      }
+    }
+  }
+
+  // What wrong cells are worth: a step of the last fills, shared among the cells that it makes right.
+  void weigh(Grid grid, int (&cells)[kRows][kRows]) const {
+    const Rows wrong = wrong_cells(grid, target_);
+    const Finish last = finish(grid, target_, means_);
+    int painter[kRows][kRows] = {};
+    std::vector<int> painted(last.steps.size() + 1, 0);
+    for (size_t i = 0; i < last.steps.size(); ++i) {
+      const Grid before = grid;
+      grid.apply(last.steps[i]);
+      const Rows changed = wrong_cells(before, grid) & wrong;
+      for (int r = 0; r < kRows; ++r)
+        for (uint32_t row = changed[r]; row != 0; row &= row - 1) painter[r][lowest(row)] = static_cast<int>(i) + 1;
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (uint32_t row = wrong[r]; row != 0; row &= row - 1) ++painted[painter[r][lowest(row)]];
+    for (int r = 0; r < kRows; ++r)
+      for (uint32_t row = wrong[r]; row != 0; row &= row - 1)
+        cells[r][lowest(row)] = kUnit / painted[painter[r][lowest(row)]];
+  }
+
+  // Copies of parts of the grid, or of what it shall become, to where the target has the same.
+  void copies(const Draft& base) {
+    Trial framed = trial(base);
+    framed.resize();
+    if (!framed.possible) return;
+    const Rows wrong = wrong_cells(framed.grid, target_);
+    int cells[kRows][kRows] = {};
+    weigh(framed.grid, cells);
+    if (means_.format == Format::kPoint) {
+      Trial trial = this->trial(base);
+      trial.add(kCopy, base.grid.area());
+      trial.resize();
+      paste_everywhere(trial, cells);
+      consider(trial);
+      shifts(base);
+      return;
+    }
+    std::vector<Match> matches;
+    const Worth worth(cells, wrong), cleared(cells, wrong & target_.of_color(0));
+    const bool same_size = base.grid.fits(target_);
+    for (int symmetry = 0; symmetry < kSymmetries; ++symmetry) {
+      find_matches(base.grid, false, symmetry, wrong, cells, worth, cleared, matches);
+      if (same_size) find_matches(target_, true, symmetry, wrong, cells, worth, cleared, matches);
+    }
+    const size_t tried = std::min(matches.size(), kMatches);
+    std::stable_sort(matches.begin(), matches.end(), [](const Match& a, const Match& b) { return a.gain > b.gain; });
+    for (size_t i = 0; i < tried; ++i) {
+      const Match& match = matches[i];
+      if (same_size && !match.planned) in_place(base, match);
+      const Rows inside = wrong & cells_of(match.to);
+      for (const Box& to : {match.to, box_of(inside.data(), kRows)}) copy(base, match, to, cells);
+    }
+  }
+
+  // Move the whole grid, for formats that cannot copy a part of it.
+  void shifts(const Draft& base) {
+    struct Shift {
+      int wrong, down, aside;
+    };
+    std::vector<Shift> found;
+    for (int down = 1 - base.grid.height(); down < base.grid.height(); ++down) {
+      for (int aside = 1 - base.grid.width(); aside < base.grid.width(); ++aside) {
+        const int moves = std::abs(down) + std::abs(aside);
+        if (moves == 0 || moves + static_cast<int>(base.steps.size()) >= best_.total) continue;
+        found.push_back({moves - count(target_.equal(base.grid, -down, -aside)), down, aside});
+      }
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Shift& a, const Shift& b) { return a.wrong < b.wrong; });
+    for (size_t i = 0; i < std::min<size_t>(found.size(), 4); ++i) {
+      Trial trial = this->trial(base);
+      for (int k = 0; k < std::abs(found[i].down); ++k)
+        trial.add(found[i].down < 0 ? kMoveUp : kMoveDown, trial.grid.area());
+      for (int k = 0; k < std::abs(found[i].aside); ++k)
+        trial.add(found[i].aside < 0 ? kMoveLeft : kMoveRight, trial.grid.area());
+      trial.resize();
+      consider(trial);
+    }
+  }
+
+  // Move, mirror or turn a part where it stands.
+  void in_place(const Draft& base, const Match& match) {
+    const Box from = match.from(match.to);
+    Trial trial = this->trial(base);
+    if (match.symmetry == 0) {
+      if (std::abs(match.down) + std::abs(match.aside) != 1) return;
+      trial.add(match.down > 0   ? kMoveUp
+                : match.down < 0 ? kMoveDown
+                : match.aside > 0 ? kMoveLeft
+                                  : kMoveRight,
+                from);
+    } else {
+      const Box both = intersection(from, match.to);
+      if (is_empty(both) || (match.symmetry & kTransposed && !(from == match.to))) return;
+      trial.turn(both, match.symmetry);
+    }
+    consider(trial);
+  }
+
+  void copy(const Draft& base, const Match& match, const Box& to, const int (&cells)[kRows][kRows]) {
+    const Box from = match.from(to);
+    if (match.symmetry & kTransposed && to.bottom - to.top != to.right - to.left) return;
+    for (const int operation : {kCopy, kCut}) {
+      if (operation == kCut && (match.planned || !base.grid.fits(target_))) continue;
+      Trial trial = this->trial(base);
+      if (match.planned) {
+        Grid goal = base.grid;
+        for (int r = from.top; r <= from.bottom; ++r) {
+          const uint32_t part = span(from.left, from.right);
+          for (int plane = 0; plane < 4; ++plane) {
+            uint32_t& row = goal.boards[plane * kRows + r];
+            row = (row & ~part) | (target_.boards[plane * kRows + r] & part);
+          }
+        }
+        const Finish painted = finish(base.grid, goal, means_);
+        if (painted.missing != 0) return;
+        trial.steps.insert(trial.steps.end(), painted.steps.begin(), painted.steps.end());
+        trial.painted = static_cast<int>(painted.steps.size());
+        trial.grid.apply(painted.steps);
+      }
+      trial.add(operation, from);
+      trial.resize();
+      trial.add(kPaste, cell_at(to.top, to.left));
+      trial.turn(to, match.symmetry);
+      if (match.symmetry == 0) paste_everywhere(trial, cells);
+      consider(trial);
+    }
+  }
+
+  // Paste the clipboard wherever the target has its content and that saves more than a step.
+  void paste_everywhere(Trial& trial, const int (&cells)[kRows][kRows]) {
+    if (!trial.possible) return;
+    const Grid& grid = trial.grid;
+    const uint32_t* mask = grid.boards + kClipboardMask * kRows;
+    const Box size = box_of(mask, kRows);
+    while (static_cast<int>(trial.steps.size()) < best_.total) {
+      const Worth worth(cells, wrong_cells(grid, target_));
+      int best = kUnit, row = -1, column = 0;
+      for (int r = 0; r < target_.height(); ++r) {
+        for (int c = 0; c < target_.width(); ++c) {
+          const Box place = intersection({r, r + size.bottom, c, c + size.right}, target_.area());
+          const int gain = worth.of(place);
+          if (gain <= best) continue;
+          uint32_t unequal = 0;
+          for (int k = place.top; k <= place.bottom && unequal == 0; ++k)
+            for (int plane = 0; plane < 4; ++plane)
+              unequal |= (shifted(grid.boards[(kClipboard + plane) * kRows + k - r], c) ^
+                          target_.boards[plane * kRows + k]) & shifted(mask[k - r], c) & low_bits(target_.width());
+          if (unequal != 0) continue;
+          best = gain;
+          row = r;
+          column = c;
+        }
+      }
+      if (row < 0) return;
+      trial.add(kPaste, cell_at(row, column));
+    }
+  }
+
+  void find_matches(const Grid& source, bool planned, int symmetry, const Rows& wrong,
+                    const int (&cells)[kRows][kRows], const Worth& worth, const Worth& cleared,
+                    std::vector<Match>& out) const {
+    const Grid image = arc::image(source, symmetry);
+    const int height = target_.height(), turns = static_cast<int>(operations_of(symmetry).size());
+    const int all_cleared = cleared.of(target_.area());
+    for (int down = 1 - height; down < image.height(); ++down) {
+      for (int aside = 1 - target_.width(); aside < image.width(); ++aside) {
+        if (symmetry == 0 && down == 0 && aside == 0) continue;
+        const int first = std::max(0, -down), end = std::min(height, image.height() - down);
+        const Rows equal = target_.equal(image, down, aside);
+        int most = 0;
+        uint32_t useful[kRows] = {};  // columns in which this row or one below gains
+        for (int r = end - 1, columns = 0; r >= first; --r) {
+          for (uint32_t row = equal[r] & wrong[r]; row != 0; row &= row - 1) most += cells[r][lowest(row)];
+          useful[r] = columns |= equal[r] & wrong[r];
+        }
+        const bool movable = !planned && (symmetry != 0 || std::abs(down) + std::abs(aside) == 1);
+        if (most + (planned ? 0 : all_cleared) <= kUnit * (movable ? std::max(turns, 1) : 2 + turns)) continue;
+        for (int top = first; top < end; ++top) {
+          uint32_t common = equal[top];
+          for (int bottom = top; bottom < end && ((common &= equal[bottom]) & useful[top]) != 0; ++bottom) {
+            if (bottom + 1 < end && (common & equal[bottom + 1]) == common) continue;
+            for (uint32_t rest = common; rest != 0;) {
+              const uint32_t run = rest & ~(rest + (rest & -rest));
+              rest &= ~run;
+              if (top > first && (equal[top - 1] & run) == run) continue;
+              Match match{0,       symmetry,        down, aside,
+                          planned, source.height(), source.width(), {top, bottom, lowest(run), highest(run)}};
+              if (planned && symmetry == 0) match.to = first_strip(match);
+              const Box from = match.from(match.to), both = intersection(from, match.to);
+              const int shared = is_empty(both) ? 0 : worth.of(both);
+              const bool near = movable && !is_empty(both);
+              match.gain = worth.of(match.to) - kUnit * (near ? std::max(turns, 1) : 2 + turns);
+              if (planned) {
+                match.gain -= shared;
+              } else if (source.fits(target_)) {
+                match.gain += cleared.of(from) - (is_empty(both) ? 0 : cleared.of(both));
+              }
+              if (match.gain > 0) out.push_back(match);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Where source and place overlap, which is where a pattern repeats, the part that does not.
+  static Box first_strip(const Match& match) {
+    const Box& to = match.to;
+    const int down = match.down, aside = match.aside;
+    if (is_empty(intersection(match.from(to), to))) return to;
+    const int rows = std::abs(down) * (to.right - to.left + 1), columns = std::abs(aside) * (to.bottom - to.top + 1);
+    if (rows >= columns) {
+      return down > 0 ? Box{to.top, to.top + down - 1, to.left, to.right}
+                      : Box{to.bottom + down + 1, to.bottom, to.left, to.right};
+    }
+    return aside > 0 ? Box{to.top, to.bottom, to.left, to.left + aside - 1}
+                     : Box{to.top, to.bottom, to.right + aside + 1, to.right};
+  }
+
+  // What is painted in order to be copied has a plan of its own, which may be shorter.
+  void shorten(const Draft& base) {
+    if (best_.painted < 3) return;
+    const auto first = best_.steps.begin() + static_cast<int64_t>(base.steps.size()), end = first + best_.painted;
+    Grid goal = base.grid;
+    goal.apply(Steps(first, end));
+    const Steps shorter = Planner(base.grid, goal, means_).plan().steps;
+    if (shorter.size() >= static_cast<size_t>(best_.painted)) return;
+    best_.total -= best_.painted - static_cast<int>(shorter.size());
+    best_.steps.insert(best_.steps.erase(first, end), shorter.begin(), shorter.end());
+    best_.painted = 0;
+  }
+
+  // Steps without which the result is the same are left out.
+  Steps without_idle(Steps steps) const {
+    Grid end = start_;
+    end.apply(steps);
+    for (size_t i = 0; i < steps.size();) {
+      Steps fewer = steps;
+      fewer.erase(fewer.begin() + static_cast<int64_t>(i));
+      Grid grid = start_;
+      grid.apply(fewer);
+      const Rows changed = wrong_cells(grid, end);
+      if (grid.fits(end) && is_empty(changed.data(), kRows)) {
+        steps = std::move(fewer);
+      } else {
+        ++i;
+      }
+    }
+    return steps;
+  }
+
+  const Grid start_, target_;
+  const Means means_;
+  Draft best_;
+};
+
+}  // namespace
+}  // namespace phalanx::arc

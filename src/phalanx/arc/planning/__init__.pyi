@@ -1,0 +1,14 @@
+# The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
+
+from .demonstrations import (
+    Demonstrations as Demonstrations,
+    Transitions as Transitions,
+    demonstrations as demonstrations,
+)
+from .plans import (
+    Plan as Plan,
+    make_plan as make_plan,
+    plan_pair as plan_pair,
+    solution_actions as solution_actions,
+    solution_plan as solution_plan,
+)

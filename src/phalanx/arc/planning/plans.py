@@ -1,0 +1,234 @@
+"""Plans: short sequences of actions that turn one grid into another, in any action format.
+
+How they are found is in `src/native/arc_plan_search.h`; carrying them out is in `demonstrations`.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from types import ModuleType
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
+from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, SelectionFormat
+from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
+
+CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """What a plan may be made of."""
+
+    action: ActionConfig
+    """How actions name their cells, and which operations are allowed."""
+    grid_shape: tuple[int, int]
+    """Rows and columns of the canvas."""
+
+    @classmethod
+    def of(cls, config: ArcConfig) -> "Means":
+        """The means of an environment."""
+        return cls(config.action, config.grid_shape)
+
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations that may be used."""
+        allowed = self.action.allowed_operations
+        return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
+
+    def one_step(self, operation: Operation) -> "Plan":
+        """The plan of one step whose cells do not matter."""
+        if operation not in self.operations:
+            raise ValueError(f"a plan needs operation {int(operation)} ({operation_name(operation)}) here, "
+                             "which is not allowed")
+        shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *self.grid_shape)}
+        by_mask = self.action.selection_format == "mask"
+        nothing = np.zeros(shapes[self.action.selection_format], np.bool_ if by_mask else np.int32)
+        return Plan(np.array([operation], np.int32), nothing)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """Actions in order, as arrays."""
+
+    operations: Int32[np.ndarray, " steps"]
+    """The operation of each step."""
+    selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
+    """The cells of each step: (row, column) of a point, (r1, c1, r2, c2) of a box, or a mask of the canvas."""
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def actions(self) -> list[Action]:
+        """The steps as actions."""
+        return [as_action(*step) for step in zip(self.operations, self.selections, strict=True)]
+
+    def then(self, other: "Plan") -> "Plan":
+        """This plan and then another of the same format."""
+        return Plan(
+            np.concatenate([self.operations, other.operations]),
+            np.concatenate([self.selections, other.selections]),
+        )
+
+
+def as_action(operations: np.ndarray, selections: np.ndarray) -> Action:
+    """The action, or the batch of actions, that operations and their cells stand for."""
+    if selections.dtype == np.bool_:
+        return MaskAction(operations, selections)  # type: ignore[arg-type]
+    corners = np.moveaxis(selections, -1, 0)
+    return PointAction(operations, *corners) if len(corners) == 2 else BboxAction(operations, *corners)
+
+
+def plan_pair(
+    input: object,
+    output: object,
+    selection_format: SelectionFormat = "bbox",
+    *,
+    grid_shape: tuple[int, int] = CANVAS,
+    allowed_operations: Collection[int] | None = None,
+    start: object = None,
+    submit: bool = False,
+) -> list[Action]:
+    """Actions that turn a pair's input into its output, few rather than cell by cell.
+
+    Carried out in an environment they lead to exactly the output. The same arguments give the same actions.
+
+    Args:
+        input: the pair's input, from which an episode starts.
+        output: what the working grid shall become.
+        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
+        grid_shape: rows and columns of the environment's canvas.
+        allowed_operations: the operations that may be used; None allows all.
+        start: the working grid as it stands, where it is no longer the input.
+        submit: whether the last action hands the grid in.
+
+    >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
+    [26]
+    """
+    means = _means(selection_format, grid_shape, allowed_operations)
+    before, after = as_grid(input, "input"), as_grid(output, "output")
+    plan = make_plan(before if start is None else as_grid(start, "start"), after, means)
+    if start is not None and Operation.COPY_INPUT in means.operations:
+        again = means.one_step(Operation.COPY_INPUT).then(make_plan(before, after, means))
+        plan = again if len(again) < len(plan) else plan
+    return (plan.then(means.one_step(Operation.SUBMIT)) if submit else plan).actions()
+
+
+def solution_actions(
+    task: ArcTask,
+    pair: int,
+    selection_format: SelectionFormat = "bbox",
+    *,
+    grid_shape: tuple[int, int] = CANVAS,
+    allowed_operations: Collection[int] | None = None,
+    submit: bool = False,
+) -> list[Action]:
+    """Actions that solve a pair of a task.
+
+    They are the task's own solution where it has one and the format and the allowed operations can express
+    it; otherwise the pair is planned.
+
+    Args:
+        task: the task.
+        pair: which of its pairs; demonstrations are counted first, then tests.
+        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
+        grid_shape: rows and columns of the environment's canvas.
+        allowed_operations: the operations that may be used; None allows all.
+        submit: whether the last action hands the grid in.
+    """
+    means = _means(selection_format, grid_shape, allowed_operations)
+    return solution_plan(task, pair, means, submit=submit).actions()
+
+
+def _means(
+    selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
+) -> Means:
+    operations = None if allowed is None else tuple(allowed)
+    return Means(ActionConfig(selection_format=selection_format, allowed_operations=operations), grid_shape)
+
+
+def solution_plan(task: ArcTask, pair: int, means: Means, *, submit: bool = False) -> Plan:
+    """What `solution_actions` gives, as arrays."""
+    if not 0 <= pair < len(task.pairs):
+        raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
+    before, after = task.pairs[pair].input, task.pairs[pair].output
+    if after is None:
+        raise ValueError(f"task {task.id!r}: pair {pair} has no output to plan for")
+    plan = _expressed(task.solutions[pair], means) if task.solutions else None
+    if plan is None or not means.operations.issuperset(plan.operations.tolist()):
+        try:
+            plan = make_plan(before, after, means)
+        except ValueError as error:
+            raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
+    return plan.then(means.one_step(Operation.SUBMIT)) if submit else plan
+
+
+def _expressed(solution: Solution, means: Means) -> Plan | None:
+    """A solution's boxes in another format; None where points cannot express one."""
+    operations = np.array([step.operation for step in solution], np.int32)
+    boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
+    match means.action.selection_format:
+        case "bbox":
+            return Plan(operations, boxes)
+        case "point":
+            first, last = boxes[:, :2], boxes[:, 2:]
+            # A paste needs the top left of its box, a resize the bottom right.
+            resizes = operations == Operation.RESIZE
+            if not ((first == last).all(axis=1) | resizes | (operations == Operation.PASTE)).all():
+                return None
+            return Plan(operations, np.where(resizes[:, None], last, first))
+        case "mask":
+            rows, columns = (np.arange(side) for side in means.grid_shape)
+            r1, c1, r2, c2 = (corner[:, None] for corner in boxes.T)
+            in_rows, in_columns = (r1 <= rows) & (rows <= r2), (c1 <= columns) & (columns <= c2)
+            return Plan(operations, in_rows[:, :, None] & in_columns[:, None, :])
+
+
+def make_plan(start: Grid, output: Grid, means: Means) -> Plan:
+    """The plan from one grid to another; an error says why there is none."""
+    rows, columns = means.grid_shape
+    for grid in (start, output):
+        if grid.shape[0] > rows or grid.shape[1] > columns:
+            raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
+    allowed = sum(1 << operation for operation in means.operations)
+    selection_format = means.action.selection_format
+    operations, words, missing = _native().plan(start, output, rows, columns, selection_format, allowed)
+    if missing:
+        raise ValueError(_impossible(start, output, means.operations))
+    steps = np.frombuffer(operations, np.int32)
+    cells = np.frombuffer(words, np.uint32).reshape(len(steps), rows, 1)
+    masks = (cells >> np.arange(columns, dtype=np.uint32)) & 1 != 0
+    if selection_format == "mask":
+        return Plan(steps, masks)
+    in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
+    first = [lines.argmax(axis=1) for lines in (in_rows, in_columns)]
+    last = [lines.shape[1] - 1 - lines[:, ::-1].argmax(axis=1) for lines in (in_rows, in_columns)]
+    corners = first if selection_format == "point" else first + last
+    return Plan(steps, np.stack(corners, axis=1).astype(np.int32))
+
+
+def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
+    """Why there is no plan, as far as it can be told."""
+    what = "no plan with the allowed operations leads to the output"
+    if start.shape != output.shape and Operation.RESIZE not in allowed:
+        return f"{what}: its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
+    lacking = [operation_name(color) for color in np.unique(output).tolist() if color not in allowed]
+    return f"{what}: it would take some of {', '.join(lacking)}"
+
+
+def _size(grid: Grid) -> str:
+    return f"{grid.shape[0]}x{grid.shape[1]}"
+
+
+def _native() -> ModuleType:
+    """The compiled extension: planning has no other implementation."""
+    try:
+        from phalanx import _native
+    except ImportError as error:
+        raise RuntimeError(
+            "planning needs the compiled extension, which is not installed; `pip install -v` with a C++ "
+            "compiler builds it"
+        ) from error
+    return _native
