@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int8, Int32
 
 from phalanx.core.config import FrozenModel
 
@@ -147,6 +147,23 @@ def as_length_table(lengths: Lengths) -> LengthTable:
         lengths.validate()
         return lengths
     return LengthTable.from_mapping(lengths)
+
+
+def as_loss_mask(mask: Any, where: str) -> Int8[np.ndarray, " tokens"]:
+    """One 0 or 1 for each token, as an array; `where` begins the error if there is anything else."""
+    values = np.asarray(mask)
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{where}: loss_mask must be one row of 0 and 1, got {values.dtype} of {values.shape}"
+        )
+    wrong = (values != 0) & (values != 1)
+    if values.dtype != bool and wrong.any():
+        place = int(np.argmax(wrong))
+        raise ValueError(
+            f"{where}: entry {place} of loss_mask must be 0 or 1, got {values[place]}; if these are "
+            f"Hugging Face's labels, in which -100 stands for no loss, use labels != -100"
+        )
+    return np.ascontiguousarray(values, np.int8)
 
 
 def _as_int32(lengths: Any, ids: Any) -> Int32[np.ndarray, " samples"]:
