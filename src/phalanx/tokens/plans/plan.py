@@ -32,7 +32,7 @@ from phalanx.tokens.plans.sharding import (
     shard_epoch,
 )
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 class BatchPlanMeta(FrozenModel):
