@@ -1,4 +1,4 @@
-"""Configs: frozen models, presets, overrides from a command line, and what is wrong with them in words.
+"""Configs: settings that pass through `jit`, from presets and from overrides of a command line.
 
 Which settings there are is told by each domain's own config.
 """
@@ -11,20 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from phalanx.core.files import atomic_write
-
-
-class FrozenModel(BaseModel):
-    """A Pydantic model that cannot be changed, refuses unknown fields and is described by docstrings.
-
-    It needs no JAX. Settings that compiled functions see are a `Config`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+from phalanx.core.models import FrozenModel, in_words
 
 
 class Config(FrozenModel):
@@ -35,7 +26,7 @@ class Config(FrozenModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        # Here, so that whoever only needs frozen models or files does not wait for JAX.
+        # Here, so that whoever only reads or writes settings does not wait for JAX.
         import jax
 
         super().__pydantic_init_subclass__(**kwargs)
@@ -57,20 +48,6 @@ class Config(FrozenModel):
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
-
-
-def save_json(model: BaseModel, path: str | os.PathLike[str]) -> None:
-    """Write a model as a JSON file that `load_json` reads back, whole or not at all."""
-    with atomic_write(path, "w") as file:
-        file.write(model.model_dump_json(indent=2) + "\n")
-
-
-def load_json(cls: type[AnyConfig], path: str | os.PathLike[str], what: str) -> AnyConfig:
-    """Read a model from a JSON file; what is wrong with it is told in words, beginning `PATH is not WHAT`."""
-    try:
-        return cls.model_validate_json(Path(path).read_bytes())
-    except ValidationError as error:
-        raise ValueError(f"{path} is not {what}: {in_words(error, cls)}") from error
 
 
 PRESET_FOLDER = Path(__file__).parent.parent / "conf"
@@ -315,81 +292,3 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _escaped(item) for key, item in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "tuple": "a list",
-    "list": "a list",
-    "set": "a list",
-    "dict": "settings as `key: value`",
-    "model": "settings as `key: value`",
-}
-
-
-def in_words(error: ValidationError, cls: type[BaseModel]) -> str:
-    """Every complaint on its own line: `dataset.max_grid_height must be between 1 and 30, got 40`."""
-    return "\n".join(_sentence(detail, cls) for detail in error.errors())
-
-
-def _sentence(detail: Any, cls: type[BaseModel]) -> str:
-    name, field = _dotted(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
-    kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
-    if kind == "json_invalid":
-        return str(detail["msg"])
-    if kind == "missing":
-        return f"{name} is required"
-    if kind == "value_error":
-        # A validator's own sentence; it knows its field's name but not its section's.
-        text = str(context["error"])
-        return f"{name}{text.removeprefix(str(field))}" if text.startswith(str(field)) else f"{name}: {text}"
-    if kind == "literal_error":
-        return f"{name} must be {context['expected']}, got {given!r}{_meant(given, detail, cls)}"
-    bounds = _bounds(detail["loc"], cls) or _broken_bound(kind, context)
-    if bounds and kind.startswith(("greater_than", "less_than")):
-        return f"{name} must be {bounds}, got {given!r}"
-    if kind.rpartition("_")[2] in ("parsing", "type", "float") and kind.partition("_")[0] in _KINDS:
-        return f"{name} must be {_KINDS[kind.partition('_')[0]]}, got {given!r}"
-    return f"{name}: {detail['msg']}, got {given!r}"
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    """`("action", "allowed_operations", 0)` reads `action.allowed_operations[0]`."""
-    name = ""
-    for part in location:
-        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
-    return name
-
-
-def _bounds(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
-    """Both ends of a closed range, where a field has both."""
-    field = _field(location, cls)
-    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
-    high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
-    return "" if low is None or high is None else f"between {low} and {high}"
-
-
-def _broken_bound(kind: str, context: dict[str, Any]) -> str:
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    return next((f"{words[key]} {value}" for key, value in context.items() if key in words), "")
-
-
-def _meant(given: Any, detail: Any, cls: type[BaseModel]) -> str:
-    field = _field(detail["loc"], cls)
-    choices = [c for c in get_args(field.annotation) if isinstance(c, str)] if field else []
-    close = difflib.get_close_matches(str(given), choices, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
-    """The field at a location, or None where it lies inside a list or a union."""
-    field = None
-    for part in location:
-        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
-            return None
-        field = cls.model_fields[str(part)]
-        cls = field.annotation  # type: ignore[assignment]
-    return field

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, Int8, Int32
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import as_loss_mask
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.packing.layout import PackLayout

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from jaxtyping import Int8, Int32
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 
 MAX_LENGTH = 2**31 - 1
 
@@ -146,6 +146,11 @@ def as_length_table(lengths: Lengths) -> LengthTable:
     if isinstance(lengths, LengthTable):
         lengths.validate()
         return lengths
+    if not isinstance(lengths, Mapping):
+        raise TypeError(
+            f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
+            f"LengthTable.from_arrays(ids, lengths), with None for the ids of samples known by their row"
+        )
     return LengthTable.from_mapping(lengths)
 
 

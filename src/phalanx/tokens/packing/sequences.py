@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import SkippedSample, as_loss_mask
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import PackLayout, lay_out_packs

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int32
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
