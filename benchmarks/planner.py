@@ -120,10 +120,14 @@ def carried_out(environment: ArcEnvironment, plans: Sequence[Plan]) -> np.ndarra
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, help="where the data sets lie, instead of $PHALANX_DATA")
     parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
-    parser.add_argument("--formats", nargs="+", default=get_args(SelectionFormat), choices=get_args(SelectionFormat))
+    parser.add_argument(
+        "--formats", nargs="+", default=get_args(SelectionFormat), choices=get_args(SelectionFormat)
+    )
     parser.add_argument("--every", type=int, default=1, help="only every so many-th task, for a quick look")
     arguments = parser.parse_args()
     passed = True
@@ -142,7 +146,12 @@ def main() -> int:
 
 def tell(dataset: str, selection_format: str, measured: Measured) -> None:
     load = round(os.getloadavg()[0], 2)
-    told = {"dataset": dataset, "selection_format": selection_format, **measured.record(), "load_average": load}
+    told = {
+        "dataset": dataset,
+        "selection_format": selection_format,
+        **measured.record(),
+        "load_average": load,
+    }
     print(json.dumps(told), flush=True)
 
 

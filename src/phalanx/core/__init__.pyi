@@ -22,7 +22,6 @@ from .batching import (
 from .config import (
     Config as Config,
     FieldRow as FieldRow,
-    FrozenModel as FrozenModel,
     describe as describe,
     list_presets as list_presets,
     load_config as load_config,
@@ -45,6 +44,7 @@ from .environment import (
 )
 from .episodes import Trajectory as Trajectory, run_episode_batch as run_episode_batch
 from .files import atomic_directory as atomic_directory, atomic_write as atomic_write
+from .models import FrozenModel as FrozenModel, load_json as load_json, save_json as save_json
 from .profiling import (
     BatchPerformanceMonitor as BatchPerformanceMonitor,
     analyze_memory_usage as analyze_memory_usage,

@@ -1,4 +1,4 @@
-"""Configs: frozen models, presets, overrides from a command line, and what is wrong with them in words.
+"""Configs: settings that pass through `jit`, from presets and from overrides of a command line.
 
 Which settings there are is told by each domain's own config.
 """
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from phalanx.core.config_errors import in_words
 from phalanx.core.files import atomic_write
+from phalanx.core.models import FrozenModel, in_words
 
 _waiting_configs: list[type] = []
 """Classes that JAX has not been told of, because nothing had imported it."""
@@ -28,15 +28,6 @@ def register_waiting_configs() -> None:
 
     while _waiting_configs:
         jax.tree_util.register_static(_waiting_configs.pop())
-
-
-class FrozenModel(BaseModel):
-    """A Pydantic model that cannot be changed, refuses unknown fields and is described by docstrings.
-
-    Settings that compiled functions see are a `Config`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Config(FrozenModel):
@@ -68,20 +59,6 @@ class Config(FrozenModel):
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
-
-
-def save_json(model: BaseModel, path: str | os.PathLike[str]) -> None:
-    """Write a model as a JSON file that `load_json` reads back, whole or not at all."""
-    with atomic_write(path, "w") as file:
-        file.write(model.model_dump_json(indent=2) + "\n")
-
-
-def load_json(cls: type[AnyConfig], path: str | os.PathLike[str], what: str) -> AnyConfig:
-    """Read a model from a JSON file; what is wrong with it is told in words, beginning `PATH is not WHAT`."""
-    try:
-        return cls.model_validate_json(Path(path).read_bytes())
-    except ValidationError as error:
-        raise ValueError(f"{path} is not {what}: {in_words(error, cls)}") from error
 
 
 PRESET_FOLDER = Path(__file__).parent.parent / "conf"

@@ -289,6 +289,33 @@ def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
             BatchReader(tmp_path)
 
 
+LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
+
+
+@pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
+def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_now()
+    with pytest.raises(ValueError, match=r"sample 'a': entry 0 of loss_mask .* got -100; .*labels"):
+        collate_microbatch(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
+    with pytest.raises(ValueError, match="row 0: entry 0 of loss_mask must be 0 or 1"):
+        default_collate([LABELS], 4)
+    with pytest.raises(ValueError, match=r"entry 1 of loss_mask must be 0 or 1, got 0\.5"):
+        collate_microbatch(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
+
+
+def test_a_batch_says_which_arrays_it_has() -> None:
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_now()
+    batch = collate_microbatch(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
+    assert "input_ids" in batch and "loss_mask" in batch
+    assert "segment_ids" not in batch and "index" not in batch and "labels" not in batch
+
+
+def test_without_a_loss_mask_every_token_counts_when_collated() -> None:
+    arrays = default_collate([{"input_ids": [5, 6]}, {"input_ids": [7], "loss_mask": [0]}], 3, pad_id=9)
+    assert arrays["input_ids"].tolist() == [[5, 6, 9], [7, 9, 9]]
+    assert arrays["loss_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
+
+
 def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
     plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_now(2)
     data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}

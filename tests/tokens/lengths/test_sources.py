@@ -89,7 +89,7 @@ def test_rows_may_hold_tokens_in_place_of_text(tmp_path: Path) -> None:
         ([{"text": "x"}, ROWS[0]], 2, "this row has an id, but the rows before it have none"),
         ([{"id": 1.5, "text": "x"}], 1, "sample id must be"),
         ([{"id": "a", "input_ids": [1, 2], "loss_mask": [1]}], 1, "2 input_ids but 1 entries"),
-        ([{"id": "a", "input_ids": [1, 2], "loss_mask": [1, 3]}], 1, "loss_mask must be of 0 and 1"),
+        ([{"id": "a", "input_ids": [1, 2], "loss_mask": [1, 3]}], 1, "entry 1 of loss_mask must be 0 or 1"),
         ([{"id": "a", "input_ids": [1, "2"]}], 1, "input_ids must be a list of integers"),
         ([ROWS[0], [1]], 2, "expected a JSON object"),
     ],

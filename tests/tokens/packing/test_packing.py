@@ -112,7 +112,7 @@ def test_a_loss_mask_of_another_length_is_an_error() -> None:
     ("input_ids", "loss_mask", "words"),
     [
         ([], [], "sample 'a' has no tokens"),
-        ([1], [2], "entries of loss_mask must be 0 or 1"),
+        ([1], [2], "entry 0 of loss_mask must be 0 or 1"),
         ([1.5], [1], "must be one row of integers"),
         ([[1]], [1], "must be one row of integers"),
         ([2**31], [1], "does not fit into 32 bits"),

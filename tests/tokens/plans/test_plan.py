@@ -119,15 +119,16 @@ def test_packs_are_filled_and_padded_to_their_maximum():
     assert [batch.max_len for batch in plan.iter_epoch(0)] == [6]
 
 
-def test_packs_are_mixed_anew_in_every_epoch_and_nearly_full():
+@pytest.mark.parametrize(("samples", "full"), [(1_000, 0.97), (20_000, 0.98)])
+def test_packs_are_mixed_anew_in_every_epoch_and_nearly_full(samples, full):
     config = BatchingConfig.predictable(token_budget=16_384)
-    builder = BatchPlanBuilder(lognormal_lengths(20_000), config, packing=PackingConfig(max_length=2048))
+    builder = BatchPlanBuilder(lognormal_lengths(samples), config, packing=PackingConfig(max_length=2048))
     plan = builder.build_now(2)
     first, second = (
         {pack for batch in plan.iter_epoch(e) for pack in batch.packs if len(pack) > 1} for e in range(2)
     )
-    assert len(first & second) < 0.02 * len(first)
-    assert plan.compute_metrics().efficiency > 0.98
+    assert len(first & second) < 0.05 * len(first)
+    assert plan.compute_metrics().efficiency > full
 
 
 def test_the_packing_mode_counts():

@@ -160,7 +160,7 @@ def test_a_header_that_is_none_is_refused(saved):
     with pytest.raises(ValueError, match=r"plan.json is not a plan's header: num_samples"):
         load_batch_plan(saved)
     (saved / "plan.json").write_text(json.dumps({**header, "meta": {**header["meta"], "version": 99}}))
-    with pytest.raises(ValueError, match="has version 99, this reads version 1"):
+    with pytest.raises(ValueError, match="has version 99, this reads version 2"):
         load_batch_plan(saved)
     (saved / "plan.json").write_text("{")
     with pytest.raises(ValueError, match=r"plan.json is not a plan's header"):

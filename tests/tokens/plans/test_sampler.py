@@ -191,6 +191,28 @@ def test_throughput_mode_hardly_pads():
     assert made.compute_metrics().efficiency >= 0.97
 
 
+def mates(batches):
+    """For each sample the others of its batch."""
+    return {name: set(batch.sample_ids) - {name} for batch in batches for name in batch.sample_ids}
+
+
+@pytest.mark.parametrize(
+    ("samples", "budget", "full"),
+    [(500, 4096, 0.91), (500, 16_384, 0.72), (5_000, 4096, 0.98), (5_000, 16_384, 0.95)],
+)
+def test_small_sets_too_are_mixed_anew_in_every_epoch(samples, budget, full):
+    made = sampler(lognormal_lengths(samples), BucketSpec.default(), budget, mode=BatchingMode.THROUGHPUT)
+    epochs = [list(made.iter_batches(epoch)) for epoch in range(2)]
+    first, second = (
+        {frozenset(batch.sample_ids) for batch in epoch if batch.batch_size > 1} for epoch in epochs
+    )
+    assert len(first & second) < 0.05 * len(first)
+    old, new = map(mates, epochs)
+    both = [len(old[name] & new[name]) / len(old[name] | new[name]) for name in old if old[name] | new[name]]
+    assert np.mean(both) < 0.3
+    assert made.compute_metrics().efficiency > full
+
+
 def test_larger_pools_trade_mixing_for_padding():
     table = lognormal_lengths(50_000)
     efficiencies = [

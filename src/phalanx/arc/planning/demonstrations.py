@@ -108,7 +108,9 @@ class Demonstrations:
             expected = np.full_like(grid, -1)
             expected[: output.shape[0], : output.shape[1]] = output
             if not np.array_equal(grid, expected):
-                raise RuntimeError(f"the plan for task {task.id!r}, pair {self.pairs[episode]} does not solve it")
+                raise RuntimeError(
+                    f"the plan for task {task.id!r}, pair {self.pairs[episode]} does not solve it"
+                )
 
 
 def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -> Demonstrations:

@@ -41,8 +41,10 @@ class Means:
     def one_step(self, operation: Operation) -> "Plan":
         """The plan of one step whose cells do not matter."""
         if operation not in self.operations:
-            raise ValueError(f"a plan needs operation {int(operation)} ({operation_name(operation)}) here, "
-                             "which is not allowed")
+            raise ValueError(
+                f"a plan needs operation {int(operation)} ({operation_name(operation)}) here, "
+                "which is not allowed"
+            )
         shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *self.grid_shape)}
         by_mask = self.action.selection_format == "mask"
         nothing = np.zeros(shapes[self.action.selection_format], np.bool_ if by_mask else np.int32)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Int64
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel, require_type
 from phalanx.core.text import percent
 from phalanx.tokens.analysis.histogram import Bar, LengthCounts, bar_lines, count_lengths
 from phalanx.tokens.lengths.table import Lengths
@@ -121,6 +121,7 @@ class BucketAnalysis(FrozenModel):
 
 def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
     """What padding every sample to its bucket's longest length costs."""
+    require_type(bucket_spec, BucketSpec, "bucket_spec")
     return analyze_counts(count_lengths(lengths), bucket_spec)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import Lengths, as_length_table
 
 SIDES = 30

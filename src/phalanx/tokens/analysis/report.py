@@ -7,7 +7,7 @@ import textwrap
 
 import numpy as np
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel, require_type
 from phalanx.core.text import percent
 from phalanx.tokens.analysis.efficiency import (
     BucketAnalysis,
@@ -124,6 +124,7 @@ def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
     """Analyze the lengths against the buckets, the best buckets and packing, and say what to do."""
+    require_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)
     analysis = analyze_counts(counts, bucket_spec)

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Int, Int8, Int32
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
+from phalanx.tokens.lengths.table import as_loss_mask
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.packing.layout import PackLayout
 from phalanx.tokens.packing.packed_batch import pack_tokens
@@ -77,6 +78,9 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
             raise KeyError(f"batch {self.index} has no array {name!r}; it has {', '.join(found)}")
         return found[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays()
+
     def keys(self) -> list[str]:
         """The names of the arrays; with it `dict(batch)` and `model(**batch)` work."""
         return list(self.arrays())
@@ -128,12 +132,18 @@ def pad_sequences(
 
 
 def default_collate(
-    samples: list[dict[str, np.ndarray]], max_len: int, pad_id: int = 0
+    samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """`input_ids` padded with `pad_id` and `loss_mask` padded with 0."""
+    """`input_ids` padded with `pad_id`, and `loss_mask` padded with 0; without one every token counts."""
+    masks = [
+        as_loss_mask(sample["loss_mask"], f"row {row}")
+        if sample.get("loss_mask") is not None
+        else np.ones(len(sample["input_ids"]), np.int8)
+        for row, sample in enumerate(samples)
+    ]
     return {
         "input_ids": pad_sequences([sample["input_ids"] for sample in samples], pad_id, max_len),
-        "loss_mask": pad_sequences([sample["loss_mask"] for sample in samples], 0, max_len, np.int8),
+        "loss_mask": pad_sequences(masks, 0, max_len, np.int8),
     }
 
 
@@ -195,7 +205,7 @@ def _tokens(
         )
     array: Int32[np.ndarray, " tokens"] = np.asarray(ids, np.int32)[:planned]
     loss: Int8[np.ndarray, " tokens"] = (
-        np.ones(planned, np.int8) if mask is None else np.asarray(mask, np.int8)[:planned]
+        np.ones(planned, np.int8) if mask is None else as_loss_mask(mask, f"sample {sample_id!r}")[:planned]
     )
     return {"input_ids": array, "loss_mask": loss}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from phalanx.core.config import FrozenModel, load_json, save_json
 from phalanx.core.files import atomic_write
+from phalanx.core.models import FrozenModel, load_json, save_json
 from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,

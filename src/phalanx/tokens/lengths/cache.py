@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.records import (
     BINARY_SUFFIXES,
     TornLineError,

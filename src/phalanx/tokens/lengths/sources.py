@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from phalanx.tokens.lengths.records import entry_id, require_pyarrow
+from phalanx.tokens.lengths.table import as_loss_mask
 from phalanx.tokens.lengths.tokenizers import Tokenizer
 
 ID_FIELDS = ("id", "sample_id")
@@ -142,8 +143,7 @@ def sample_of_row(where: str, row: Mapping[str, Any], text_field: str) -> Source
             mask = _integers(mask, f"{where}: loss_mask")
             if len(mask) != len(ids):
                 raise ValueError(f"{where}: {len(ids)} input_ids but {len(mask)} entries of loss_mask")
-            if not set(mask) <= {0, 1}:
-                raise ValueError(f"{where}: loss_mask must be of 0 and 1, got {sorted(set(mask))[:5]}")
+            as_loss_mask(mask, where)
         return SourceSample(sample_id, where, input_ids=ids, loss_mask=mask)
     text = row.get(text_field)
     if not isinstance(text, str):

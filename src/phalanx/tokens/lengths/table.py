@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int8, Int32
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 
 MAX_LENGTH = 2**31 - 1
 
@@ -146,7 +146,29 @@ def as_length_table(lengths: Lengths) -> LengthTable:
     if isinstance(lengths, LengthTable):
         lengths.validate()
         return lengths
+    if not isinstance(lengths, Mapping):
+        raise TypeError(
+            f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
+            f"LengthTable.from_arrays(ids, lengths), with None for the ids of samples known by their row"
+        )
     return LengthTable.from_mapping(lengths)
+
+
+def as_loss_mask(mask: Any, where: str) -> Int8[np.ndarray, " tokens"]:
+    """One 0 or 1 for each token, as an array; `where` begins the error if there is anything else."""
+    values = np.asarray(mask)
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{where}: loss_mask must be one row of 0 and 1, got {values.dtype} of {values.shape}"
+        )
+    wrong = (values != 0) & (values != 1)
+    if values.dtype != bool and wrong.any():
+        place = int(np.argmax(wrong))
+        raise ValueError(
+            f"{where}: entry {place} of loss_mask must be 0 or 1, got {values[place]}; if these are "
+            f"Hugging Face's labels, in which -100 stands for no loss, use labels != -100"
+        )
+    return np.ascontiguousarray(values, np.int8)
 
 
 def _as_int32(lengths: Any, ids: Any) -> Int32[np.ndarray, " samples"]:

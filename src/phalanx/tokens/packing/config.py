@@ -7,7 +7,7 @@ import enum
 
 from pydantic import Field, model_validator
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 
 
 class PackingMode(enum.StrEnum):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
 from phalanx.core import engine
+from phalanx.core.models import require_type
 from phalanx.tokens.packing import bin_packing
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig, PackingMode
 
@@ -134,6 +135,7 @@ def lay_out_packs(
     >>> layout.samples.tolist(), layout.offsets.tolist()
     ([1, 0, 2], [0, 1, 3])
     """
+    require_type(config, PackingConfig, "config")
     checked = check_lengths(lengths)
     samples, starts, cut, skipped = _cut(checked, config, sample_ids)
     # A pack of n segments has n - 1 separators: as if each segment had one, and the pack room for one more.

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int8, Int32, Int64, Integer
 
 from phalanx.core import engine
+from phalanx.tokens.lengths.table import as_loss_mask
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import PackLayout, lay_out_packs
 
@@ -164,7 +165,7 @@ def _check(
         raise ValueError(f"the layout names sample {layout.samples.max()}, but there are {len(bounds) - 1}")
     elif np.any(bounds[layout.samples] + layout.starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was made for other lengths than these samples have")
-    loss = None if loss_mask is None else _as_mask(loss_mask)
+    loss = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
     return _Source(_as_int32(tokens), loss, bounds, layout)
 
 
@@ -240,15 +241,6 @@ def _as_int32(values: Integer[np.ndarray, " tokens"]) -> Int32[np.ndarray, " tok
             index = int(np.argmax(outside))
             raise ValueError(f"tokens[{index}] = {values[index]} does not fit into 32 bits")
     return np.ascontiguousarray(values, np.int32)
-
-
-def _as_mask(
-    mask: Integer[np.ndarray, " tokens"] | Bool[np.ndarray, " tokens"],
-) -> Int8[np.ndarray, " tokens"]:
-    if mask.dtype != bool and len(mask) and (mask.min() < 0 or mask.max() > 1):
-        index = int(np.argmax((mask < 0) | (mask > 1)))
-        raise ValueError(f"loss_mask[{index}] must be 0 or 1, got {mask[index]}")
-    return np.ascontiguousarray(mask, np.int8)
 
 
 def _check_offsets(

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
-from phalanx.core.config import FrozenModel
-from phalanx.tokens.lengths.table import SkippedSample
+from phalanx.core.models import FrozenModel
+from phalanx.tokens.lengths.table import SkippedSample, as_loss_mask
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import PackLayout, lay_out_packs
 from phalanx.tokens.packing.packed_batch import PackedBatch, pack_tokens
@@ -61,8 +61,7 @@ class SequenceToPack(_Rows):
                 f"sample {self.sample_id!r} has {len(self.input_ids)} input_ids but {len(self.loss_mask)} "
                 "entries in loss_mask; it needs one for each"
             )
-        if self.loss_mask.min() < 0 or self.loss_mask.max() > 1:
-            raise ValueError(f"sample {self.sample_id!r}: entries of loss_mask must be 0 or 1")
+        as_loss_mask(self.loss_mask, f"sample {self.sample_id!r}")
         return self
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.plans.arrays import MicrobatchSpec

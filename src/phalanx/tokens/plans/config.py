@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId, BucketSpec
 
 
@@ -63,8 +63,8 @@ class BatchingConfig(FrozenModel):
     """Padded length of each bucket, where it shall be above the edge (for example multiples of 64). Also
     {bucket: length} for some of the buckets."""
     pool_batches: int = Field(default=128, ge=1)
-    """Throughput and packing: batches' worth of samples that are sorted together. More: less padding. Fewer:
-    batch mates are chosen more freely."""
+    """Throughput and packing: batches' worth of samples that are sorted or packed together, at most half of
+    all samples. More: less padding. Fewer: batch mates are chosen more freely."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod

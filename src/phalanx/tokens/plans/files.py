@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import FrozenModel, load_json
 from phalanx.core.files import atomic_directory
+from phalanx.core.models import FrozenModel, load_json, require_type
 from phalanx.tokens.lengths.table import LazyIds, LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
@@ -84,6 +84,7 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
 
     A folder that holds something is refused; with `overwrite` an older plan there is replaced.
     """
+    require_type(plan, BatchPlan, "plan")
     target = Path(os.path.realpath(path))
     replaced = overwrite and (target / HEADER).is_file()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new") if replaced else target

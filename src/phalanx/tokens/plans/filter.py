@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.core.models import require_type
 from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.plans.arrays import BatchArrays
@@ -73,6 +74,9 @@ def filter_samples(
     With packing a sample that is longer than a pack is skipped, truncated or refused as the packing config
     says; a plan holds whole samples, so it cannot split them.
     """
+    require_type(config, BatchingConfig, "batching_config")
+    if packing is not None:
+        require_type(packing, PackingConfig, "packing")
     lengths = table.lengths
     longest = config.longest
     cut: int | None = None

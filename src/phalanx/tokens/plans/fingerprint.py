@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.core.config import FrozenModel, load_json, save_json
+from phalanx.core.models import FrozenModel, load_json, save_json
 from phalanx.tokens.lengths.table import LengthTable
 from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig

@@ -16,6 +16,8 @@ from phalanx.tokens.plans.filter import FilteredSamples
 
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
+_MIXED = 8
+"""Batches' worth of samples from which on there are at least two pools."""
 
 
 def order_epoch(
@@ -191,10 +193,18 @@ def _cut_packs(
 
 
 def _pool_samples(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
-    """How many samples a pool holds: `pool_batches` batches' worth at the mean length."""
+    """How many samples a pool holds: `pool_batches` batches' worth at the mean length, at most half of all.
+
+    One sorted pool of everything would give the same batches in every epoch. Only sets of a few batches,
+    where half of them would be mostly padding, are one pool.
+    """
     if len(lengths) == 0:
         return 1
-    return max(1, round(config.pool_batches * config.token_budget / float(lengths.mean())))
+    batch = config.token_budget / float(lengths.mean())
+    pool = round(config.pool_batches * batch)
+    if len(lengths) >= _MIXED * batch:
+        pool = min(pool, -(-len(lengths) // 2))
+    return max(1, pool)
 
 
 def _widths(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int32
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
@@ -32,7 +32,7 @@ from phalanx.tokens.plans.sharding import (
     shard_epoch,
 )
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 class BatchPlanMeta(FrozenModel):

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel, require_type
 from phalanx.tokens.lengths.table import Lengths, SkippedSample, as_length_table
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.buckets import BucketId, BucketSpec
@@ -67,6 +67,7 @@ class TokenBudgetBatchSampler:
         pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
+        require_type(bucket_spec, BucketSpec, "bucket_spec")
         default = (
             PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
         )

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
-from phalanx.core.config import FrozenModel
+from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.ordering import spread_order
 

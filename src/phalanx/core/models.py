@@ -1,13 +1,18 @@
-"""Pydantic's validation errors in words, with the dotted name of the setting.
+"""Pydantic models that are never changed, as JSON files, and what is wrong with them in words.
 
-Finding and merging settings is in `config`.
+Settings that come from presets and command lines, and that JAX sees, are in `config`.
 """
 
 import difflib
-from typing import Any, get_args
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from phalanx.core.files import atomic_write
 
 _KINDS = {
     "int": "a whole number",
@@ -20,6 +25,38 @@ _KINDS = {
     "dict": "settings as `key: value`",
     "model": "settings as `key: value`",
 }
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+class FrozenModel(BaseModel):
+    """A Pydantic model that cannot be changed, refuses unknown fields and is described by docstrings.
+
+    It needs no JAX. Settings that compiled functions see are a `Config`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def require_type(value: object, cls: type, name: str) -> None:
+    """Raise `TypeError` in words where an argument is not of its class."""
+    if not isinstance(value, cls):
+        how = f"; use {cls.__name__}(**{name})" if isinstance(value, Mapping) else ""
+        raise TypeError(f"{name} must be a {cls.__name__}, got {value!r:.60} ({type(value).__name__}){how}")
+
+
+def save_json(model: BaseModel, path: str | os.PathLike[str]) -> None:
+    """Write a model as a JSON file that `load_json` reads back, whole or not at all."""
+    with atomic_write(path, "w") as file:
+        file.write(model.model_dump_json(indent=2) + "\n")
+
+
+def load_json(cls: type[AnyModel], path: str | os.PathLike[str], what: str) -> AnyModel:
+    """Read a model from a JSON file; what is wrong with it is told in words, beginning `PATH is not WHAT`."""
+    try:
+        return cls.model_validate_json(Path(path).read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{path} is not {what}: {in_words(error, cls)}") from error
 
 
 def in_words(error: ValidationError, cls: type[BaseModel]) -> str:
