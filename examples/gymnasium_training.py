@@ -14,8 +14,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 import phalanx.adapters.gymnasium
-from phalanx.arc.operations import Operation
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc import ArcTask, Operation
 
 gym.register_envs(phalanx.adapters.gymnasium)
 
@@ -35,7 +34,7 @@ def puzzles() -> list[ArcTask]:
 
 
 def make_environment(num_envs: int) -> RecordEpisodeStatistics:
-    """The puzzles, with four colours to paint with and eight steps to solve one."""
+    """The puzzles, with four colors to paint with and eight steps to solve one."""
     painting = tuple(int(getattr(Operation, f"FILL_{color}")) for color in range(4))
     envs = gym.make_vec(
         "phalanx/arc-v1",
@@ -110,7 +109,7 @@ def play(
 
 
 def advantages(data: dict[str, torch.Tensor], following: torch.Tensor) -> torch.Tensor:
-    """Generalised advantages; rewards at a cut hold the value of what would have followed."""
+    """Generalized advantages; rewards at a cut hold the value of what would have followed."""
     result, running = torch.zeros_like(data["reward"]), torch.zeros_like(following)
     for time in reversed(range(len(result))):
         going, value = data["going"][time], data["value"][time]

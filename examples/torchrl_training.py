@@ -17,9 +17,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 from phalanx.adapters.torchrl import BatchedVecEnv
-from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.vocabulary import IndexManager
+from phalanx.proofs import DataHandler, IndexManager, ProofConfig
 
 WIDTH = 32
 

@@ -85,6 +85,16 @@ def test_settings_change_what_they_name_and_nothing_else() -> None:
     assert proving.environment.config.max_depth == 7 and proving.environment.config.reward.type == 2
 
 
+def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> None:
+    env = gym.make("phalanx/arc-v1", config="mini", observation={"scalars": True, "input_grid": True})
+    fields = set(env.observation_space.spaces)
+    assert fields == {
+        "working_grid", "input_grid", "similarity", "step_count", "legal_operations", "action_mask"
+    }  # fmt: skip
+    flat = gym.make_vec("phalanx/arc-v1", num_envs=2, config="mini", observation={"scalars": True}, flat=True)
+    assert flat.single_observation_space.shape == (25 + 2 + 42,)
+
+
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment.max_episode_s"):
         gym.make("phalanx/arc-v1", max_steps=3)

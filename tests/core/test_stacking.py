@@ -15,10 +15,22 @@ from phalanx.core.batching import (
     pad_actions,
     pad_states,
     process_dynamic_batch,
+    select_rows,
     stack_actions,
     stack_states,
     unpad_results,
 )
+
+
+def test_rows_are_selected_by_a_mask_in_every_leaf() -> None:
+    mask = jnp.array([True, False])
+    new = {"a": jnp.array([[1, 2], [3, 4]]), "b": jnp.array([5.0, 6.0]), "none": None}
+    old = {"a": jnp.zeros((2, 2), jnp.int32), "b": jnp.zeros(2), "none": None}
+    chosen = select_rows(mask, new, old)
+    assert chosen["a"].tolist() == [[1, 2], [0, 0]] and chosen["b"].tolist() == [5.0, 0.0]
+    grid = select_rows(jnp.array([[True, False]]), jnp.ones((1, 2, 3)), jnp.zeros((1, 2, 3)))
+    assert grid.tolist() == [[[1.0] * 3, [0.0] * 3]]
+    assert float(select_rows(jnp.array(True), jnp.float32(1), jnp.float32(2))) == 1.0
 
 
 def test_stacking_puts_a_batch_axis_in_front():

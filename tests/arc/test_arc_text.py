@@ -1,0 +1,141 @@
+"""ARC in words: what a model is asked, and what its answers mean."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, MaskAction
+from phalanx.arc.state import ArcState
+
+TASK = ArcTask.from_dict(
+    {
+        "train": [
+            {"input": [[1, 0]], "output": [[1, 1]]},
+            {"input": [[2, 0, 0]], "output": [[2, 2, 2]]},
+        ],
+        "test": [{"input": [[3], [0]], "output": [[3], [3]]}],
+    },
+    "spread",
+)
+OPERATIONS = (0, 2, 3, 24, 33, 34)
+
+
+def environment(selection: str = "point", **settings: dict) -> ArcEnvironment:
+    config = ArcConfig(
+        dataset={"max_grid_height": 3, "max_grid_width": 5},
+        action={"selection_format": selection, "allowed_operations": OPERATIONS},
+        environment={"max_episode_steps": 8, **settings},
+    )
+    return ArcEnvironment.create(config, TASK)
+
+
+def start(env: ArcEnvironment, pair: int = 0) -> ArcState:
+    states, _ = env.batch_reset_to(jnp.array([0]), jnp.array([pair]))
+    return states[0]
+
+
+def test_a_state_is_told_with_demonstrations_grids_and_legal_operations_but_never_its_answer() -> None:
+    env = environment()
+    text = env.observation_text(start(env, 1))
+    assert "Demonstration 1\nInput, 1x2:\n1 0\nOutput, 1x2:\n1 1\n" in text
+    assert "Input, 1x3:\n2 0 0\n\nWorking grid, 1x3:\n2 0 0\n" in text
+    assert "2 2 2" not in text, "the demonstration that is being worked on"
+    assert "Step 0 of at most 8." in text
+    assert "0 fill_0, 2 fill_2, 3 fill_3: Selected cells become that color." in text
+    assert "24 rotate_clockwise: The selected object turns by 90 degrees" in text
+    assert "fill_1" not in text and "flood" not in text
+    assert text.endswith("and one cell, such as `fill_0 2 4`.")
+
+
+def test_in_evaluation_all_demonstrations_are_shown_and_the_tests_output_is_not() -> None:
+    env = environment(mode="evaluation", require_submit=True)
+    text = env.observation_text(start(env))
+    assert "Demonstration 2" in text and "2 2 2" in text
+    assert "3\n3" not in text
+    assert "Submit it when it does." in text
+
+
+def test_a_step_changes_what_is_told() -> None:
+    env = environment()
+    state = start(env)
+    state, *_ = env.step(state, env.parse_action("fill_3 0 1", state))
+    assert "Working grid, 1x2:\n1 3\n" in env.observation_text(state)
+    assert "Step 1 of at most 8." in env.observation_text(state)
+
+
+@pytest.mark.parametrize("text", ["fill_3 2 4", "3 2 4", "  FILL_3 2, 4\n", "fill_3 2,4"])
+def test_a_point_is_an_operation_by_name_or_number_and_a_cell(text: str) -> None:
+    env = environment()
+    action = env.parse_action(text, start(env))
+    assert [int(number) for number in jax.tree.leaves(action)] == [3, 2, 4]
+    assert env.action_text(action, start(env)) == "fill_3 2 4"
+
+
+def test_a_box_is_two_corners() -> None:
+    env = environment("bbox")
+    action = env.parse_action("rotate_clockwise 2 4 0 1", start(env))
+    assert [int(number) for number in jax.tree.leaves(action)] == [24, 2, 4, 0, 1]
+    assert env.action_text(action, start(env)) == "rotate_clockwise 2 4 0 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "cells", "again"),
+    [
+        ("fill_2 0,1 2,4", [[0, 1], [2, 4]], "fill_2 0,1 2,4"),
+        ("2 1,2:0,1", [[0, 1], [0, 2], [1, 1], [1, 2]], "fill_2 0,1:1,2"),
+        ("submit", [], "submit"),
+        ("fill_2 1,1 0,0:0,1", [[0, 0], [0, 1], [1, 1]], "fill_2 0,0 0,1 1,1"),
+    ],
+)
+def test_a_mask_is_cells_and_boxes(text: str, cells: list, again: str) -> None:
+    env = environment("mask")
+    action = env.parse_action(text, start(env))
+    assert isinstance(action, MaskAction)
+    assert np.argwhere(np.asarray(action.selection)).tolist() == cells
+    assert env.action_text(action, start(env)) == again
+
+
+@pytest.mark.parametrize(
+    ("selection", "text", "words"),
+    [
+        ("point", "", "reads `<operation> <row> <column>`, got nothing"),
+        ("point", "fill_3", "after the operation come 2 whole numbers, got ''"),
+        ("point", "fill_3 1.5 2", "after the operation come 2 whole numbers, got '1.5 2'"),
+        ("point", "fill_3 1 2 3", "after the operation come 2 whole numbers"),
+        ("point", "fill_3 3 0", "cell (3, 0) is not on the canvas of 3 rows and 5 columns"),
+        ("point", "fill_3 -1 0", "cell (-1, 0) is not on the canvas"),
+        ("point", "fil_3 1 1", "no operation 'fil_3'; did you mean 'fill_3'"),
+        ("point", "fill_5 1 1", "operation 5 (fill_5) is not legal here; legal are 0 fill_0, 2 fill_2"),
+        ("point", "99 1 1", "no operation '99'"),
+        ("point", "I would fill the right cell", "no operation 'I'"),
+        ("bbox", "fill_3 0 0", "after the operation come 4 whole numbers, got '0 0'"),
+        ("mask", "fill_3 0 0", "cells read `<row>,<column>`"),
+        ("mask", "fill_3 0,0:9,9", "cell (9, 9) is not on the canvas"),
+    ],
+)
+def test_what_names_no_action_is_refused_in_words(selection: str, text: str, words: str) -> None:
+    env = environment(selection)
+    with pytest.raises(ValueError) as caught:
+        env.parse_action(text, start(env))
+    assert words in str(caught.value)
+
+
+def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
+    env = environment()
+    state = start(env)
+    assert env.task_name(state) == "spread"
+    assert "<svg" in env.render(state) and "working" in env.render(state, "ansi")
+    # Input, working grid and target on canvases of 3 x 5 cells of 12 pixels, two gaps as wide as a cell.
+    assert env.render(state, "rgb_array").shape == (36, 3 * 60 + 2 * 12, 3)
+    with pytest.raises(ValueError, match="drawn as svg, ansi, rgb_array, not as 'human'"):
+        env.render(state, "human")
+    secret = environment(mode="evaluation")
+    assert secret.render(start(secret), "rgb_array").shape == (36, 2 * 60 + 12, 3)
+
+
+def test_legal_actions_are_the_configs_operations_for_one_state_and_for_many() -> None:
+    env = environment()
+    states, _ = env.batch_reset(jax.random.split(jax.random.PRNGKey(0), 3))
+    assert env.legal_actions(states).shape == (3, 42)
+    assert np.flatnonzero(env.legal_actions(states[0])).tolist() == list(OPERATIONS)
