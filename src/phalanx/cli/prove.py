@@ -133,8 +133,8 @@ def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", depth: in
         console.print()
         width = max(map(len, rules))
         for name, rule in rules.items():
-            body = ", ".join(map(str, rule.body))
-            console.print(f"{name.ljust(width)}  {body} -> {rule.head}", markup=False)
+            body = ", ".join(map(rule.write, rule.body))
+            console.print(f"{name.ljust(width)}  {body} -> {rule.write(rule.head)}", markup=False)
     if more:
         kind = "proofs" if query.ground else "answers"
         console.print(f"There are more {kind}: --all {2 * len(proofs)} shows some of them.")

@@ -82,7 +82,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     placed = _place(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     badge = _badge(f"proved in {counted(proof.depth, 'step')}", _PROVED)
-    legend = [f"{', '.join(map(str, rule.body))} → {rule.head}" for rule in rules]
+    legend = [f"{', '.join(map(rule.write, rule.body))} → {rule.write(rule.head)}" for rule in rules]
     names = max((_mono_width(rule.name, 12) for rule in rules), default=12) + 18
     needed = max(
         placed.width,

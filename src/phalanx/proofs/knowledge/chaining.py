@@ -9,7 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.proofs.knowledge.cost_tables import CostTables, check_rules, cost_tables
+from phalanx.proofs.knowledge.cost_tables import (
+    CostTables,
+    bind_head,
+    check_rules,
+    constant_columns,
+    cost_tables,
+)
 from phalanx.proofs.knowledge.joins import Bindings, SortedPairs, merged, places_in
 from phalanx.proofs.knowledge.leave_one_out import cheapest_rules, costs_without_themselves
 from phalanx.proofs.knowledge.vocabulary import EncodedRule
@@ -34,7 +40,7 @@ def proof_depths(
     if max_depth < 1:
         raise ValueError(f"max_depth must be at least 1, got {max_depth}")
     check_rules(rules)
-    size = _size(queries, facts)
+    size = _size(rules, queries, facts)
     tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1)
     codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
     depths = np.full(len(queries), -1, np.int32)
@@ -67,7 +73,7 @@ def entailed(
     In a round every rule is applied once to all atoms so far; facts have round 0.
     """
     check_rules(rules)
-    rounds = _Rounds(facts, rules, _size(facts, facts))
+    rounds = _Rounds(facts, rules, _size(rules, facts))
     rounds.run(max_rounds)
     return rounds.atoms()
 
@@ -83,7 +89,7 @@ def proof_rounds(
     With a limit the last round looks at the queries alone, so that it does not build all that would follow.
     """
     check_rules(rules)
-    size = _size(queries, facts)
+    size = _size(rules, queries, facts)
     rounds = _Rounds(facts, rules, size)
     rounds.run(None if max_rounds is None else max_rounds - 1)
     codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
@@ -129,7 +135,9 @@ class _Rounds:
                     (self.before if place < new else self.last if place == new else self.all)[atom[0]]
                     for place, atom in enumerate(body)
                 ]
-                codes = self._heads((head[1], head[2]), [atom[1:] for atom in body], sources, {}, 1)
+                terms = [atom[1:] for atom in body]
+                start = constant_columns((*terms, head[1:]), 1)
+                codes = self._heads((head[1], head[2]), terms, sources, start, 1)
                 found.setdefault(head[0], []).append(codes)
         self.before = self.all
         self.all, self.last = dict(self.all), {}
@@ -166,13 +174,10 @@ class _Rounds:
         found = np.zeros(len(codes), bool)
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
-                first, second = np.divmod(codes, self.size)
-                asked = np.flatnonzero(first == second) if head[1] == head[2] else np.arange(len(codes))
-                bindings = {head[1]: first[asked], head[2]: second[asked]}
-                heads = self._heads(
-                    (head[1], head[2]), [atom[1:] for atom in body], [self.all[atom[0]] for atom in body],
-                    bindings, len(asked),
-                )  # fmt: skip
+                terms = [atom[1:] for atom in body]
+                asked, bindings = bind_head((head[1], head[2]), terms, *np.divmod(codes, self.size))
+                sources = [self.all[atom[0]] for atom in body]
+                heads = self._heads((head[1], head[2]), terms, sources, bindings, len(asked))
                 found |= places_in(heads, codes) >= 0
         return found
 
@@ -193,6 +198,7 @@ class _Rounds:
         return np.concatenate(rows), np.concatenate(numbers)
 
 
-def _size(*atoms: np.ndarray) -> int:
+def _size(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
     """One more than the greatest constant, so that two of them make one number."""
-    return 1 + max((int(rows[:, 1:].max()) for rows in atoms if len(rows)), default=0)
+    terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
+    return 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)

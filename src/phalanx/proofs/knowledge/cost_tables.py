@@ -25,9 +25,13 @@ class AdornedRule:
     """A rule as it runs when its head is called in one mode."""
 
     head: Call
-    head_variables: tuple[int, int]
+    head_terms: tuple[int, int]
     body: tuple[Call, ...]
-    body_variables: tuple[tuple[int, int], ...]
+    body_terms: tuple[tuple[int, int], ...]
+
+    def bound(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, Bindings]:
+        """Which ground goals the head unifies with, and what that and the constants bind."""
+        return bind_head(self.head_terms, self.body_terms, first, second)
 
 
 def fact_cost(mode: Mode) -> int:
@@ -45,8 +49,10 @@ def adorn(rules: Iterable[EncodedRule], predicates: Iterable[int]) -> tuple[list
     while todo:
         call = todo.pop()
         for rule in by_head.get(call[0], ()):
-            adorned.append(_adorn_rule(rule, call))
-            for goal in adorned[-1].body:
+            if (made := _adorn_rule(rule, call)) is None:
+                continue
+            adorned.append(made)
+            for goal in made.body:
                 if goal not in calls:
                     calls.add(goal)
                     todo.append(goal)
@@ -54,28 +60,47 @@ def adorn(rules: Iterable[EncodedRule], predicates: Iterable[int]) -> tuple[list
 
 
 def check_rules(rules: Sequence[EncodedRule]) -> None:
-    """Raises unless every rule has variables only, and in its head none that its body does not bind."""
+    """Raises unless every variable in the head of a rule is in its body."""
     for number, (head, body) in enumerate(rules):
-        if any(argument >= 0 for atom in (head, *body) for argument in atom[1:]):
-            raise ValueError(
-                f"rule {number} has a constant; forward chaining takes rules with variables only"
-            )
-        if not set(head[1:]) <= {variable for atom in body for variable in atom[1:]}:
+        if not {term for term in head[1:] if term < 0}.issubset(term for atom in body for term in atom[1:]):
             raise ValueError(
                 f"rule {number} has a variable in its head that is not in its body, so that it holds of "
                 "every constant; forward chaining needs each variable of a head in the body"
             )
 
 
-def _adorn_rule(rule: EncodedRule, call: Call) -> AdornedRule:
+def constant_columns(terms: Iterable[tuple[int, int]], rows: int) -> Bindings:
+    """A column for each constant among the arguments of a rule."""
+    return {term: np.full(rows, term, np.int64) for pair in terms for term in pair if term > 0}
+
+
+def bind_head(
+    head: tuple[int, int], body: Iterable[tuple[int, int]], first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, Bindings]:
+    """Which of some ground goals the head of a rule unifies with, and what that and the constants bind."""
+    fits = np.full(len(first), True) if head[0] != head[1] else first == second
+    for term, column in zip(head, (first, second), strict=True):
+        if term > 0:
+            fits = fits & (column == term)
+    goals = np.flatnonzero(fits)
+    bindings = constant_columns(body, len(goals))
+    return goals, bindings | {head[0]: first[goals], head[1]: second[goals]}
+
+
+def _adorn_rule(rule: EncodedRule, call: Call) -> AdornedRule | None:
+    """The rule as it runs in the call's mode; None where its head is not of that form."""
     head, body = rule
     mode = call[1]
     left, right = head[1:]
     if mode == "ss":
-        # Both arguments of the call are one variable, and so are both of the head's.
-        body = tuple(_replace(atom, right, left) for atom in body)
-        right = left
-    bound = {variable for variable, letter in zip((left, right), mode, strict=True) if letter == "b"}
+        # Both arguments of the call are one variable, so both of the head's are one, or one constant.
+        if left > 0 and right > 0 and left != right:
+            return None
+        old, new = (left, right) if right > 0 else (right, left)
+        body = tuple(_replace(atom, old, new) for atom in body)
+        left = right = new
+    bound = {term for term, letter in zip((left, right), mode, strict=True) if letter == "b"}
+    bound.update(term for atom in (head, *body) for term in atom[1:] if term > 0)
     calls: list[Call] = []
     for predicate, *arguments in body:
         calls.append((predicate, _mode(arguments, bound)))
@@ -169,7 +194,7 @@ def cost_tables(
         found: dict[Call, list[np.ndarray]] = {}
         for rule in adorned:
             for bindings, _ in _bodies(rule, levels, len(rule.body) - 1, cost - 1):
-                first, second = (bindings[variable] for variable in rule.head_variables)
+                first, second = (bindings[term] for term in rule.head_terms)
                 found.setdefault(rule.head, []).append(merged([first * size + second]))
         if sum(levels[call].add(cost, parts) for call, parts in found.items()):
             last = cost
@@ -192,12 +217,12 @@ def _bodies(
     """The ways to prove the body up to its atom `last` at exactly this cost, and how many rows they are."""
     if last < 0:
         if cost == 0:
-            yield {}, 1
+            yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
         return
-    variables = rule.body_variables[last]
+    terms = rule.body_terms[last]
     for spent, pairs in levels[rule.body[last]].by_cost.items():
         if spent <= cost:
             for bindings, count in _bodies(rule, levels, last - 1, cost - spent):
-                for rows, at in pairs.match(bindings, count, variables):
+                for rows, at in pairs.match(bindings, count, terms):
                     if len(rows):
-                        yield pairs.bind(bindings, variables, rows, at), len(rows)
+                        yield pairs.bind(bindings, terms, rows, at), len(rows)

@@ -4,6 +4,7 @@ The files are read in `files`, the built-in knowledge base is made in `generated
 names in `vocabulary`.
 """
 
+import difflib
 import functools
 import warnings
 from collections.abc import Collection, Mapping
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order
-from phalanx.proofs.knowledge.files import SPLITS, KnowledgeBase, read_knowledge
+from phalanx.proofs.knowledge.files import SPLITS, KnowledgeBase, find_atoms, read_knowledge
 from phalanx.proofs.knowledge.generated import generate_family
+from phalanx.proofs.knowledge.vocabulary import check_name
 
 GENERATED = "generated"
 
@@ -25,9 +27,10 @@ class DataHandler:
     `DataHandler()` is the generated family knowledge base. `DataHandler("family", path="data/kg")` reads the
     folder `data/kg/family`, and `DataHandler(path="data/kg/family")` the same.
 
-    The facts are the atoms of `train.txt`; the queries are the atoms of a split. A training query is a fact
-    too, and may not serve in its own proof: `facts_for` leaves it out. Where queries of the other splits are
-    facts, `on_leak` says what to do: `warn`, `error`, `drop` those facts, or `allow` them.
+    The facts are the atoms of `train.txt`, or of the one file that a path may name; the queries are the atoms
+    of a split. A training query is a fact too, and may not serve in its own proof: `facts_for` leaves it out.
+    Where queries of the other splits are facts, `on_leak` says what to do: `warn`, `error`, `drop` those
+    facts, or `allow` them.
 
     `train_depth`, `valid_depth` and `test_depth` keep only the queries whose depth (by the depth files, or
     the generator) is among these; facts and `known` stay whole. `num_families` (8), `generations` (4) and
@@ -61,7 +64,7 @@ class DataHandler:
             base = read_knowledge(folder)
         self._open(
             base,
-            GENERATED if folder is None else folder.name,
+            GENERATED if folder is None else folder.stem if folder.is_file() else folder.name,
             on_leak,
             {"train": train_depth, "valid": valid_depth, "test": test_depth},
         )
@@ -90,6 +93,8 @@ class DataHandler:
             self._report_leaks(on_leak)
         self._dropped = leaked if on_leak == "drop" else frozenset()
         self._queries = {split: self._choose(split, depth_filters.get(split)) for split in SPLITS}
+        if self.rules:
+            self._check_rules(frozenset(self.entities))
 
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
@@ -180,6 +185,28 @@ class DataHandler:
         }
         return {split: atoms for split, atoms in found.items() if atoms}
 
+    def _check_rules(self, constants: frozenset[str]) -> None:
+        """Raises where a rule's constant is unknown, or a variable of it may be meant as a constant."""
+        for rule in self.rules:
+            atoms = (rule.head, *rule.body)
+            for atom in atoms:
+                for name in rule.constants.intersection(atom[1:]):
+                    hint = f" (rule {rule.name!r}); a variable begins with a capital letter, _ or ?"
+                    check_name(name, constants, "constant", atom, hint)
+            if both := constants.intersection(rule.variables):
+                raise ValueError(
+                    f"rule {rule.name!r} has a variable {min(both)!r}, which is a constant of {self.dataset} "
+                    "too: put it in quotes if the constant is meant, or give the variable another name"
+                )
+            for name in rule.variables:
+                # A long name that is there once, and nearly a constant's, is more likely mistyped.
+                once = sum(atom[1:].count(name) for atom in atoms) == 1 and len(name) > 1 and name[0] != "_"
+                if near := difflib.get_close_matches(name, constants if once else (), n=1, cutoff=0.75):
+                    raise ValueError(
+                        f"rule {rule.name!r} has {name!r} once, which reads as a variable: quote it if the "
+                        f"constant {near[0]!r} is meant, or write _{name} for a variable"
+                    )
+
     def _report_leaks(self, how: str) -> None:
         counts = " and ".join(
             f"{len(atoms)} of {len(self.base.split(split))} {split} queries ({atoms[0]}, ...)"
@@ -218,9 +245,9 @@ def available_knowledge(path: str | Path) -> list[Path]:
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
-    if (folder / "train.txt").is_file():
+    if find_atoms(folder, "train"):
         return [folder]
-    return sorted(child for child in folder.iterdir() if (child / "train.txt").is_file())
+    return sorted(child for child in folder.iterdir() if child.is_dir() and find_atoms(child, "train"))
 
 
 def _folder(dataset: str, path: str | Path | None) -> Path:
@@ -230,7 +257,7 @@ def _folder(dataset: str, path: str | Path | None) -> Path:
             f"(only {GENERATED!r} needs none)"
         )
     folder = Path(path)
-    if dataset == GENERATED or (folder.name == dataset and (folder / "train.txt").is_file()):
+    if dataset == GENERATED or (folder.name == dataset and find_atoms(folder, "train")):
         return folder
     if not (folder / dataset).is_dir():
         if not folder.is_dir():

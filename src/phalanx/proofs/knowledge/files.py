@@ -1,6 +1,7 @@
-"""Knowledge bases as folders of text files: reading with errors that name the line, and writing.
+"""Knowledge bases as folders of files: reading with errors that name the line, and writing.
 
-What the atoms are used for, and which of them are queries, is up to `data`.
+Tables of triples are read in `tables`. What the atoms are used for, and which of them are queries, is up to
+`data`.
 """
 
 import collections
@@ -11,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from phalanx.core.files import atomic_write
-from phalanx.proofs.knowledge.atoms import ATOM, Atom, Rule, parse_rule
+from phalanx.proofs.knowledge.atoms import ATOM, NAME, Atom, Rule, parse_rule, quoted, unquoted
+from phalanx.proofs.knowledge.tables import SUFFIXES, read_triples
 
 SPLITS = ("train", "valid", "test")
 
@@ -19,6 +21,7 @@ SPLITS = ("train", "valid", "test")
 _ATOMS = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]*$", re.MULTILINE)
 _CELL = r"[ ]*([^\t\n]*[^\t\n ])[ ]*"
 _TRIPLES = re.compile(rf"^{_CELL}\t{_CELL}\t{_CELL}$", re.MULTILINE)
+_NAMES = re.compile(rf"[ \t]*{NAME}(?:[ \t]+|$)")
 _DEPTHS = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]+(-1|\d+)[ \t]*$", re.MULTILINE)
 
 # Half the time of `Atom(...)`, which counts where a file has a line for every fact.
@@ -52,13 +55,27 @@ class KnowledgeBase:
         return atoms
 
 
+def find_atoms(folder: Path, name: str) -> Path | None:
+    """The file of a split, or of other atoms: `train.txt`, `train.csv`, `train.tsv` or `train.parquet`."""
+    found = [path for suffix in (".txt", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()]
+    if len(found) > 1:
+        raise ValueError(f"{folder} has {' and '.join(path.name for path in found)}; keep one of them")
+    return found[0] if found else None
+
+
 def read_knowledge(folder: Path) -> KnowledgeBase:
-    """Reads a folder; only `train.txt` must be there."""
+    """Reads a folder, of which only `train.txt` (or `.csv`, `.tsv`, `.parquet`) must be there, or one file.
+
+    The atoms of `facts.txt`, which some standard splits have, are training atoms as well.
+    """
+    if folder.is_file():
+        return KnowledgeBase(read_atoms(folder))
     if not folder.is_dir():
         raise FileNotFoundError(f"no knowledge base at {folder}: it is not a folder")
-    if not (folder / "train.txt").is_file():
+    if find_atoms(folder, "train") is None:
         raise FileNotFoundError(f"{folder} has no train.txt, where the facts of a knowledge base are")
-    splits = {name: _optional_atoms(folder / f"{name}.txt") for name in SPLITS}
+    splits = {name: _optional_atoms(folder, name) for name in SPLITS}
+    splits["train"] = tuple(dict.fromkeys((*_optional_atoms(folder, "facts"), *splits["train"])))
     depths = {}
     for name, atoms in splits.items():
         if (path := folder / f"{name}_depths.txt").is_file():
@@ -70,7 +87,7 @@ def read_knowledge(folder: Path) -> KnowledgeBase:
         read_rules(rules) if rules.is_file() else (),
         splits["valid"],
         splits["test"],
-        _optional_atoms(folder / "known.txt"),
+        _optional_atoms(folder, "known"),
         depths,
         read_domains(domains) if domains.is_file() else {},
     )
@@ -79,6 +96,12 @@ def read_knowledge(folder: Path) -> KnowledgeBase:
 def write_knowledge(folder: Path, base: KnowledgeBase) -> None:
     """Writes the files that `read_knowledge` reads; an existing folder keeps what is not replaced."""
     folder.mkdir(parents=True, exist_ok=True)
+    for name in (*SPLITS, "facts", "known"):
+        other = find_atoms(folder, name)
+        if other is not None and (other.suffix != ".txt" or name == "facts"):
+            raise ValueError(
+                f"{other} would be read with what is written: remove it, or choose another folder"
+            )
     for name in SPLITS:
         _write_lines(folder / f"{name}.txt", (f"{atom}." for atom in base.split(name)))
         if name in base.depths:
@@ -87,7 +110,7 @@ def write_knowledge(folder: Path, base: KnowledgeBase) -> None:
     _write_lines(folder / "known.txt", (f"{atom}." for atom in base.also_true))
     _write_lines(
         folder / "domain2constants.txt",
-        (" ".join([name, *constants]) for name, constants in base.domains.items()),
+        (" ".join(map(quoted, [name, *constants])) for name, constants in base.domains.items()),
     )
 
 
@@ -101,30 +124,37 @@ def _write_lines(path: Path, lines: Iterable[object]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def _optional_atoms(path: Path) -> tuple[Atom, ...]:
-    return read_atoms(path) if path.is_file() else ()
+def _optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
+    path = find_atoms(folder, name)
+    return () if path is None else read_atoms(path)
 
 
 def read_atoms(path: Path) -> tuple[Atom, ...]:
-    """The atoms of a file of `pred(a,b).` lines or of tab-separated triples, each once, in order.
+    """The atoms of a file of `pred(a,b).` lines, of tab-separated triples, or of a table, each once.
 
-    The first line says which of the two forms the whole file has.
+    The first line of a text file says which of the two forms it has.
     """
+    if path.suffix in SUFFIXES:
+        return read_triples(path)
     text = _read_text(path)
     first = next((line for line in text.split("\n") if line.strip()), "")
     if "\t" in first.strip() and _ATOMS.fullmatch(first) is None:
         triples = _every_line(path, text, _TRIPLES, f"{_TRIPLE_FORM}, as in the lines before it")
         return tuple(dict.fromkeys(Atom(relation, head, tail) for head, relation, tail in triples))
-    return tuple(dict.fromkeys(map(_make_atom, _every_line(path, text, _ATOMS, _ATOM_FORM))))
+    found = _every_line(path, text, _ATOMS, _ATOM_FORM)
+    if "'" in text:
+        found = [tuple(map(unquoted, parts)) for parts in found]
+    return tuple(dict.fromkeys(map(_make_atom, found)))
 
 
 def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
     """The depths of a file of `aunt(5,76) 2` lines; with `atoms`, of no others than these."""
     text = _read_text(path)
     found = _every_line(path, text, _DEPTHS, "predicate(first,second) and its depth, -1 for no proof")
-    depths = {_make_atom(parts[:3]): int(parts[3]) for parts in found}
+    atoms_found = [_make_atom(map(unquoted, parts[:3])) for parts in found]
+    depths = {atom: int(parts[3]) for atom, parts in zip(atoms_found, found, strict=True)}
     if len(depths) != len(found):
-        twice = collections.Counter(Atom(*parts[:3]) for parts in found).most_common(1)[0][0]
+        twice = collections.Counter(atoms_found).most_common(1)[0][0]
         raise ValueError(f"{path}: {twice} has more than one depth")
     if atoms is not None and (strange := next((atom for atom in depths if atom not in atoms), None)):
         raise ValueError(f"{path}: {strange} is not in {source}; the depths are those of other queries")
@@ -132,13 +162,16 @@ def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str =
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The rules of a file of `name:weight:body -> head` lines; names must differ."""
+    """The rules of a file of `name:weight:body -> head` or `head :- body.` lines; names must differ.
+
+    Lines that begin with % are left out, and rules without a name are called by their line, as `line7`.
+    """
     rules: dict[str, Rule] = {}
     for number, line in enumerate(_read_text(path).split("\n"), 1):
-        if not line.strip():
+        if not line.strip() or line.lstrip().startswith("%"):
             continue
         try:
-            rule = parse_rule(line)
+            rule = parse_rule(line, f"line{number}")
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from error
         if rule.name in rules:
@@ -151,9 +184,9 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
     """The domains of a file of lines with a domain's name and its constants, blanks between them."""
     domains: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(_read_text(path).split("\n"), 1):
-        name, *constants = line.split() or [""]
-        if not name:
+        if not line.strip():
             continue
+        name, *constants = map(unquoted, _NAMES.findall(line) if "'" in line else line.split())
         if not constants:
             raise ValueError(
                 f"{path}:{number}: {line!r} has no constants; expected a domain, then its constants"

@@ -13,7 +13,7 @@ CHUNK_ROWS = 1 << 21
 """A join hands out its rows in pieces of about this many, so that its memory is bounded."""
 
 Bindings = dict[int, np.ndarray]
-"""The values of variables, one column each; all of one length."""
+"""The values of variables (negative) and of constants, one column each; all of one length."""
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
 """Rows of bindings and, beside each, the place of a pair that goes with it."""

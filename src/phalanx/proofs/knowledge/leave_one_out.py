@@ -166,9 +166,7 @@ def _rule_bodies(
     body = [tables.tables[call] for call in rule.body]
     if not all(len(table.pairs) for table in body):
         return
-    first, second = np.divmod(codes, tables.size)
-    left, right = rule.head_variables
-    goals = np.flatnonzero(first == second) if left == right else np.arange(len(codes))
+    goals, bindings = rule.bound(*np.divmod(codes, tables.size))
     later = [sum(table.least for table in body[place + 1 :]) for place in range(len(body))]
 
     def extend(
@@ -177,22 +175,22 @@ def _rule_bodies(
         if place == len(body):
             yield _Bodies(goals, np.stack(atoms, axis=1), np.stack(costs, axis=1))
             return
-        table, variables = body[place], rule.body_variables[place]
+        table, terms = body[place], rule.body_terms[place]
         left_over = budgets[goals] - 1 - later[place] - sum(costs, np.zeros(len(goals), np.int64))
-        for rows, at in table.pairs.match(bindings, len(goals), variables):
+        for rows, at in table.pairs.match(bindings, len(goals), terms):
             cheap = table.costs[at] <= left_over[rows]
             rows, at = rows[cheap], at[cheap]
             if len(rows):
                 yield from extend(
                     place + 1,
                     goals[rows],
-                    table.pairs.bind(bindings, variables, rows, at),
+                    table.pairs.bind(bindings, terms, rows, at),
                     [*(column[rows] for column in atoms), at],
                     [*(column[rows] for column in costs), table.costs[at]],
                 )
 
     if len(goals):
-        yield from extend(0, goals, {left: first[goals], right: second[goals]}, [], [])
+        yield from extend(0, goals, bindings, [], [])
 
 
 def _most(nodes: np.ndarray, budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

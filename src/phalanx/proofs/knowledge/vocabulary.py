@@ -148,12 +148,13 @@ class IndexManager:
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
         """Head and body, variables numbered -1, -2, ... as they occur in the head and then in the body."""
-        variables: dict[str, int] = {}
+        terms = {name: -number for number, name in enumerate(rule.variables, 1)}
 
         def encode(atom: Atom) -> EncodedAtom:
+            for name in rule.constants.intersection(atom[1:]):
+                terms[name] = _index(name, self.constant_str2idx, "constant", atom)
             predicate = _index(atom.predicate, self.predicate_str2idx, "predicate", atom)
-            first, second = (variables.setdefault(name, -1 - len(variables)) for name in atom[1:])
-            return predicate, first, second
+            return predicate, terms[atom.first], terms[atom.second]
 
         return encode(rule.head), tuple(encode(atom) for atom in rule.body)
 
@@ -196,13 +197,14 @@ def check_triples(
         )
 
 
-def check_name(name: str, names: Collection[str], kind: str, atom: Atom) -> None:
-    """Raises unless the name is among these; the error names the nearest one."""
+def check_name(name: str, names: Collection[str], kind: str, where: Atom, hint: str = "") -> None:
+    """Raises unless the name is among these; the error tells where it stands, and the nearest ones."""
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+        close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+        near = f"; the nearest {'is' if len(close) == 1 else 'are'} {', '.join(map(repr, close))}"
         raise ValueError(
-            f"no {kind} {name!r} in this knowledge base (in {atom})"
-            + (f"; the nearest is {near[0]!r}" if near else "")
+            f"no {kind} {name!r} in this knowledge base (in {where}){near if close else ''}{hint}"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule
-from phalanx.proofs.search.proof_tree import free_arguments, merged_variables
+from phalanx.proofs.search.proof_tree import free_arguments, match_head, merged_variables
 
 Pair = tuple[str, str]
 """The two arguments of an atom."""
@@ -53,7 +53,7 @@ class Knowledge:
             self._by_second[predicate, second].append(pair)
         self.rules: dict[str, list[Rule]] = collections.defaultdict(list)
         for rule in rules:
-            loose = set(rule.head[1:]) - {variable for atom in rule.body for variable in atom[1:]}
+            loose = set(rule.head[1:]) - rule.constants.union(*(atom[1:] for atom in rule.body))
             if loose:
                 raise ValueError(
                     f"rule {rule.name!r} has {min(loose)} in its head and not in its body, so that it holds "
@@ -98,8 +98,8 @@ class Plan(NamedTuple):
     joined is free, and here begins with what is known.
     """
 
-    known: tuple[int, ...]
-    """Which arguments of the head the rows start with."""
+    start: tuple[str, ...]
+    """The variables that are known from the head, and the constants: what the rows start with."""
     steps: tuple[Step, ...]
     head: tuple[int, int]
     """Where the arguments of the head stand in the last rows."""
@@ -111,9 +111,9 @@ class Plan(NamedTuple):
         same = merged_variables(rule, called)
         unknown = free_arguments(rule, called)
         names = [tuple(same.get(name, name) for name in atom[1:]) for atom in (*rule.body, rule.head)]
-        given = [at for at, value in enumerate(goal[3:]) if value is not None]
-        start = {names[-1][at]: at for at in given}
-        columns, left, steps = tuple(start), list(range(len(rule.body))), []
+        given = [name for name, value in zip(names[-1], goal[3:], strict=True) if value is not None]
+        start = columns = tuple(dict.fromkeys((*given, *sorted(rule.constants))))
+        left, steps = list(range(len(rule.body))), []
         costs = [int(any(free)) for free in unknown]
         while left:
             place = max(left, key=lambda at: (len({*names[at]} & {*columns}), -at))
@@ -139,7 +139,7 @@ class Plan(NamedTuple):
             )
             columns = after
         first, second = (columns.index(name) for name in names[-1])
-        return cls(tuple(start.values()), tuple(steps), (first, second))
+        return cls(start, tuple(steps), (first, second))
 
 
 def _called(goal: Goal) -> tuple[str, str]:
@@ -190,10 +190,13 @@ class GoalTables:
 
     def start(self, rule: Rule, plan: Plan, goal: Goal) -> Rows:
         """The rows that a rule begins with: one, or none if its head does not unify."""
-        if rule.head.first == rule.head.second and None not in goal[3:] and goal.first != goal.second:
+        values = match_head(rule, (goal.first, goal.second))
+        if values is None:
             return {}
-        given = (goal.first, goal.second)
-        return {tuple(term for at in plan.known if (term := given[at]) is not None): 0}
+        for name, other in merged_variables(rule, _called(goal)).items():
+            if name in values and values.setdefault(other, values[name]) != values[name]:
+                return {}
+        return {tuple(values[name] for name in plan.start): 0}
 
     def _facts(self, goal: Goal) -> Iterator[Pair]:
         for pair in self.knowledge.matches(goal):

@@ -68,6 +68,7 @@ class Proof:
         rule, values = self.rule, dict(self.substitution)
         if rule not in rules:
             raise ValueError(f"{self.goal} is proved by {rule.name}, which is not one of the rules")
+        values |= {name: name for name in rule.constants}
         if _instance(rule.head, values) != self.goal:
             raise ValueError(f"the head of {rule.name} is not {self.goal} under {values}")
         if tuple(_instance(atom, values) for atom in rule.body) != tuple(c.goal for c in self.children):
@@ -81,27 +82,38 @@ class Proof:
 def free_arguments(rule: Rule, called: tuple[str, str]) -> list[tuple[str, str]]:
     """For each atom of the body, the variables that are unknown when its turn comes, as in `Proof.free`.
 
-    `called` has the unknown arguments of the goal that the rule's head was unified with.
+    `called` has the unknown arguments of the goal that the rule's head was unified with. Constants are known.
 
     >>> rule = Rule("r", 1.0, (Atom("near", "X", "Z"), Atom("in", "Z", "Y")), Atom("in", "X", "Y"))
     >>> free_arguments(rule, ("", "Y"))
     [('', 'Z'), ('', 'Y')]
     """
     same = merged_variables(rule, called)
-    known = {
-        same.get(variable, variable) for variable, name in zip(rule.head[1:], called, strict=True) if not name
-    }
+    known = {same.get(term, term) for term, name in zip(rule.head[1:], called, strict=True) if not name}
+    known |= rule.constants
     free = []
     for atom in rule.body:
-        first, second = (same.get(variable, variable) for variable in atom[1:])
+        first, second = (same.get(term, term) for term in atom[1:])
         free.append(("" if first in known else first, "" if second in known else second))
         known |= {first, second}
     return free
 
 
 def merged_variables(rule: Rule, called: tuple[str, str]) -> Mapping[str, str]:
-    """The variable that another one equals, where one unknown is asked for in both arguments."""
-    return {rule.head.second: rule.head.first} if called[0] and called[0] == called[1] else {}
+    """What a variable of the head equals, where one unknown is asked for in both arguments."""
+    _, first, second = rule.head
+    if not called[0] or called[0] != called[1] or first == second or rule.constants >= {first, second}:
+        return {}
+    return {first: second} if second in rule.constants else {second: first}
+
+
+def match_head(rule: Rule, pair: tuple[str | None, str | None]) -> dict[str, str] | None:
+    """The values of the head's variables and of all constants; None where the head is not of this form."""
+    values = {name: name for name in rule.constants}
+    for name, term in zip(rule.head[1:], pair, strict=True):
+        if term is not None and values.setdefault(name, term) != term:
+            return None
+    return values
 
 
 def _instance(atom: Atom, values: Mapping[str, str]) -> Atom:

@@ -5,13 +5,14 @@ What a proof is, and how it is checked, is in `proof_tree`; depths of many queri
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order, parse_atom
+from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order, split_atom, unquoted
 from phalanx.proofs.knowledge.vocabulary import check_name
 from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan
-from phalanx.proofs.search.proof_tree import Proof, free_arguments
+from phalanx.proofs.search.proof_tree import Proof, free_arguments, match_head
 
 if TYPE_CHECKING:
     from phalanx.proofs.knowledge.data import DataHandler
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from phalanx.proofs.search.state import ProofState
 
 DEFAULT_MAX_DEPTH = 6
+_VARIABLE = re.compile(r"[A-Z]|[_?].*").fullmatch
 
 
 class Query(NamedTuple):
@@ -86,7 +88,7 @@ class Prover:
 def _what_fails(tables: GoalTables, goal: Goal, rule: Rule, plan: Plan, max_depth: int) -> str:
     rows = tables.start(rule, plan, goal)
     if not rows:
-        return f"{rule.name}: its head, {rule.head}, has one argument twice"
+        return f"{rule.name}: its head, {rule.write(rule.head)}, is of another form"
     values = {name: term for name, term in zip(rule.head[1:], goal[3:], strict=True) if term is not None}
     held: list[str] = []
     for step in plan.steps:
@@ -115,13 +117,13 @@ class _Derivation:
                 yield Proof(atom, free)
             return
         for rule in self.tables.knowledge.rules.get(goal.predicate, ()):
-            if rule.head.first == rule.head.second and pair[0] != pair[1]:
+            values = match_head(rule, pair)
+            if values is None:
                 continue
-            values = dict(zip(rule.head[1:], pair, strict=True))
             unknown = free_arguments(rule, free)
             for children, whole in self._bodies(rule, unknown, values, cost - 1, above | {atom}):
-                variables = dict.fromkeys(name for a in (rule.head, *rule.body) for name in a[1:])
-                yield Proof(atom, free, rule, tuple((name, whole[name]) for name in variables), children)
+                substitution = tuple((name, whole[name]) for name in rule.variables)
+                yield Proof(atom, free, rule, substitution, children)
 
     def _bodies(
         self,
@@ -134,8 +136,8 @@ class _Derivation:
     ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
         """Proofs of the body from this place on, and the values of all variables.
 
-        `values` has those of the head from the start: which answer is wanted is known, and only `unknown`
-        says what the goals are asked with.
+        `values` has the constants and those of the head from the start: which answer is wanted is known, and
+        only `unknown` says what the goals are asked with.
         """
         if place == len(rule.body):
             if cost == 0:
@@ -175,19 +177,24 @@ def prove(data: "DataHandler", query: Atom | str, max_depth: int = DEFAULT_MAX_D
 
 
 def read_query(data: "DataHandler", query: Atom | str) -> Query:
-    """A query about a knowledge base; raises with the nearest name on one that it does not have.
+    """A query about a knowledge base; raises with the nearest names on one that it does not have.
 
-    Names that begin with a capital letter, `_` or `?` are variables, unless they are constants there.
+    A single capital letter and what begins with `_` or `?` are variables, unless they are constants there;
+    all else must be a constant, so that a mistyped one is not taken for a variable. A name in quotes always
+    is a constant.
     """
-    atom = parse_atom(query) if isinstance(query, str) else query
+    predicate, *terms = split_atom(query) if isinstance(query, str) else query
+    atom = Atom(*map(unquoted, (predicate, *terms)) if isinstance(query, str) else query)
     constants = frozenset(data.entities)
     check_name(atom.predicate, data.predicates, "predicate", atom)
-    free = tuple(
-        term if term not in constants and (term[0].isupper() or term[0] in "_?") else "" for term in atom[1:]
-    )
-    for term, variable in zip(atom[1:], free, strict=True):
-        if not variable:
-            check_name(term, constants, "constant", atom)
+    free = ["", ""]
+    for place, (text, name) in enumerate(zip(terms, atom[1:], strict=True)):
+        if name not in constants and _VARIABLE(text):
+            # Each `_` is a variable of its own.
+            free[place] = f"_{place + 1}" if text == "_" else name
+        else:
+            hint = "; a variable is one capital letter, ?name or _name"
+            check_name(name, constants, "constant", atom, hint)
     return Query(atom, (free[0], free[1]))
 
 
