@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 from sample_run import make_run, metrics_at, write_facts, write_lines
 
+from phalanx.core.text import sanitized
 from phalanx.logs import FileHandler, LoggingConfig
 from phalanx.logs.report import read_run, write_report
 from phalanx.logs.report.curves import MAX_POINTS
@@ -216,7 +217,7 @@ def test_files_that_are_no_text_are_named(bare: Path) -> None:
     (bare / "config.yaml").write_text("a: [1\nb: }")
     (bare / "run.json").write_text("{")
     notes = " ".join(read_run(bare).notes)
-    assert "evaluations.jsonl is damaged and was read only in part" in notes
+    assert "evaluations.jsonl was read only in part" in notes
     assert "config.yaml could not be read" in notes
     assert "run.json is not a JSON object and was left out." in notes
 
@@ -350,8 +351,83 @@ def test_text_from_the_files_cannot_become_markup(nasty: str, bare: Path) -> Non
     expected.feed(harmless.read_text(encoding="utf-8"))
     assert found.tags == expected.tags
     data = data_of(page)
-    assert data["episodes"][0]["task"] == nasty and data["runs"][0]["label"] == nasty
+    shown = sanitized(nasty, lines=True)
+    assert data["episodes"][0]["task"] == shown and data["runs"][0]["label"] == shown
     assert data["runs"][0]["status"] == "unknown"
+
+
+def test_a_strangers_config_reads_nothing_of_this_machine(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    (bare / "config.yaml").write_text("key: ${oc.env:SECRET_TOKEN}\nseed: 3\nother: ${seed}\n")
+    page = write_report([bare])
+    assert "hunter2" not in page.read_text()
+    assert data_of(page)["runs"][0]["config"] == {
+        "key": "${oc.env:SECRET_TOKEN}",
+        "seed": "3",
+        "other": "${seed}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 200_000, "nested more than 32 levels deep"),
+        ("- " * 200_000, "nested more than 32 levels deep"),
+        ("a: &a [1]\nb: [*a, *a]\n", "uses anchors or tags"),
+        ("a: !!python/object/apply:os.system [id]\n", "uses anchors or tags"),
+        ("a: " + "x" * 2_000_000, "has more than 1,048,576 bytes"),
+    ],
+    ids=["brackets", "dashes", "anchors", "tags", "large"],
+)
+def test_a_config_that_is_made_to_hurt_is_named_and_left_out(text: str, why: str, bare: Path) -> None:
+    (bare / "config.yaml").write_text(text)
+    (found,) = report_of(bare)["runs"]
+    assert found["config"] == {}
+    assert any("config.yaml could not be read" in note and why in note for note in found["notes"])
+
+
+def test_links_in_a_run_are_not_followed(bare: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text('{"name": "hunter2", "step": 0, "metrics": {"hunter2": 1}}\n')
+    (bare / "run.json").unlink()
+    for name in ("run.json", "config.yaml", "batch_metrics.jsonl", "evaluations.jsonl"):
+        (bare / name).symlink_to(secret)
+    episode = bare / "episodes" / "episode_000001_env_0000"
+    episode.mkdir(parents=True)
+    (episode / "final.svg").symlink_to(secret)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "final.svg").write_text("<svg>hunter2</svg>")
+    (bare / "episodes" / "episode_000002_env_0000").symlink_to(elsewhere)
+    data = report_of(bare)
+    assert "hunter2" not in json.dumps(data)
+    assert [episode["frames"] for episode in data["episodes"]] == [[]]
+    notes = " ".join(data["runs"][0]["notes"])
+    for named in ("run.json is a link", "config.yaml is a link", "2 links to other places"):
+        assert named in notes
+    assert "batch_metrics.jsonl was read only in part: batch_metrics.jsonl is a link" in notes
+
+
+def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phalanx.logs.handlers.files._LONGEST_LINE", 1 << 16)
+    (bare / "run.json").write_text("[" * 500_000)
+    (bare / "batch_metrics.jsonl").write_text('{"step": 1, "metrics": {"a": 1}}\n' + "{" * 100_000)
+    (bare / "evaluations.jsonl").write_text('{"step": 1, "mode": ' + "[" * 50_000 + "\n")
+    data = report_of(bare)
+    assert points(data, "a") == [(1, 1)]
+    notes = " ".join(data["runs"][0]["notes"])
+    assert "run.json is not a JSON object" in notes and "has a line of more than 65,536 bytes" in notes
+    assert "evaluations.jsonl: 1 line could not be read" in notes
+
+
+def test_a_number_is_not_said_twice(bare: Path) -> None:
+    write_facts(bare, num_parameters=9_123, environment_steps=48_200)
+    tiles = {tile["label"]: tile for tile in report_of(bare)["runs"][0]["tiles"]}
+    assert (tiles["Parameters"]["value"], tiles["Parameters"]["detail"]) == ("9,123", "")
+    steps = tiles["Environment steps"]
+    assert (steps["value"], steps["detail"]) == ("48.2 k", "48,200")
 
 
 def test_runs_are_compared_under_names_that_tell_them_apart(run: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from phalanx.logs.handlers.base import Handler
 from phalanx.logs.records import Data, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
 
 _CHUNK = 1 << 16
+_LONGEST_LINE = 1 << 26
 
 
 class LineFile:
@@ -99,16 +100,23 @@ class LineFile:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The whole lines of a file, with those that rotation set aside first; a torn last line is left out."""
+    """The whole lines of a file, with those that rotation set aside first; a torn last line is left out.
+
+    Links are not followed, and a line that has no end is a ValueError: the file may be a stranger's.
+    """
     live = Path(path)
     pieces = _pieces(live)
-    for _, piece in sorted(pieces.items()):
-        with gzip.open(piece) if piece.suffix == ".gz" else piece.open("rb") as file:
-            yield from (line[:-1].decode() for line in file)
     # Between a rotation and the next line there is no live file.
-    if live.exists() or not pieces:
-        with live.open("rb") as file:
-            yield from (line[:-1].decode() for line in file if line.endswith(b"\n"))
+    every = [piece for _, piece in sorted(pieces.items())]
+    for piece in [*every, live] if live.exists() or not pieces else every:
+        if piece.is_symlink():
+            raise ValueError(f"{piece.name} is a link, which is not followed")
+        with gzip.open(piece) if piece.suffix == ".gz" else piece.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                if not line.endswith(b"\n") and len(line) == _LONGEST_LINE:
+                    raise ValueError(f"{piece.name} has a line of more than {_LONGEST_LINE:,} bytes")
+                if piece != live or line.endswith(b"\n"):
+                    yield line[:-1].decode()
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

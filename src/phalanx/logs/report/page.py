@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.core.files import atomic_write
-from phalanx.core.text import percent
+from phalanx.core.text import percent, sanitized
 from phalanx.logs.report.curves import GROUPS, evaluation_charts, metric_charts, primary, share_axes, title_of
 from phalanx.logs.report.records import families_of, finite, following
 from phalanx.logs.report.run_directory import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
@@ -29,6 +29,7 @@ SCRIPTS = ("elements.js", "scales.js", "charts.js", "bars.js", "episodes.js", "c
 STATUSES = ("running", "finished", "interrupted")
 
 _LONGEST_NAME = 120
+_LONGEST_TEXT = 4000
 
 
 def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None) -> Path:
@@ -63,7 +64,7 @@ def save_page(page: str, path: Path) -> None:
 
 def build_page(runs: Sequence[RunData]) -> str:
     """The page as text. Equal runs make equal pages, to the byte."""
-    data = page_data(runs)
+    data = _shown(page_data(runs))
     script = "(() => {\n'use strict';\n" + "\n".join(_template(name) for name in SCRIPTS) + "\n})();"
     # Only this script may run, and nothing may be fetched: what a run's files say can do no harm.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -107,6 +108,19 @@ def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
         "charts": charts,
         "episodes": [episode for episodes, _ in share for episode in episodes],
     }
+
+
+def _shown(value: Any) -> Any:
+    """The same with every text of it safe to show, and no longer than one reads; pictures are packed."""
+    if isinstance(value, str):
+        return value if value.isprintable() and len(value) <= _LONGEST_TEXT else _cut(value)
+    if isinstance(value, dict):
+        return {_shown(name): item if name == "pictures" else _shown(item) for name, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value
+
+
+def _cut(text: str) -> str:
+    return sanitized(text[:_LONGEST_TEXT], lines=True) + ("…" if len(text) > _LONGEST_TEXT else "")
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:

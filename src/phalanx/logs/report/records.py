@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from phalanx.core.foreign import MOST_BYTES, is_plain_file, read_bounded
 from phalanx.core.text import counted
 from phalanx.logs.handlers.files import read_lines
 
 Valid = Callable[[dict[str, Any]], bool]
+
+_MOST_TEXT = 1 << 30
 
 
 def _anything(record: dict[str, Any]) -> bool:
@@ -58,7 +61,10 @@ def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
     """A JSON file that holds one object; one that does not is named in `notes`."""
     if not path.exists():
         return {}
-    record = _record(path.read_bytes().decode(errors="replace"))
+    if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
+        notes.append(f"{path.name} is a link or too large, and was left out.")
+        return {}
+    record = _record(read_bounded(path).decode(errors="replace"))
     if record is None:
         notes.append(f"{path.name} is not a JSON object and was left out.")
     return record or {}
@@ -106,12 +112,17 @@ def _exists(path: Path) -> bool:
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[str]:
+    read = 0
     try:
-        yield from read_lines(path)
+        for line in read_lines(path):
+            read += len(line)
+            if read > _MOST_TEXT:
+                raise ValueError(f"it holds more than {_MOST_TEXT:,} letters")
+            yield line
     except FileNotFoundError:
         return
-    except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-        notes.append(f"{path.name} is damaged and was read only in part: {error}.")
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        notes.append(f"{path.name} was read only in part: {error}.")
 
 
 def _record(line: str) -> dict[str, Any] | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from phalanx.core.foreign import MOST_BYTES, is_plain_file, read_bounded, read_plain_yaml
+from phalanx.core.text import counted
 from phalanx.logs.records import flat_settings
 from phalanx.logs.report.records import (
     Table,
@@ -30,6 +32,7 @@ MAX_EPISODES = 60
 MAX_BYTES = 3_000_000
 """What their pictures may take in the page, compressed."""
 
+_MOST_FRAMES = 2000
 _FOLDER = re.compile(r"episode_(\d+)(?:_env_(\d+))?")
 _STEP = re.compile(r"step_(\d+)")
 
@@ -106,13 +109,13 @@ def _key_of(record: dict[str, Any]) -> Key | None:
 
 
 def _folders(folder: Path) -> dict[Key, Path]:
-    if not folder.is_dir():
+    if not folder.is_dir() or folder.is_symlink():
         return {}
     matches = ((path, _FOLDER.fullmatch(path.name)) for path in folder.iterdir())
     return {
         (int(match[1]), None if match[2] is None else int(match[2])): path
         for path, match in matches
-        if match and path.is_dir()
+        if match and path.is_dir() and not path.is_symlink()
     }
 
 
@@ -126,13 +129,16 @@ def _frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     found = []
     for path in folder.glob("*.svg"):
         step = _STEP.fullmatch(path.stem)
+        # A link could bring any file of this machine into a page that is passed on.
+        if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
+            continue
         if step or path.stem in ("initial", "final"):
             order = int(step[1]) if step else (-1 if path.stem == "initial" else 1 << 62)
             found.append((order, f"step {int(step[1])}" if step else path.stem, path))
     places: dict[str, int] = {}
     frames: list[list[Any]] = []
-    for _, name, path in sorted(found):
-        place = places.setdefault(path.read_bytes().decode(errors="replace"), len(places))
+    for _, name, path in sorted(found)[:_MOST_FRAMES]:
+        place = places.setdefault(read_bounded(path).decode(errors="replace"), len(places))
         if name == "final" and frames and frames[-1][1] == place and len(frames) > 1:
             frames[-1] = [f"{frames[-1][0]}, final", place]
         else:
@@ -197,6 +203,8 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     evaluations = evaluation_tables(records, metrics)
     lines = read_whole_records(folder / "episodes.jsonl", notes)
     episodes = find_episodes(folder / "episodes", lines)
+    if links := sum(found.is_symlink() for found in (folder / "episodes").rglob("*")):
+        notes.append(f"episodes/: {counted(links, 'link')} to other places, left out.")
     missing = {
         "No run.json: name, status and machine are not known.": facts,
         "No config.yaml.": config,
@@ -221,13 +229,11 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     newest = found[max(found)]
     if len(found) > 1:
         notes.append(f"The run went on with another config; {newest.name} is shown, of {len(found)}.")
-
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError  # type: ignore[import-untyped, unused-ignore]
-
+    if not is_plain_file(newest):
+        notes.append(f"{newest.name} is a link or no file, and was left out.")
+        return {}
     try:
-        return flat_settings(OmegaConf.to_container(OmegaConf.load(newest), resolve=True))
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
-        notes.append(f"{newest.name} could not be read: {' '.join(str(error).split())[:200]}.")
+        return flat_settings(read_plain_yaml(newest))
+    except (ValueError, OSError) as error:
+        notes.append(f"{error}.")
         return {}

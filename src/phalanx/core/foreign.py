@@ -1,0 +1,58 @@
+"""Strangers' files read as data: bounds on size and depth, no links followed, nothing looked up or made.
+
+What the data means is for those who read it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 20
+"""Settings and facts that a person or a run writes are far smaller."""
+MOST_LEVELS = 32
+
+
+def is_plain_file(path: Path) -> bool:
+    """Whether this is a file itself, and no link, folder or device."""
+    return path.is_file() and not path.is_symlink()
+
+
+def read_bounded(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
+    """A file's bytes; a ValueError if there are more than `most`."""
+    with Path(path).open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} has more than {most:,} bytes")
+    return data
+
+
+def read_plain_yaml(path: str | os.PathLike[str]) -> Any:
+    """The values of a YAML file, as they stand: `${oc.env:HOME}` is those letters.
+
+    Anchors, tags and deep nesting are refused with a ValueError, so that no small file becomes a large value.
+    """
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    depth = 0
+    try:
+        text = read_bounded(path).decode()
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            kind = type(token).__name__
+            if kind in ("AliasToken", "AnchorToken", "TagToken"):
+                raise ValueError("it uses anchors or tags, which settings do not need")
+            depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
+            depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
+            if depth > MOST_LEVELS:
+                raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+        return _unescaped(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
+
+
+def _unescaped(value: Any) -> Any:
+    """`to_yaml` writes `${` with a backslash, so that OmegaConf does not take it for a reference."""
+    if isinstance(value, str):
+        return value.replace("\\${", "${")
+    if isinstance(value, dict):
+        return {name: _unescaped(item) for name, item in value.items()}
+    return [_unescaped(item) for item in value] if isinstance(value, list) else value
