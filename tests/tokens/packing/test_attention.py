@@ -142,7 +142,9 @@ def test_packed_loss_is_unpacked_loss(
     random = np.random.default_rng(seed)
     rows = [random.integers(0, VOCABULARY, length) for length in lengths]
     masks = [random.integers(0, 2, length) for length in lengths]
-    config = PackingConfig(mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3)
+    config = PackingConfig(
+        mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3, separator_loss=False
+    )
     batch = pack_tokens(
         np.concatenate(rows),
         np.cumsum([0, *lengths]),

@@ -200,7 +200,23 @@ def _build(source: _Source, layout: PackLayout, pad_token_id: int) -> PackedBatc
             batch.segment_ids,
             batch.position_ids,
         )
+    if config.separator is not None and config.separator_loss:
+        spans = layout.spans
+        row, in_row = _places(layout, spans)
+        # (A sample that was cut fills its row, so that no separator ends it.)
+        separated = spans > layout.lengths
+        last = (row * layout.width + in_row + layout.lengths - 1)[separated]
+        batch.loss_mask.flat[last + 1] = batch.loss_mask.flat[last]
     return batch
+
+
+def _places(
+    layout: PackLayout, spans: Int32[np.ndarray, " segments"]
+) -> tuple[Int64[np.ndarray, " segments"], Int64[np.ndarray, " segments"]]:
+    """The row of each segment, and its first place in that row."""
+    row = np.repeat(np.arange(len(layout)), np.diff(layout.offsets))
+    before = np.cumsum(spans, dtype=np.int64) - spans
+    return row, before - before[layout.offsets[:-1]][row]
 
 
 def _fill(
@@ -220,11 +236,8 @@ def _fill(
     ):
         array.fill(padding)
     spans = layout.spans
-    counts = np.diff(layout.offsets)
-    row = np.repeat(np.arange(len(layout)), counts)
-    before = np.cumsum(spans, dtype=np.int64) - spans
-    in_row = before - before[layout.offsets[:-1]][row]
-    position = np.arange(int(spans.sum())) - np.repeat(before, spans)
+    row, in_row = _places(layout, spans)
+    position = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans, dtype=np.int64) - spans, spans)
     place = np.repeat(row * width + in_row, spans) + position
     batch.position_ids.flat[place] = position
     batch.segment_ids.flat[place] = np.repeat(np.arange(len(spans)) - layout.offsets[row] + 1, spans)
