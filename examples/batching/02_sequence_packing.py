@@ -29,7 +29,7 @@ def main() -> None:
         print(f"  segments  {row.segment_ids.tolist()}")
         print(f"  positions {row.position_ids.tolist()}")
         print(f"  cu_seqlens {row.cu_seqlens.tolist()}, for kernels that take no mask")
-    mask = create_segment_attention_mask(packed[0].segment_ids, causal=True)
+    mask = create_segment_attention_mask(packed[0].segment_ids)
     print("who sees whom in the first row:")
     for line in mask.astype(int):
         print(f"  {line.tolist()}")

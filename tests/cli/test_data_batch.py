@@ -96,3 +96,16 @@ def test_a_sample_that_the_dataset_lost_is_named(phalanx):
     result = generate(phalanx)
     assert result.code == 2
     assert "but the dataset does not" in result.err
+
+
+def test_texts_end_in_batches_as_they_did_when_they_were_counted(phalanx):
+    more = ["--add-eos"]
+    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "ended.jsonl", *more)
+    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--overwrite"]
+    phalanx("data", "batchplan", "build", "--lengths", "ended.jsonl", *options, "--output", "plan")
+    result = generate(phalanx)
+    assert result.code == 2 and "and --add-bos and --add-eos as there" in result.err
+    assert generate(phalanx, *more).code == 0
+    for batch in BatchReader("batches").iter_epoch(0):
+        for row, length in enumerate(batch.lengths):
+            assert batch["input_ids"][row, length - 1] == 1 and batch["loss_mask"][row, length - 1] == 1

@@ -49,7 +49,18 @@ def test_a_dataset_is_packed_with_its_tokens_segments_and_positions(phalanx):
         assert packs["input_ids"][row].tolist() == [122, 123, 124, 1, 114, 115, 116, 117]
         assert packs["segment_ids"][row].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
         assert packs["position_ids"][row].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
-        assert packs["loss_mask"][row].tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
+        assert packs["loss_mask"][row].tolist() == [1] * 8
+
+
+def test_every_text_ends_when_asked_and_the_end_carries_loss(phalanx):
+    options = ["--max-length", 8, "--output", "packs.npz", "--add-eos"]
+    assert pack(phalanx, "--dataset", "train.jsonl", *options).code == 0
+    with np.load("packs.npz") as packs:
+        ends = packs["input_ids"] == 1
+        assert ends.sum() == 4 and packs["loss_mask"][ends].all()
+        assert sorted(packs["segment_lengths"].tolist()) == [2, 4, 5, 7]
+    refused = pack(phalanx, "--dataset", "train.jsonl", *options[:4], "--add-bos")
+    assert refused.code == 2 and "the vocabulary has no token for the begin of a text" in refused.err
 
 
 @pytest.mark.parametrize("mode", ["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"])

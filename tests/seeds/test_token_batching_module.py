@@ -282,7 +282,7 @@ def test_packing(capsys: pytest.CaptureFixture[str]) -> None:
     print(f"Packing ratio: {metrics.packing_ratio:.2f}x")
     print(f"Token reduction: {1 - 1 / metrics.packing_ratio:.0%}")
 
-    assert mask.shape == (512, 512) and int(mask.sum()) == 4 * 4 + 2 * 2
+    assert mask.shape == (512, 512) and int(mask.sum()) == (1 + 2 + 3 + 4) + (1 + 2)
     assert capsys.readouterr().out.splitlines() == [
         "Samples: ('s1', 's2')",
         "Segments: 2",

@@ -50,6 +50,7 @@ from .lengths.table import (
     SkippedSample as SkippedSample,
 )
 from .lengths.tokenizers import (
+    BoundedTokenizer as BoundedTokenizer,
     ByteTokenizer as ByteTokenizer,
     FileTokenizer as FileTokenizer,
     Tokenizer as Tokenizer,

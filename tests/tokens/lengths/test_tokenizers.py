@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.tokens import ByteTokenizer, FileTokenizer, load_tokenizer
+from phalanx.tokens import BoundedTokenizer, ByteTokenizer, FileTokenizer, load_tokenizer
 
 
 def word_tokenizer(folder: Path, **changes: object) -> Path:
@@ -74,6 +74,40 @@ def test_a_tokenizer_file_and_its_folder_are_the_same_tokenizer(tmp_path: Path) 
         assert tokenizer.decode([3, 4]) == "hello world"
         assert (tokenizer.vocab_size, tokenizer.pad_token_id, tokenizer.eos_token_id) == (5, 0, 1)
         assert tokenizer.tokenizer_hash == FileTokenizer(path).tokenizer_hash
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, [[3, 4], []]),
+        ({"add_eos": True}, [[3, 4, 1], [1]]),
+        ({"add_bos": True}, [[5, 3, 4], [5]]),
+        ({"add_bos": True, "add_eos": True}, [[5, 3, 4, 1], [5, 1]]),
+    ],
+)
+def test_texts_of_any_vocabulary_begin_and_end_when_asked(tmp_path: Path, options, tokens) -> None:
+    pytest.importorskip("tokenizers")
+    words = {"<pad>": 0, "</s>": 1, "<unk>": 2, "hello": 3, "world": 4, "<s>": 5}
+    path = word_tokenizer(
+        tmp_path / "words", model={"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
+    )
+    tokenizer = load_tokenizer(path, **options)
+    assert tokenizer.encode_many(["hello world", ""]) == tokens
+    assert tokenizer.count_many(["hello world", ""]) == [len(row) for row in tokens]
+    assert tokenizer.decode([3, 4]) == "hello world"
+    assert (tokenizer.vocab_size, tokenizer.pad_token_id) == (6, 0)
+    assert (tokenizer.tokenizer_hash == load_tokenizer(path).tokenizer_hash) is (options == {})
+
+
+def test_an_end_of_text_that_is_there_already_is_not_put_there_twice(tmp_path: Path) -> None:
+    tokenizer = BoundedTokenizer(ByteTokenizer(add_eos=True), add_eos=True)
+    assert tokenizer.encode("A") == [67, 1]
+    assert load_tokenizer("bytes", add_eos=True).tokenizer_hash == ByteTokenizer(add_eos=True).tokenizer_hash
+
+
+def test_a_vocabulary_without_the_token_that_is_asked_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="the vocabulary has no token for the begin of a text"):
+        load_tokenizer("bytes", add_bos=True)
 
 
 def test_a_folder_in_the_working_directory_comes_before_a_name_to_fetch(

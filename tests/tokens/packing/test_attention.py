@@ -18,8 +18,8 @@ from phalanx.tokens import (
 VOCABULARY, WIDTH, LONGEST = 11, 8, 24
 
 
-def test_a_mask_is_block_diagonal() -> None:
-    mask = create_segment_attention_mask([1, 1, 2])
+def test_a_mask_that_is_not_causal_is_block_diagonal() -> None:
+    mask = create_segment_attention_mask([1, 1, 2], causal=False)
     assert mask.dtype == bool
     assert mask.astype(int).tolist() == [
         [1, 1, 0],
@@ -29,7 +29,7 @@ def test_a_mask_is_block_diagonal() -> None:
 
 
 def test_a_causal_mask_sees_only_what_stands_before() -> None:
-    assert create_segment_attention_mask([1, 1, 2, 2], causal=True).astype(int).tolist() == [
+    assert create_segment_attention_mask([1, 1, 2, 2]).astype(int).tolist() == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
         [0, 0, 1, 0],
@@ -38,7 +38,7 @@ def test_a_causal_mask_sees_only_what_stands_before() -> None:
 
 
 def test_padding_sees_nothing_and_is_seen_by_nobody() -> None:
-    mask = create_segment_attention_mask([1, 1, 0, 0])
+    mask = create_segment_attention_mask([1, 1, 0, 0], causal=False)
     assert not mask[2:].any() and not mask[:, 2:].any()
 
 
@@ -62,6 +62,14 @@ def test_jax_arrays_give_the_same_mask_also_under_jit(causal: bool) -> None:
     masks = jax.jit(create_segment_attention_mask, static_argnames="causal")(jnp.asarray(rows), causal=causal)
     assert isinstance(masks, jax.Array) and masks.dtype == bool
     assert masks.tolist() == create_segment_attention_mask(rows, causal=causal).tolist()
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_segments_that_count_from_zero_are_refused_rather_than_lost(array) -> None:
+    with pytest.raises(ValueError, match=r"segment_ids has a 0 before .* count from 0, add 1"):
+        create_segment_attention_mask(array([0, 0, 1, 1]))
+    with pytest.raises(ValueError, match=r"segment_ids\[1\] has a 0 before another segment"):
+        create_segment_attention_mask(array([[1, 1, 2], [0, 1, 1]]))
 
 
 def test_a_mask_needs_integers() -> None:
@@ -134,7 +142,9 @@ def test_packed_loss_is_unpacked_loss(
     random = np.random.default_rng(seed)
     rows = [random.integers(0, VOCABULARY, length) for length in lengths]
     masks = [random.integers(0, 2, length) for length in lengths]
-    config = PackingConfig(mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3)
+    config = PackingConfig(
+        mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3, separator_loss=False
+    )
     batch = pack_tokens(
         np.concatenate(rows),
         np.cumsum([0, *lengths]),

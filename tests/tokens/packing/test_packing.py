@@ -82,7 +82,12 @@ def test_a_separator_belongs_to_the_segment_that_it_ends_and_is_no_real_token() 
     assert pack.input_ids.tolist() == [1, 2, SEPARATOR, 3, SEPARATOR, 4, 5, PAD]
     assert pack.segment_ids.tolist() == [1, 1, 1, 2, 2, 3, 3, 0]
     assert pack.position_ids.tolist() == [0, 1, 2, 0, 1, 0, 1, 0]
-    assert pack.loss_mask.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+    # Each sample's first token carries no loss here, so of the two separators only the first does.
+    assert pack.loss_mask.tolist() == [0, 1, 1, 0, 0, 0, 1, 0]
+    (silent,) = pack_sequences(
+        sequences([1, 2], [3], [4, 5]), config.model_copy(update={"separator_loss": False})
+    )
+    assert silent.loss_mask.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
     assert pack.cu_seqlens.tolist() == [0, 3, 5, 7]
     assert (pack.total_tokens, pack.separator_tokens, pack.padding_tokens) == (5, 2, 1)
     assert pack.sample_lengths == (2, 1, 2)
@@ -182,11 +187,11 @@ def test_metrics_are_numbers() -> None:
         "total_tokens": 7,
         "separator_tokens": 1,
         "padding_tokens": 2,
-        "loss_tokens": 4,
+        "loss_tokens": 5,
         "packed_tokens": 10,
         "packing_ratio": 1.5,
         "efficiency": 0.7,
-        "loss_efficiency": 0.4,
+        "loss_efficiency": 0.5,
     }
     assert compute_packing_metrics(pack_sequences(sequences(*rows), config)).summary() == expected
     mask = np.asarray([0, 1, 1, 0, 0, 1, 1])
@@ -297,6 +302,7 @@ def test_splitting_loses_no_token_and_invents_none(
         max_length=max_length,
         add_separator=separator,
         separator_token_id=SEPARATOR,
+        separator_loss=False,
         overlong=OverlongPolicy.SPLIT,
     )
     ends = np.cumsum([0, *lengths]).tolist()

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.data.inputs import AsJson, PadId, Split, TextField, input_errors, read_plan, read_tokens
+from phalanx.cli.data.inputs import (
+    AddBos,
+    AddEos,
+    AsJson,
+    PadId,
+    Split,
+    TextField,
+    input_errors,
+    read_plan,
+    read_tokens,
+)
 from phalanx.cli.errors import UserError
 from phalanx.cli.printing import print_json, progress
 
@@ -28,6 +38,8 @@ def generate(
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", "-t", help="The tokenizer that the lengths were counted with.")
     ] = "bytes",
+    add_bos: AddBos = False,
+    add_eos: AddEos = False,
     text_field: TextField = "text",
     split: Split = None,
     pad_id: PadId = None,
@@ -38,12 +50,12 @@ def generate(
 
     opened = read_plan(plan)
     with input_errors():
-        used = load_tokenizer(tokenizer)
+        used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=add_eos)
     made = opened.meta.tokenizer_hash
     if made and made != used.tokenizer_hash:
         raise UserError(
             f"{plan} was made with tokenizer {made}, but {tokenizer!r} is {used.tokenizer_hash}; "
-            f"use the tokenizer that the lengths were counted with"
+            f"use the tokenizer that the lengths were counted with, and --add-bos and --add-eos as there"
         )
     wanted = {
         str(opened.table.ids[row]) for epoch in opened.epochs for row in set(epoch.batches.order.tolist())

@@ -26,6 +26,8 @@ Split = Annotated[str | None, typer.Option(help="Which split of a saved Hugging 
 PadId = Annotated[
     int | None, typer.Option(help="The token that fills rows up.", show_default="the tokenizer's, or 0")
 ]
+AddBos = Annotated[bool, typer.Option("--add-bos", help="Put the begin of text before every text.")]
+AddEos = Annotated[bool, typer.Option("--add-eos", help="Put the end of text after every text.")]
 PackMode = Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"]
 
 

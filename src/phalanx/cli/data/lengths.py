@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli.data.inputs import AsJson, CachePath, Split, TextField, input_errors, read_lengths
+from phalanx.cli.data.inputs import (
+    AddBos,
+    AddEos,
+    AsJson,
+    CachePath,
+    Split,
+    TextField,
+    input_errors,
+    read_lengths,
+)
 from phalanx.cli.errors import UserError
 from phalanx.cli.printing import facts, print_json, progress
 
@@ -38,6 +47,8 @@ def build(
             "--tokenizer", "-t", help="bytes, a tokenizer.json or its folder, or a Hugging Face name."
         ),
     ] = "bytes",
+    add_bos: AddBos = False,
+    add_eos: AddEos = False,
     text_field: TextField = "text",
     split: Split = None,
     on_ray: Annotated[
@@ -68,7 +79,7 @@ def build(
 
     shown = progress("tokenizing", "samples", quiet=as_json)
     with input_errors(), shown as advance, contextlib.ExitStack() as stack:
-        used = load_tokenizer(tokenizer)
+        used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=add_eos)
         counted = iterate_lengths(iterate_samples(dataset, text_field=text_field, split=split), used)
         if on_ray:
             on_workers = _count_on_ray(dataset, used, text_field, ray_address, workers)

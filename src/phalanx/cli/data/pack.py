@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.data.inputs import (
+    AddBos,
+    AddEos,
     AsJson,
     PackMode,
     PadId,
@@ -27,7 +29,7 @@ from phalanx.cli.printing import facts, print_json, progress
 if TYPE_CHECKING:
     import numpy as np
 
-    from phalanx.tokens import PackLayout
+    from phalanx.tokens import PackLayout, Tokenizer
 
 app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add_completion=False)
 
@@ -59,6 +61,8 @@ def pack(
         int | None, typer.Option(help="Put this token between samples.", show_default="none")
     ] = None,
     pad_id: PadId = None,
+    add_bos: AddBos = False,
+    add_eos: AddEos = False,
     text_field: TextField = "text",
     split: Split = None,
     as_json: AsJson = False,
@@ -87,9 +91,12 @@ def pack(
         metrics = compute_packing_metrics(layout)
     else:
         assert dataset is not None
-        ids, tokens, offsets, loss, padding = _read(
-            dataset, tokenizer, text_field, split, pad_id, quiet=as_json
-        )
+        from phalanx.tokens import load_tokenizer
+
+        with input_errors():
+            used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=add_eos)
+        ids, tokens, offsets, loss = _read(dataset, used, text_field, split, quiet=as_json)
+        padding = pad_id if pad_id is not None else used.pad_token_id or 0
         import numpy as np
 
         with user_errors():
@@ -157,22 +164,18 @@ def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
 
 
 def _read(
-    dataset: Path, tokenizer: str, text_field: str, split: str | None, pad_id: int | None, *, quiet: bool
-) -> "tuple[list[str], np.ndarray, np.ndarray, np.ndarray, int]":
-    """Ids, all tokens end to end, where each sample begins, the loss mask, and the padding token."""
+    dataset: Path, tokenizer: "Tokenizer", text_field: str, split: str | None, *, quiet: bool
+) -> "tuple[list[str], np.ndarray, np.ndarray, np.ndarray]":
+    """Ids, all tokens end to end, where each sample begins, and the loss mask."""
     import numpy as np
-
-    from phalanx.tokens import load_tokenizer
 
     samples = []
     with input_errors(), progress("tokenizing", "samples", quiet=quiet) as advance:
-        used = load_tokenizer(tokenizer)
-        for sample in read_tokens(dataset, used, text_field, split):
+        for sample in read_tokens(dataset, tokenizer, text_field, split):
             samples.append(sample)
             advance(1)
         if not samples:
             raise ValueError(f"{dataset} holds no samples")
     ids, tokens, masks = zip(*samples, strict=True)
     offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    padding = pad_id if pad_id is not None else used.pad_token_id or 0
-    return list(ids), np.concatenate(tokens), offsets, np.concatenate(masks), padding
+    return list(ids), np.concatenate(tokens), offsets, np.concatenate(masks)

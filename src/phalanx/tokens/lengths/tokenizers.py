@@ -35,6 +35,11 @@ class Tokenizer(abc.ABC):
         """The id that ends a text; None if the vocabulary has none."""
 
     @property
+    def bos_token_id(self) -> int | None:
+        """The id that begins a text; None if the vocabulary has none."""
+        return None
+
+    @property
     @abc.abstractmethod
     def tokenizer_hash(self) -> str:
         """16 characters that change whenever the tokens of some text could."""
@@ -144,6 +149,13 @@ class FileTokenizer(Tokenizer):
         return self._first_of("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "[SEP]")
 
     @property
+    def bos_token_id(self) -> int | None:
+        """The first of the usual names that the vocabulary has; in GPT-2's it is also the one that ends."""
+        return self._first_of(
+            "<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "[CLS]", "<|endoftext|>"
+        )
+
+    @property
     def tokenizer_hash(self) -> str:
         """Of the file's content, less what it says about cutting and padding; its name does not matter."""
         return self._hash
@@ -162,11 +174,83 @@ class FileTokenizer(Tokenizer):
         return next((token for token in found if token is not None), None)
 
 
-def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: bool = False) -> Tokenizer:
+class BoundedTokenizer(Tokenizer):
+    """Another tokenizer's tokens with the begin of text before each text, its end after it, or both.
+
+    A token that the other one has put there already is not put there twice. BPE tokenizers rarely put an end
+    of text (those of GPT-2 and Llama do not), and a model that never sees one never stops.
+    """
+
+    def __init__(self, inner: Tokenizer, *, add_bos: bool = False, add_eos: bool = False) -> None:
+        self._inner, self._add_bos, self._add_eos = inner, add_bos, add_eos
+        for wanted, name, token in (
+            (add_bos, "begin", inner.bos_token_id),
+            (add_eos, "end", inner.eos_token_id),
+        ):
+            if wanted and token is None:
+                raise ValueError(f"the vocabulary has no token for the {name} of a text")
+
+    @property
+    def vocab_size(self) -> int:
+        """The other's."""
+        return self._inner.vocab_size
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """The other's."""
+        return self._inner.pad_token_id
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The other's."""
+        return self._inner.eos_token_id
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The other's."""
+        return self._inner.bos_token_id
+
+    @property
+    def tokenizer_hash(self) -> str:
+        """Of the other's hash and of what is added."""
+        return _short_hash(f"{self._inner.tokenizer_hash} bos={self._add_bos} eos={self._add_eos}".encode())
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The other's tokens of each text, and what is added."""
+        return [self._bounded(ids) for ids in self._inner.encode_many(texts)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; special tokens have none."""
+        return self._inner.decode(ids)
+
+    def _bounded(self, ids: list[int]) -> list[int]:
+        bos, eos = self._inner.bos_token_id, self._inner.eos_token_id
+        if self._add_bos and bos is not None and ids[:1] != [bos]:
+            ids = [bos, *ids]
+        if self._add_eos and eos is not None and ids[-1:] != [eos]:
+            ids = [*ids, eos]
+        return ids
+
+
+def load_tokenizer(
+    name: str | os.PathLike[str] = BYTES,
+    *,
+    add_special_tokens: bool = False,
+    add_bos: bool = False,
+    add_eos: bool = False,
+) -> Tokenizer:
     """The tokenizer of this name: `bytes`; a `tokenizer.json` or a folder with one; a Hugging Face name.
 
-    `add_special_tokens` adds what the tokenizer puts around a text (for `bytes`: the end of text).
+    `add_special_tokens` adds what the tokenizer itself puts around a text (for `bytes`: the end of text).
+    `add_bos` and `add_eos` put the begin and the end of text there whatever it does.
     """
+    if name == BYTES and not add_bos:
+        return ByteTokenizer(add_eos=add_special_tokens or add_eos)
+    found = _load(name, add_special_tokens)
+    return BoundedTokenizer(found, add_bos=add_bos, add_eos=add_eos) if add_bos or add_eos else found
+
+
+def _load(name: str | os.PathLike[str], add_special_tokens: bool) -> Tokenizer:
     if name == BYTES:
         return ByteTokenizer(add_eos=add_special_tokens)
     path = Path(name)

@@ -48,9 +48,12 @@ class PackingConfig(FrozenModel):
     pad_to_max: bool = True
     """Pad every pack to `max_length`; otherwise each is as long as what it holds."""
     add_separator: bool = False
-    """Put `separator_token_id` between two segments; it belongs to the segment that it ends, with loss 0."""
+    """Put `separator_token_id` between two segments; it belongs to the segment that it ends."""
     separator_token_id: int | None = None
     """The token that separates segments."""
+    separator_loss: bool = True
+    """Whether a separator counts in the loss where the token before it does, so that a model learns to end.
+    (The last segment of a pack has none: `load_tokenizer(..., add_eos=True)` ends every sample.)"""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """What happens to a sample that is longer than `max_length`."""
 

@@ -91,7 +91,7 @@ def iter_packed_batches(
 
 def create_segment_attention_mask(
     segment_ids: Integer[Any, "*batch length"] | Sequence[Any],
-    causal: bool = False,
+    causal: bool = True,
     *,
     padding_sees_itself: bool = False,
 ) -> Bool[Any, "*batch length length"]:
@@ -99,16 +99,19 @@ def create_segment_attention_mask(
 
     NumPy arrays and lists give a NumPy array; JAX arrays give a JAX array, also under `jit`.
 
-    With `causal` a token sees only itself and what stands before it. Padding (segment 0) sees nothing and is
-    seen by nobody; `padding_sees_itself` lets each padding token see itself, for a softmax over minus
-    infinity, where an empty row would give NaN.
+    A token sees only itself and what stands before it, unless `causal` is False. Segments count from 1 and
+    padding, segment 0, stands at the end of a row; segments that count from 0 are refused, except under
+    `jit`, where values cannot be looked at. Padding sees nothing and is seen by nobody; `padding_sees_itself`
+    lets each padding token see itself, for a softmax over minus infinity, where an empty row would give NaN.
 
-    >>> create_segment_attention_mask([1, 1, 2, 0], causal=True).astype(int).tolist()
+    >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     """
     ids: Any = segment_ids if _is_jax(segment_ids) else np.asarray(segment_ids)
     if ids.ndim < 1 or ids.dtype.kind not in "iu":
         raise ValueError(f"segment_ids must be integers, [..., length]; got shape {ids.shape} of {ids.dtype}")
+    if not _is_traced(ids):
+        _check_segments(np.asarray(ids))
     length = ids.shape[-1]
     mask = (ids[..., :, None] == ids[..., None, :]) & (ids != 0)[..., :, None]
     if causal:
@@ -197,7 +200,23 @@ def _build(source: _Source, layout: PackLayout, pad_token_id: int) -> PackedBatc
             batch.segment_ids,
             batch.position_ids,
         )
+    if config.separator is not None and config.separator_loss:
+        spans = layout.spans
+        row, in_row = _places(layout, spans)
+        # (A sample that was cut fills its row, so that no separator ends it.)
+        separated = spans > layout.lengths
+        last = (row * layout.width + in_row + layout.lengths - 1)[separated]
+        batch.loss_mask.flat[last + 1] = batch.loss_mask.flat[last]
     return batch
+
+
+def _places(
+    layout: PackLayout, spans: Int32[np.ndarray, " segments"]
+) -> tuple[Int64[np.ndarray, " segments"], Int64[np.ndarray, " segments"]]:
+    """The row of each segment, and its first place in that row."""
+    row = np.repeat(np.arange(len(layout)), np.diff(layout.offsets))
+    before = np.cumsum(spans, dtype=np.int64) - spans
+    return row, before - before[layout.offsets[:-1]][row]
 
 
 def _fill(
@@ -217,11 +236,8 @@ def _fill(
     ):
         array.fill(padding)
     spans = layout.spans
-    counts = np.diff(layout.offsets)
-    row = np.repeat(np.arange(len(layout)), counts)
-    before = np.cumsum(spans, dtype=np.int64) - spans
-    in_row = before - before[layout.offsets[:-1]][row]
-    position = np.arange(int(spans.sum())) - np.repeat(before, spans)
+    row, in_row = _places(layout, spans)
+    position = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans, dtype=np.int64) - spans, spans)
     place = np.repeat(row * width + in_row, spans) + position
     batch.position_ids.flat[place] = position
     batch.segment_ids.flat[place] = np.repeat(np.arange(len(spans)) - layout.offsets[row] + 1, spans)
@@ -256,6 +272,20 @@ def _check_offsets(
         index = int(np.argmax(backward))
         raise ValueError(f"offsets[{index + 1}] = {bounds[index + 1]} lies before offsets[{index}]")
     return bounds
+
+
+def _check_segments(ids: Integer[np.ndarray, "*batch length"]) -> None:
+    misplaced = (ids[..., :-1] == 0) & (ids[..., 1:] != 0)
+    if misplaced.any():
+        row = np.argwhere(misplaced)[0][:-1].tolist()
+        raise ValueError(
+            f"segment_ids{row or ''} has a 0 before another segment, but 0 is padding and stands at the end; "
+            f"segments count from 1: if these count from 0, add 1"
+        )
+
+
+def _is_traced(value: object) -> bool:
+    return _is_jax(value) and isinstance(value, sys.modules["jax"].core.Tracer)
 
 
 def _is_jax(value: object) -> bool:

@@ -71,7 +71,7 @@ class PackedSequence(_Rows):
     input_ids: IntegerRow
     """Tokens, separators and padding."""
     loss_mask: IntegerRow
-    """1 where a token counts in the loss; 0 on separators and padding."""
+    """1 where a token counts in the loss; 0 on padding."""
     segment_ids: IntegerRow
     """The segment of each token; a separator belongs to the segment that it ends."""
     position_ids: IntegerRow
