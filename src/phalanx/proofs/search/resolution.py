@@ -1,20 +1,17 @@
-"""The native engine of resolution: the C++ kernel of `src/native` as a flat-batch JAX call.
+"""Expanding goals by resolution: the engine that serves, for any batch of goals.
 
-Its twin for accelerators is `xla_resolution`; `resolution` picks between them.
+The native engine is the C++ kernel of `src/native`, called here; its twin for accelerators is
+`xla_resolution`.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax.custom_batching import custom_vmap
 
-from phalanx.core import engine as native
-from phalanx.core.batching import spread_over_batch
-from phalanx.proofs.config import Engine
+from phalanx.core.engine import for_any_batch, on_engine
 from phalanx.proofs.search import xla_resolution
 from phalanx.proofs.search.state import Asked, Node, Rules
 
@@ -42,20 +39,6 @@ def _native_expand(rules: Rules, restart: bool, asked: Asked, node: Node) -> Nod
     return Node(*out)
 
 
-def resolve_engine(engine: Engine, why_not: str) -> Engine:
-    """The engine decided; `why_not` says why the native one cannot serve, if it cannot.
-
-    `auto` stays only where several kinds of device are present.
-    """
-    if engine == "native" and why_not:
-        raise RuntimeError(f"engine 'native' was asked for, but {why_not}")
-    if engine != "auto":
-        return engine
-    if why_not:
-        return "xla"
-    return "native" if native.only_cpu() else "auto"
-
-
 def expand(rules: Rules, asked: Asked, node: Node, *, restart: bool) -> Node:
     """The nodes with the successors of their goals, where asked for.
 
@@ -74,36 +57,16 @@ def expand(rules: Rules, asked: Asked, node: Node, *, restart: bool) -> Node:
     key = (*rules.options, restart)
     if key not in made:
         made[key] = _batched(rules, restart)
-    return made[key](rules.program.arrays if rules.engine != "native" else (), asked, node)
+    # The native engine has the program's arrays on its own side.
+    arrays = () if rules.engine == "native" else rules.program.arrays
+    return made[key]((arrays,), asked, node)
 
 
 def _batched(rules: Rules, restart: bool) -> Callable[..., Node]:
-    # Compiled as one also where the caller compiles nothing.
-    @jax.jit
-    def flat(arrays: Any, asked: Asked, node: Node) -> Node:
-        arguments = (asked, node)
-        on_native = functools.partial(_native_expand, rules, restart)
-        on_xla = functools.partial(xla_resolution.expand, rules, restart)
-        if rules.engine == "native":
-            out = on_native(*arguments)
-        elif rules.engine == "xla":
-            out = on_xla(arrays, *arguments)
-        else:
-            out = jax.lax.platform_dependent(
-                arrays, *arguments, cpu=lambda _, *rest: on_native(*rest), default=on_xla
-            )
-        return out
+    on_native = functools.partial(_native_expand, rules, restart)
+    on_xla = functools.partial(xla_resolution.expand, rules, restart)
 
-    @custom_vmap
-    def run(arrays: Any, asked: Asked, node: Node) -> Node:
-        shape = asked.where.shape
-        size = math.prod(shape)
-        flattened = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(shape) :]), (asked, node))
-        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), flat(arrays, *flattened))
+    def flat(shared: tuple[Any], asked: Asked, node: Node) -> Node:
+        return on_engine(rules.engine, lambda _, *rest: on_native(*rest), on_xla, *shared, asked, node)
 
-    @run.def_vmap
-    def _(axis_size: int, in_batched: Any, arrays: Any, asked: Asked, node: Node) -> tuple[Node, Node]:
-        result = run(arrays, *spread_over_batch((asked, node), tuple(in_batched[1:]), axis_size))
-        return result, jax.tree.map(lambda _: True, result)
-
-    return run
+    return for_any_batch(flat, lambda asked, node: asked.where.shape, constant=(True,))
