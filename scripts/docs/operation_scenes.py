@@ -22,7 +22,7 @@ from phalanx.arc import (
     as_grid,
     create_mask_action,
 )
-from phalanx.arc.environment import arc_step
+from phalanx.arc import arc_step
 from phalanx.arc.render import StateSnapshot, snapshot
 
 SIDE = 5

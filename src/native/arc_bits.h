@@ -135,11 +135,19 @@ inline uint32_t packed8(const uint8_t* cells) {
 inline uint32_t packed_row(const uint8_t* cells, int64_t columns) {
   uint32_t word = 0;
   if (columns < 8) {
-    for (int64_t c = 0; c < columns; ++c) word |= static_cast<uint32_t>(cells[c]) << c;
+    for (int64_t c = 0; c < columns; ++c) word |= static_cast<uint32_t>(cells[c] & 1) << c;
     return word;
   }
   for (int64_t c = 0; c + 8 <= columns; c += 8) word |= packed8(cells + c) << c;
   return word | packed8(cells + columns - 8) << (columns - 8);
+}
+
+// A word that looks random, from a seed and a counter (the finalizer of MurmurHash3).
+inline uint32_t mixed(uint32_t seed, uint32_t counter) {
+  uint32_t x = seed + counter * 0x9E3779B9u;
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+  return x ^ (x >> 16);
 }
 
 }  // namespace

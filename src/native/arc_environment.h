@@ -69,38 +69,82 @@ struct PairGrid {
   int height, width;
 };
 
-inline PairGrid grid_of(const Tasks& tasks, int64_t pair, bool output) {
-  const int32_t* size = tasks.sizes + 4 * pair + (output ? 2 : 0);
-  return {tasks.pairs + (2 * pair + (output ? 1 : 0)) * 4 * tasks.rows, size[0], size[1]};
+inline int clamped(int64_t value, int64_t low, int64_t high) {
+  return static_cast<int>(value < low ? low : value > high ? high : value);
 }
 
 // One environment, seen by name.
 struct Environment {
   const Tasks& tasks;
-  int rows;
+  int rows, columns;
   uint32_t* boards;
   int32_t* registers;
 
   uint32_t* board(int which) const { return boards + which * rows; }
   int height() const { return registers[kHeight]; }
   uint32_t inside() const { return low_bits(registers[kWidth]); }
-  int64_t pair() const { return tasks.table[3 * registers[kTask]] + registers[kPair]; }
+  const int32_t* table_row() const { return tasks.table + 3 * registers[kTask]; }
 
-  // The working grid and its size become those of the current pair's input.
-  void start_from_input() const {
-    const PairGrid input = grid_of(tasks, pair(), false);
+  // Whether the registers lie within these tasks and this canvas. States come from outside, and may belong to
+  // other tasks: whatever fails here is never stepped, so that nothing is read or written beyond its place.
+  bool is_sound() const {
+    if (registers[kTask] < 0 || registers[kTask] >= tasks.count) return false;
+    const int64_t first = table_row()[0], demos = table_row()[1], tests = table_row()[2];
+    const int64_t pairs = demos + tests;
+    if (first < 0 || demos < 0 || tests < 0 || pairs > kMaxPairs || first + pairs > tasks.num_pairs) return false;
+    return 0 <= registers[kPair] && registers[kPair] < pairs && 1 <= registers[kHeight] &&
+           registers[kHeight] <= rows && 1 <= registers[kWidth] && registers[kWidth] <= columns;
+  }
+
+  // A pair's input or output by its number in the task, as far as it lies on the canvas.
+  PairGrid grid_of(int64_t number, bool output) const {
+    const int64_t pair = clamped(table_row()[0] + number, 0, tasks.num_pairs - 1);
+    const int32_t* size = tasks.sizes + 4 * pair + (output ? 2 : 0);
+    const int64_t tallest = tasks.rows < rows ? tasks.rows : rows;
+    return {tasks.pairs + (2 * pair + (output ? 1 : 0)) * 4 * tasks.rows, clamped(size[0], 0, tallest),
+            clamped(size[1], 0, columns)};
+  }
+
+  // The working grid and its size become those of a pair's input or output.
+  void start_from(const PairGrid& grid) const {
     for (int plane = 0; plane < 4; ++plane) {
       uint32_t* to = board(kWorking + plane);
-      memcpy(to, input.planes + plane * tasks.rows, sizeof(uint32_t) * input.height);
-      memset(to + input.height, 0, sizeof(uint32_t) * (rows - input.height));
+      memcpy(to, grid.planes + plane * tasks.rows, sizeof(uint32_t) * grid.height);
+      memset(to + grid.height, 0, sizeof(uint32_t) * (rows - grid.height));
     }
+    registers[kHeight] = grid.height;
+    registers[kWidth] = grid.width;
+  }
+
+  void start_from_input() const { start_from(grid_of(registers[kPair], false)); }
+
+  // The first working grid of an episode, on boards that are all 0.
+  void start(InitialGrid initial, uint32_t noise) const {
+    if (initial == kFromDemonstration) {
+      // Never the pair's own output, which is the answer.
+      const int64_t demos = table_row()[1], pair = registers[kPair];
+      const int64_t others = demos - (pair < demos ? 1 : 0);
+      if (others > 0) {
+        const int64_t drawn = noise % static_cast<uint32_t>(others);
+        const PairGrid shown = grid_of(drawn + (drawn >= pair ? 1 : 0), true);
+        if (shown.height > 0) return start_from(shown);
+      }
+    }
+    if (initial == kFromInput || initial == kFromDemonstration) return start_from_input();
+    const PairGrid input = grid_of(registers[kPair], false);
     registers[kHeight] = input.height;
     registers[kWidth] = input.width;
+    if (initial == kBlank) return;
+    for (int r = 0; r < input.height; ++r)
+      for (int c = 0; c < input.width; ++c) {
+        const uint32_t color = ((mixed(noise, static_cast<uint32_t>(r * 32 + c)) >> 16) * 10u) >> 16;
+        for (int plane = 0; plane < 4; ++plane) board(kWorking + plane)[r] |= (color >> plane & 1u) << c;
+      }
   }
 
   // Equal cells over the cells of the union of the working area and the target's.
   float similarity() const {
-    const PairGrid target = grid_of(tasks, pair(), true);
+    const PairGrid target = grid_of(registers[kPair], true);
     const int common_rows = height() < target.height ? height() : target.height;
     const int common_columns = registers[kWidth] < target.width ? registers[kWidth] : target.width;
     uint32_t equal[kRows];
@@ -120,7 +164,7 @@ struct Environment {
   }
 
   void remember_if_solved(float similarity) const {
-    if (similarity == 1.0f) registers[kSolvedPairs] |= 1u << registers[kPair];
+    if (similarity == 1.0f && registers[kPair] < kMaxPairs) registers[kSolvedPairs] |= 1u << registers[kPair];
   }
 
   // Selected cells become `color`.
@@ -155,7 +199,7 @@ struct Environment {
   // The object's cells become 0 and it is written again turned, mirrored or moved; `object` becomes its new place.
   void transform(int operation, uint32_t* object) const {
     const Box box = box_of(object, rows);
-    uint32_t source[5][kRows] = {};  // four colour planes and the mask
+    uint32_t source[5][kRows] = {};  // four color planes and the mask
     for (int plane = 0; plane < 4; ++plane) {
       uint32_t* from = board(kWorking + plane);
       for (int r = box.top; r <= box.bottom; ++r) {
@@ -174,7 +218,7 @@ struct Environment {
     const int up = operation == kMoveDown ? 1 : operation == kMoveUp ? -1 : 0;
     const int aside = operation == kMoveRight ? 1 : operation == kMoveLeft ? -1 : 0;
     memset(object, 0, sizeof(uint32_t) * rows);
-    for (int plane = 4; plane >= 0; --plane) {  // the mask first: the colours are written under it
+    for (int plane = 4; plane >= 0; --plane) {  // the mask first: the colors are written under it
       uint32_t* from = source[plane];
       if (turned) transpose32(from);
       uint32_t* to = plane == 4 ? object : board(kWorking + plane);
@@ -238,7 +282,7 @@ struct Environment {
 
   // The pair that a switching operation leads to; the present one's negative where it leads nowhere.
   int next_pair(int operation, bool evaluation) const {
-    const int32_t* row = tasks.table + 3 * registers[kTask];
+    const int32_t* row = table_row();
     const bool demo = operation == kNextDemo || operation == kPreviousDemo || operation == kUnsolvedDemo;
     const int first = demo ? 0 : row[1];
     const int count = demo ? row[1] : row[2];

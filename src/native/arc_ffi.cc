@@ -1,8 +1,14 @@
 // The ARC kernels as XLA custom calls: buffers in, buffers out, work shared over XLA's thread pool.
+//
+// Every size is checked here against every other before a kernel runs; what is in the buffers is checked by the
+// kernels, environment by environment. No operand, attribute or state can make them leave their memory.
 
 #include "arc_ffi.h"
 
 #include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <string>
 
 #include "arc_kernel.h"
 #include "parallel.h"
@@ -40,29 +46,108 @@ auto* updated(const Buffer& from, Result& to) {
   return to->typed_data();
 }
 
-Tasks tasks_of(const U32& pairs, const S32& sizes, const S32& table) {
-  return {pairs.typed_data(), sizes.typed_data(), table.typed_data(), pairs.dimensions()[3],
-          table.dimensions()[0]};
+// The first complaint about the sizes of a call's buffers, in words.
+class Sizes {
+ public:
+  explicit Sizes(const char* call) : call_(call) {}
+
+  template <typename Buffer>
+  void expect(const char* name, const Buffer& buffer, std::initializer_list<int64_t> wanted) {
+    const auto found = buffer.dimensions();
+    bool same = found.size() == wanted.size();
+    size_t axis = 0;
+    for (const int64_t size : wanted) same = same && found[axis++] == size;
+    if (same || !complaint_.empty()) return;
+    complaint_ = std::string(call_) + ": " + name + " must be " + text(wanted) + ", got " + text(found);
+  }
+
+  void require(bool holds, const char* rule) {
+    if (!holds && complaint_.empty()) complaint_ = std::string(call_) + ": " + rule;
+  }
+
+  bool wrong() const { return !complaint_.empty(); }
+  ffi::Error error() const { return ffi::Error::InvalidArgument(complaint_); }
+
+ private:
+  template <typename Shape>
+  static std::string text(const Shape& shape) {
+    std::string out = "[";
+    for (const int64_t size : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
+    return out + "]";
+  }
+
+  const char* call_;
+  std::string complaint_;
+};
+
+// One axis of a buffer that may have too few of them; a size that nothing else has, where it is missing.
+template <typename Buffer>
+int64_t axis(const Buffer& buffer, size_t which) {
+  return which < buffer.dimensions().size() ? buffer.dimensions()[which] : -1;
 }
 
-ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 sizes, S32 table, S32 operation, S32 r1, S32 c1, S32 r2,
-                S32 c2, Flags mask, U32 boards, S32 registers, F32 similarity, ffi::Result<U32> new_boards,
-                ffi::Result<S32> new_registers, ffi::Result<F32> new_similarity, ffi::Result<S8> observation,
-                ffi::Result<F32> reward, ffi::Result<F32> improvement, ffi::Result<S32> operation_type,
-                ffi::Result<S32> step_count, ffi::Result<Flags> done, ffi::Result<Flags> terminated,
-                ffi::Result<Flags> truncated, ffi::Result<Flags> solved, ffi::Span<const int64_t> limits,
-                ffi::Span<const float> pay) {
+Tasks checked_tasks(Sizes& sizes, const U32& pairs, const S32& grids, const S32& table) {
+  const int64_t count = axis(pairs, 0), rows = axis(pairs, 3), tasks = axis(table, 0);
+  sizes.expect("pairs", pairs, {count, 2, 4, rows});
+  sizes.expect("sizes", grids, {count, 4});
+  sizes.expect("table", table, {tasks, 3});
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  sizes.require(1 <= count && count <= most && 1 <= tasks && tasks <= most && rows >= 1,
+                "the tasks must have at least one task, one pair and one row");
+  return {pairs.typed_data(), grids.typed_data(), table.typed_data(), rows, count, tasks};
+}
+
+// The canvas and the states on it; results have the sizes of the operands that they update.
+template <typename Boards, typename Registers, typename Similarity>
+void check_states(Sizes& sizes, int64_t batch, int64_t rows, int64_t columns, const Boards& boards,
+                  const Registers& registers, const Similarity& similarity) {
+  sizes.require(1 <= rows && rows <= kMaxSide && 1 <= columns && columns <= kMaxSide,
+                "a canvas has 1 to 30 rows and columns");
+  sizes.expect("boards", boards, {batch, kBoards, rows});
+  sizes.expect("registers", registers, {batch, kRegisters});
+  sizes.expect("similarity", similarity, {batch});
+}
+
+// Grids of the canvas, or nothing at all.
+template <typename Grids>
+void check_grids(Sizes& sizes, const char* name, const Grids& grids, int64_t batch, int64_t rows, int64_t columns) {
+  if (axis(grids, 1) == 0)
+    sizes.expect(name, grids, {batch, 0, 0});
+  else
+    sizes.expect(name, grids, {batch, rows, columns});
+}
+
+ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 grids, S32 table, F32 pay, S32 operation, S32 r1, S32 c1,
+                S32 r2, S32 c2, Flags mask, U32 boards, S32 registers, F32 similarity,
+                ffi::Result<U32> new_boards, ffi::Result<S32> new_registers, ffi::Result<F32> new_similarity,
+                ffi::Result<S8> observation, ffi::Result<F32> reward, ffi::Result<F32> improvement,
+                ffi::Result<S32> operation_type, ffi::Result<S32> step_count, ffi::Result<Flags> done,
+                ffi::Result<Flags> terminated, ffi::Result<Flags> truncated, ffi::Result<Flags> solved,
+                ffi::Span<const int64_t> limits) {
+  if (limits.size() != 6) return ffi::Error::InvalidArgument("phalanx_arc_step takes 6 limits");
+  const int64_t batch = axis(operation, 0), rows = axis(boards, 2), columns = limits[0];
+  Sizes sizes("phalanx_arc_step");
   StepCall call;
-  call.tasks = tasks_of(pairs, sizes, table);
-  if (limits.size() != 7 || pay.size() != 6)
-    return ffi::Error::InvalidArgument("phalanx_arc_step takes 7 limits and 6 numbers of pay");
-  call.rules = {static_cast<int64_t>(boards.dimensions()[2]),
-                limits[0], limits[1], limits[2], limits[3],
-                limits[4] != 0, limits[5] != 0, limits[6] != 0,
-                pay[0], pay[1], pay[2], pay[3], pay[4], pay[5]};
-  const bool by_mask = mask.element_count() != 0;
+  call.tasks = checked_tasks(sizes, pairs, grids, table);
+  check_states(sizes, batch, rows, columns, boards, registers, similarity);
+  check_states(sizes, batch, rows, columns, *new_boards, *new_registers, *new_similarity);
+  for (const S32* field : {&operation, &r1, &c1, &r2, &c2}) sizes.expect("an action's field", *field, {batch});
+  check_grids(sizes, "mask", mask, batch, rows, columns);
+  check_grids(sizes, "observation", *observation, batch, rows, columns);
+  for (const F32* number : {&*reward, &*improvement}) sizes.expect("a result", *number, {batch});
+  for (const S32* count : {&*operation_type, &*step_count}) sizes.expect("a result", *count, {batch});
+  for (const Flags* flag : {&*done, &*terminated, &*truncated, &*solved}) sizes.expect("a result", *flag, {batch});
+  const int64_t groups = axis(pay, 0);
+  sizes.expect("pay", pay, {groups, kPayNumbers});
+  sizes.require(groups >= 1 && batch % groups == 0, "the numbers of pay must divide the batch");
+  if (sizes.wrong()) return sizes.error();
+
+  call.rules = {rows, columns, limits[1], limits[2], limits[3] != 0, limits[4] != 0, limits[5] != 0};
+  // `Pay` is nothing but its floats, so that the buffer's rows are read as they stand.
+  call.pay = static_cast<const Pay*>(static_cast<const void*>(pay.typed_data()));
+  call.per_pay = groups == 1 ? 0 : batch / groups;
   call.actions = {operation.typed_data(), r1.typed_data(), c1.typed_data(), r2.typed_data(), c2.typed_data(),
-                  by_mask ? static_cast<const uint8_t*>(mask.untyped_data()) : nullptr};
+                  mask.element_count() != 0 ? static_cast<const uint8_t*>(mask.untyped_data()) : nullptr};
   call.states = {updated(boards, new_boards), updated(registers, new_registers),
                  updated(similarity, new_similarity),
                  observation->element_count() != 0 ? observation->typed_data() : nullptr};
@@ -70,29 +155,41 @@ ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 sizes, S32 table, S32 opera
                    step_count->typed_data(), done->typed_data(),        terminated->typed_data(),
                    truncated->typed_data(),  solved->typed_data()};
   const Kernels& best = kernels();
-  parallel_for(pool, operation.element_count(), kGrain,
-               [&](int64_t begin, int64_t end) { best.step(call, begin, end); });
+  parallel_for(pool, batch, kGrain, [&](int64_t begin, int64_t end) { best.step(call, begin, end); });
   return ffi::Error::Success();
 }
 
-ffi::Error reset(ffi::ThreadPool pool, U32 pairs, S32 sizes, S32 table, Flags where, U32 bits, U32 boards,
+ffi::Error reset(ffi::ThreadPool pool, U32 pairs, S32 grids, S32 table, Flags where, U32 bits, U32 boards,
                  S32 registers, F32 similarity, S8 observation, ffi::Result<U32> new_boards,
                  ffi::Result<S32> new_registers, ffi::Result<F32> new_similarity,
-                 ffi::Result<S8> new_observation, int64_t columns, bool evaluation) {
+                 ffi::Result<S8> new_observation, int64_t columns, bool evaluation, int64_t initial) {
+  const int64_t batch = axis(where, 0), rows = axis(boards, 2);
+  Sizes sizes("phalanx_arc_reset");
   ResetCall call;
-  call.tasks = tasks_of(pairs, sizes, table);
+  call.tasks = checked_tasks(sizes, pairs, grids, table);
+  sizes.expect("where", where, {batch});
+  sizes.expect("bits", bits, {batch, 3});
+  check_states(sizes, batch, rows, columns, boards, registers, similarity);
+  check_states(sizes, batch, rows, columns, *new_boards, *new_registers, *new_similarity);
+  check_grids(sizes, "observation", observation, batch, rows, columns);
+  check_grids(sizes, "the new observation", *new_observation, batch, rows, columns);
+  sizes.require(observation.element_count() == new_observation->element_count(),
+                "the new observation must be as large as the one that it updates");
+  sizes.require(0 <= initial && initial < kInitialGrids, "there is no such initial grid");
+  if (sizes.wrong()) return sizes.error();
+
   call.rules = {};
-  call.rules.rows = boards.dimensions()[2];
+  call.rules.rows = rows;
   call.rules.columns = columns;
   call.rules.evaluation = evaluation;
+  call.initial = static_cast<InitialGrid>(initial);
   call.where = where.typed_data();
   call.bits = bits.typed_data();
   int8_t* cells = updated(observation, new_observation);
   call.states = {updated(boards, new_boards), updated(registers, new_registers),
                  updated(similarity, new_similarity), observation.element_count() != 0 ? cells : nullptr};
   const Kernels& best = kernels();
-  parallel_for(pool, where.element_count(), kGrain,
-               [&](int64_t begin, int64_t end) { best.reset(call, begin, end); });
+  parallel_for(pool, batch, kGrain, [&](int64_t begin, int64_t end) { best.reset(call, begin, end); });
   return ffi::Error::Success();
 }
 
@@ -104,6 +201,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, step,
                                   .Arg<U32>()    // pairs
                                   .Arg<S32>()    // sizes
                                   .Arg<S32>()    // table
+                                  .Arg<F32>()    // pay
                                   .Arg<S32>()    // operation
                                   .Arg<S32>()    // r1
                                   .Arg<S32>()    // c1
@@ -125,8 +223,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, step,
                                   .Ret<Flags>()  // terminated
                                   .Ret<Flags>()  // truncated
                                   .Ret<Flags>()  // solved
-                                  .Attr<ffi::Span<const int64_t>>("limits")
-                                  .Attr<ffi::Span<const float>>("pay"));
+                                  .Attr<ffi::Span<const int64_t>>("limits"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_reset, reset,
                               ffi::Ffi::Bind()
@@ -145,6 +242,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_reset, reset,
                                   .Ret<F32>()    // similarity
                                   .Ret<S8>()     // observation
                                   .Attr<int64_t>("columns")
-                                  .Attr<bool>("evaluation"));
+                                  .Attr<bool>("evaluation")
+                                  .Attr<int64_t>("initial"));
 
 }  // namespace phalanx::arc

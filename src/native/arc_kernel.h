@@ -13,12 +13,20 @@ enum Register { kTask, kPair, kHeight, kWidth, kStepCount, kStatus, kSolvedPairs
 
 enum Status { kTerminated = 1, kTruncated = 2 };
 
+// Where the working grid of a new episode comes from; the order of `INITIAL_GRIDS` in config.py.
+enum InitialGrid { kFromInput, kBlank, kRandom, kFromDemonstration, kInitialGrids };
+
+// Canvases have at most this many rows and columns, and tasks at most this many pairs.
+constexpr int64_t kMaxSide = 30;
+constexpr int kMaxPairs = 31;
+
 struct Tasks {
   const uint32_t* pairs;  // [pairs][input, output][4 planes][rows]
   const int32_t* sizes;   // [pairs][input height, width, output height, width]
   const int32_t* table;   // [tasks][first pair, demonstrations, tests]
   int64_t rows;
-  int64_t count;
+  int64_t num_pairs;
+  int64_t count;  // rows of the table
 };
 
 struct States {
@@ -29,11 +37,17 @@ struct States {
 };
 
 struct Rules {
-  int64_t rows, columns, max_steps, allowed, efficiency_threshold;
+  int64_t rows, columns, max_steps, allowed;
   bool evaluation, require_submit, submit_only;
-  float similarity_weight, step_penalty, success_bonus, efficiency_bonus;
+};
+
+// The numbers of a reward, in the order of `REWARD_NUMBERS` in rewards.py.
+struct Pay {
+  float similarity_weight, step_penalty, success_bonus, efficiency_bonus, efficiency_threshold;
   float unsolved_submission, invalid_action;
 };
+constexpr int64_t kPayNumbers = 7;
+static_assert(sizeof(Pay) == kPayNumbers * sizeof(float));
 
 // A box names its corners in any order; a mask, where given, takes its place.
 struct Actions {
@@ -50,6 +64,8 @@ struct Outcomes {
 struct StepCall {
   Tasks tasks;
   Rules rules;
+  const Pay* pay;      // one for each `per_pay` environments in turn
+  int64_t per_pay;
   Actions actions;
   States states;
   Outcomes outcomes;
@@ -58,8 +74,9 @@ struct StepCall {
 struct ResetCall {
   Tasks tasks;
   Rules rules;
+  InitialGrid initial;
   const bool* where;     // [batch]
-  const uint32_t* bits;  // [batch][task, pair]: random words
+  const uint32_t* bits;  // [batch][task, pair, noise]: words, the first two taken modulo what there is
   States states;
 };
 

@@ -7,9 +7,9 @@ import pytest
 from short_walk import ShortWalk
 
 from phalanx.agents import RandomAgent, VectorizedRandomAgent
+from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig
-from phalanx.arc.environment import arc_reset, arc_step
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid

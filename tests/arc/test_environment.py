@@ -101,7 +101,7 @@ def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
 def test_an_observation_can_be_switched_off(engine: str) -> None:
     config = small(engine, observation=ObservationConfig(working_grid=False))
     states, seen = batch_reset(jax.random.split(jax.random.key(0), 3), config, task())
-    states, seen, *_ = batch_step(states, PointAction(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3)), config)
+    states, seen, *_ = batch_step(states, PointAction([0] * 3, [0] * 3, [0] * 3), config)
     assert seen.shape == (3, 0, 0)
     assert (states.working_grid[:, 0, 0] == 0).all()
 

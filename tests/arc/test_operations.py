@@ -13,10 +13,10 @@ from literals import mask, selection_text, task, text
 from operation_cases import CASES, FAR, Case
 from oracle import reset_oracle, step_oracle, view_of
 
+from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import create_bbox_action
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, RewardConfig
-from phalanx.arc.environment import arc_reset, arc_step
 from phalanx.core.batching import batch_step
 
 SHAPE = (6, 6)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.agents import load_lm_training, open_source
+from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction
-from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
+from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play.command import puzzles_to_play

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from recording_handler import RecordingHandler
 
+from phalanx.arc import arc_reset
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import arc_reset
 from phalanx.arc.generators import generate_task
 from phalanx.core.config import load_config
 from phalanx.logs import (

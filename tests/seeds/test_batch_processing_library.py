@@ -61,7 +61,7 @@ def test_the_librarys_monitor_counts_and_times_as_the_guides_does(
     monitor = core.BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(42), 16)
     states, _ = monitor.time_batch_reset(keys, config, task)
-    actions = PointAction(operation=jnp.zeros(16), row=jnp.full(16, 5), col=jnp.full(16, 5))
+    actions = PointAction(operation=jnp.zeros(16, jnp.int32), row=jnp.full(16, 5), col=jnp.full(16, 5))
     monitor.time_batch_step(states, actions, config)
     stats = monitor.get_stats()
     assert stats["total_operations"] == 2

@@ -5,6 +5,7 @@ from .actions import (
     BboxAction as BboxAction,
     MaskAction as MaskAction,
     PointAction as PointAction,
+    check_bounds_jax as check_bounds_jax,
     create_bbox_action as create_bbox_action,
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
@@ -23,16 +24,15 @@ from .config import (
 )
 from .environment import (
     ArcEnvironment as ArcEnvironment,
-    StepInfo as StepInfo,
-    arc_reset as arc_reset,
-    arc_step as arc_step,
-    check_bounds_jax as check_bounds_jax,
+)
+from .functional import arc_reset as arc_reset, arc_step as arc_step
+from .generators import FAMILIES as FAMILIES, generate_task as generate_task, generate_tasks as generate_tasks
+from .observation import (
+    ArcObservation as ArcObservation,
     create_observation as create_observation,
     legal_operations as legal_operations,
     validate_action_jax as validate_action_jax,
 )
-from .generators import FAMILIES as FAMILIES, generate_task as generate_task, generate_tasks as generate_tasks
-from .observation import ArcObservation as ArcObservation
 from .operations import (
     CATEGORIES as CATEGORIES,
     NUM_OPERATIONS as NUM_OPERATIONS,
@@ -43,6 +43,12 @@ from .operations import (
     operations_in as operations_in,
 )
 from .readers import load_tasks as load_tasks
+from .rewards import (
+    REWARD_NUMBERS as REWARD_NUMBERS,
+    RewardFunction as RewardFunction,
+    StepInfo as StepInfo,
+    Transition as Transition,
+)
 from .state import ArcEnvState as ArcEnvState, ArcState as ArcState
 from .tasks import (
     ArcTask as ArcTask,

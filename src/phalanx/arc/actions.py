@@ -1,18 +1,42 @@
 """Actions: an operation and the cells it names, as a point, a box or a mask.
 
-Whether an operation is allowed depends on the config and is checked in `environment`.
+Whether an operation is allowed depends on the config and is checked by the engines.
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 from numpy.typing import ArrayLike
 
+from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
+from phalanx.core.environment import Key
+from phalanx.core.spaces import Box, Discrete, Record, Space
+
+_INT32 = np.iinfo(np.int32)
 
 
-def _int32(value: ArrayLike) -> Int32[Array, "*batch"]:
-    return jnp.asarray(value, jnp.int32)
+def whole_numbers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
+    """Whole numbers as int32; fractions are refused, not cut, and what is too large stays too large."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if array.dtype == jnp.int32:
+        return jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"{where} is made of whole numbers, got {array.dtype}; round them yourself")
+    if array.dtype.itemsize >= 4:
+        # Beyond int32 lie no operation and no cell, where a plain cast would wrap round.
+        array = array.clip(0 if array.dtype.kind == "u" else _INT32.min, _INT32.max)
+    return jnp.asarray(array, jnp.int32)
+
+
+def cell_mask(value: ArrayLike) -> Bool[Array, "*batch rows columns"]:
+    """Cells as booleans, from booleans or whole numbers; fractions are refused."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"a selection is made of booleans, got {array.dtype}")
+    return jnp.asarray(array, bool)
 
 
 def _known(operation: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
@@ -26,11 +50,11 @@ def _within(value: Int[Array, "*batch"], side: int) -> Bool[Array, "*batch"]:
 class PointAction(eqx.Module):
     """An operation on one cell, or a batch of them."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """0 to 41; see `phalanx.arc.operations`."""
-    row: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    row: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """Counted from the top."""
-    col: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    col: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """Counted from the left."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
@@ -51,15 +75,15 @@ class PointAction(eqx.Module):
 class BboxAction(eqx.Module):
     """An operation on a box of cells, or a batch of them; corners are included and come in any order."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """0 to 41; see `phalanx.arc.operations`."""
-    r1: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    r1: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """One corner's row."""
-    c1: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    c1: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """One corner's column."""
-    r2: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    r2: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """The other corner's row."""
-    c2: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    c2: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """The other corner's column."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
@@ -84,9 +108,9 @@ class BboxAction(eqx.Module):
 class MaskAction(eqx.Module):
     """An operation on any set of cells, or a batch of them."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=_int32)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
     """0 to 41; see `phalanx.arc.operations`."""
-    selection: Bool[Array, "*batch rows columns"] = eqx.field(converter=lambda v: jnp.asarray(v, bool))
+    selection: Bool[Array, "*batch rows columns"] = eqx.field(converter=cell_mask)
     """The cells, on the whole canvas."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
@@ -123,3 +147,47 @@ def create_bbox_action(
 def create_mask_action(operation: ArrayLike, selection: ArrayLike) -> MaskAction:
     """A mask action from plain numbers and a boolean array."""
     return MaskAction(operation, selection)  # type: ignore[arg-type]
+
+
+def check_bounds_jax(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
+    """Whether the cells that an action names lie on the canvas (the last two axes of a grid's shape)."""
+    known = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
+    return known.validate((grid_shape[-2], grid_shape[-1]))
+
+
+def random_action(
+    key: Key,
+    config: ArcConfig,
+    operations: tuple[int, ...],
+    height: Int32[Array, ""],
+    width: Int32[Array, ""],
+) -> Action:
+    """One of the operations on random cells of an area."""
+    from_key, row_key, column_key = jax.random.split(key, 3)
+    operation = jnp.asarray(operations)[jax.random.randint(from_key, (), 0, len(operations))]
+    rows = jax.random.randint(row_key, (2,), 0, height)
+    columns = jax.random.randint(column_key, (2,), 0, width)
+    box = BboxAction(operation, rows[0], columns[0], rows[1], columns[1])
+    match config.action.selection_format:
+        case "point":
+            return PointAction(operation, box.r1, box.c1)
+        case "bbox":
+            return box
+        case "mask":
+            return MaskAction(operation, box.to_selection_mask(config.grid_shape))
+
+
+def action_space(config: ArcConfig) -> Space:
+    """The space of the config's action format."""
+    rows, columns = config.grid_shape
+    operation = Discrete(NUM_OPERATIONS)
+    row, column = Discrete(rows), Discrete(columns)
+    match config.action.selection_format:
+        case "point":
+            return Record.of(PointAction, {"operation": operation, "row": row, "col": column})
+        case "bbox":
+            corners = {"r1": row, "c1": column, "r2": row, "c2": column}
+            return Record.of(BboxAction, {"operation": operation, **corners})
+        case "mask":
+            cells = Box(0, 1, (rows, columns), np.bool_)
+            return Record.of(MaskAction, {"operation": operation, "selection": cells})

@@ -3,12 +3,13 @@
 Loading presets and overrides is in `phalanx.core.config`.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.core.config import Config
+from phalanx.core.engine import Engine
 
 if TYPE_CHECKING:
     from phalanx.arc.environment import ArcEnvironment
@@ -17,7 +18,9 @@ MAX_GRID_SIDE = 30
 
 SelectionFormat = Literal["point", "bbox", "mask"]
 Mode = Literal["training", "evaluation"]
-Engine = Literal["auto", "native", "xla"]
+InitialGrid = Literal["input", "blank", "random", "demonstration"]
+INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
+"""In the order of `InitialGrid` in arc_kernel.h."""
 
 
 class EnvironmentConfig(Config):
@@ -29,6 +32,9 @@ class EnvironmentConfig(Config):
     """Training starts from a demonstration pair, evaluation from a test pair with target and score hidden."""
     require_submit: bool = False
     """Whether a solved grid must be submitted; otherwise the episode ends as soon as it is solved."""
+    initial_grid: InitialGrid = "input"
+    """The first working grid: the pair's input, a blank or a random one of its size, or the output of another
+    demonstration (the input where there is none). Operations that start a pair again go to its input."""
 
 
 class DatasetConfig(Config):

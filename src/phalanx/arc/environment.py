@@ -1,84 +1,173 @@
 """The ARC environment: reset, step, what an agent sees, and which operations are legal.
 
-How operations work is in the engines; tasks are in `tasks`, `buffer` and `readers`.
+How operations work is in the engines; tasks are in `tasks`, `buffer` and `readers`, rewards in `rewards`.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
 from phalanx.arc import text as words
-from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
-from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.actions import Action, action_space, random_action
+from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import transition
-from phalanx.arc.engines.interface import Packed, fields_of
-from phalanx.arc.observation import Observation, observation_of, observation_space
+from phalanx.arc.engines.interface import Packed, check_packed, fields_of
+from phalanx.arc.observation import Observation, is_plain, legal_operations, observation_of, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS, STATUS, STEP_COUNT, ArcState
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.planes import area_of, pack_grid
+from phalanx.arc.readers import config_tasks
+from phalanx.arc.rewards import (
+    REWARD_NUMBERS,
+    RewardFunction,
+    RewardNumbers,
+    StepInfo,
+    as_reward,
+    changed_numbers,
+    pay,
+    reward_numbers,
+    transition_of,
+)
+from phalanx.arc.starts import (
+    START_WORDS,
+    checked_weights,
+    draw_start,
+    given_start,
+    task_bounds,
+    uniform_weights,
+)
+from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS, STATUS, STEP_COUNT, ArcState, bound_to
+from phalanx.arc.tasks import as_grid
 from phalanx.core import engine as native
 from phalanx.core.batching import map_where
-from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.core.environment import Key, Keys
+from phalanx.core.spaces import Space
+from phalanx.core.traced import TracedEnvironment
 
-Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]
-
-
-class StepInfo(eqx.Module):
-    """What a step tells besides state, observation, reward and done."""
-
-    similarity: Float32[Array, "*batch"] | float
-    """Similarity after the step."""
-    similarity_improvement: Float32[Array, "*batch"] | float
-    """Its change in this step."""
-    operation_type: Int32[Array, "*batch"] | int
-    """The operation that was carried out; -1 where the action was invalid or the episode over."""
-    step_count: Int32[Array, "*batch"] | int
-    """Steps taken in this episode."""
-    episode_done: Bool[Array, "*batch"] | bool
-    """Whether the episode has ended."""
-    terminated: Bool[Array, "*batch"] | bool = False
-    """Whether it ended by submission or solution."""
-    truncated: Bool[Array, "*batch"] | bool = False
-    """Whether it ran out of steps."""
-    solved: Bool[Array, "*batch"] | bool = False
-    """Whether it ended with the working grid equal to the target."""
+Made = TypeVar("Made", bound="ArcEnvironment")
+"""An environment of the class that was asked."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ArcEnvironment(Environment[ArcState, Observation, Action]):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     """ARC puzzles: an agent edits a working grid until it equals the pair's output.
 
     - Observation: the working grid, int8 [rows, columns], -1 outside its area; more by `config.observation`.
     - Action: one of 42 operations on a point, a box or a mask of cells.
-    - Reward: change of similarity, a step penalty, a success bonus; see `RewardConfig`.
+    - Reward: change of similarity, a step penalty, a success bonus (`RewardConfig`), or your own function.
     - Termination: submission or solution; truncation at `max_episode_steps`.
 
-    Make it with `ArcEnvironment.create`, which settles the engine and checks that the tasks fit.
+    Make it with `create`, which settles the engine and checks that the tasks fit; `with_tasks`,
+    `with_weights` and `with_reward` give changed copies. Tasks, weights and the numbers of the reward are
+    arrays: as an argument of a compiled function an environment brings them along, so that a changed copy
+    needs no new compilation. As a static argument or in a closure they are constants of the program.
     """
 
     config: ArcConfig
     tasks: TaskBuffer | None
+    """The tasks that `reset` draws from; None inside a program that has the environment as an argument."""
+    arrays: TaskArrays
+    """What is read of the tasks."""
+    weights: Float32[Array, "*groups tasks"] | None
+    """How often each task is drawn in proportion to the others; None draws all equally often."""
+    numbers: RewardNumbers
+    """What the default reward pays, in the order of `REWARD_NUMBERS`; `config.reward` has the first ones."""
+    reward: RewardFunction | None = None
+    """Pays in the default reward's place."""
+
+    traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward")
+    named_fields: ClassVar = ("tasks",)
 
     @classmethod
-    def create(cls, config: ArcConfig, task: Tasks | None = None) -> "ArcEnvironment":
-        """The environment over a task, several tasks or a buffer; None takes the config's own, when reset."""
-        if task is not None and not isinstance(task, TaskBuffer):
-            task = _packed_tasks(task if isinstance(task, ArcTask) else tuple(task))
-        return _environment(config, task, native.reason())
+    def create(
+        cls: type[Made],
+        config: ArcConfig,
+        task: Tasks | None = None,
+        *,
+        weights: object = None,
+        reward: RewardFunction | None = None,
+    ) -> Made:
+        """The environment over a task, several tasks or a buffer; None takes the config's own.
+
+        `weights` are as in `with_weights`. `reward` is a function from one `Transition` to a number; an
+        Equinox module in its place may hold arrays, which are traced as the tasks are.
+        """
+        made = _environment(cls, config, None if task is None else as_buffer(task), native.reason())
+        if reward is not None:
+            made = dataclasses.replace(made, reward=as_reward(reward))
+        return made if weights is None else made.with_weights(weights)
+
+    def with_tasks(self: Made, tasks: Tasks | TaskArrays) -> Made:
+        """The same environment over other tasks; weights, where there are any, become equal again.
+
+        Tasks that find place in the room of the present ones get shapes like theirs, and need no new
+        compilation; `TaskBuffer.from_tasks` makes room. Episodes that are under way belong to the tasks that
+        they began with: start new ones.
+        """
+        if isinstance(tasks, TaskArrays):
+            buffer, arrays = None, tasks
+        else:
+            buffer = as_buffer(tasks)
+            buffer.check(self.config)
+            room = Capacity(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
+            buffer = buffer.with_room(room) if buffer.fits(room) else buffer
+            arrays = buffer.arrays
+        weights = None if self.weights is None else uniform_weights(arrays)
+        return dataclasses.replace(self, tasks=buffer, arrays=arrays, weights=weights)
+
+    def with_weights(self: Made, weights: object) -> Made:
+        """The same environment that draws each task in proportion to its weight; None draws all equally."""
+        if weights is None:
+            return dataclasses.replace(self, weights=None)
+        room = self.arrays.table.shape[-2]
+        known = room if self.tasks is None else len(self.tasks)
+        return dataclasses.replace(self, weights=checked_weights(weights, known, room))
+
+    def with_reward(self: Made, function: RewardFunction | None = None, **numbers: Any) -> Made:
+        """The same environment that pays otherwise: by a function of the `Transition`, or by other numbers.
+
+        The numbers are `RewardConfig`'s by name, such as `step_penalty=-0.1`; they may be traced.
+        """
+        if function is not None and numbers:
+            raise ValueError("a reward is a function or numbers of the default one; give one of them")
+        if function is not None:
+            return dataclasses.replace(self, reward=as_reward(function))
+        return dataclasses.replace(self, numbers=changed_numbers(self.numbers, numbers), reward=None)
+
+    @property
+    def reward_numbers(self) -> dict[str, Array]:
+        """What the default reward pays, by name."""
+        return dict(zip(REWARD_NUMBERS, self.numbers, strict=True))
 
     @property
     def task_buffer(self) -> TaskBuffer:
-        """The tasks that `reset` draws from."""
-        return _default_tasks(self.config) if self.tasks is None else self.tasks
+        """The tasks that `reset` draws from, with their ids."""
+        if self.tasks is None:
+            raise ValueError(
+                "this environment was an argument of a compiled program (or of a tree.map): it has the "
+                "arrays of its tasks, but not their names. Ask the environment that was passed"
+            )
+        return self.tasks
+
+    def bind(self, states: ArcState) -> ArcState:
+        return bound_to(UnnamedTasks(self.arrays) if self.tasks is None else self.tasks, states)
+
+    def unbind(self, states: ArcState) -> ArcState:
+        self._check_tasks(states)
+        return bound_to(None, states)
+
+    def _check_tasks(self, states: ArcState) -> None:
+        """States of other tasks are refused where both are known; the kernels take them for invalid ones."""
+        if isinstance(states.tasks, TaskBuffer) and self.tasks is not None and states.tasks != self.tasks:
+            raise ValueError(
+                f"these states belong to other tasks than this environment's: they refer to {states.tasks}, "
+                f"the environment has {self.tasks}; start new episodes after a change of tasks"
+            )
 
     @property
     def observation_space(self) -> Space:
@@ -86,24 +175,13 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
 
     @property
     def action_space(self) -> Space:
-        rows, columns = self.config.grid_shape
-        operation = Discrete(NUM_OPERATIONS)
-        row, column = Discrete(rows), Discrete(columns)
-        match self.config.action.selection_format:
-            case "point":
-                return Record.of(PointAction, {"operation": operation, "row": row, "col": column})
-            case "bbox":
-                corners = {"r1": row, "c1": column, "r2": row, "c2": column}
-                return Record.of(BboxAction, {"operation": operation, **corners})
-            case "mask":
-                cells = Box(0, 1, (rows, columns), np.bool_)
-                return Record.of(MaskAction, {"operation": operation, "selection": cells})
+        return action_space(self.config)
 
     def reset(self, key: Key) -> tuple[ArcState, Observation]:
-        return self._start(_draw(key))
+        return self._start(draw_start(key, self.arrays, self._bounds))
 
     def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
-        return self._start(jax.vmap(_draw)(keys))
+        return self._start(jax.vmap(draw_start, (0, None, None))(keys, self.arrays, self._bounds))
 
     def batch_reset_to(
         self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
@@ -113,10 +191,32 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
         Pairs count from 0 among those that the mode starts from: the tests in evaluation and for a task
         without demonstrations, the demonstrations otherwise. After the last comes the first again.
         """
-        return self._start(jnp.stack([tasks, pairs], axis=-1).astype(jnp.uint32))
+        return self._start(given_start(tasks, pairs, self.arrays))
 
-    def _start(self, bits: Array) -> tuple[ArcState, Observation]:
-        batch = bits.shape[:-1]
+    def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
+        """The first state of an episode whose working grid is this one, on a pair as `batch_reset_to` counts.
+
+        The grid is rows of colors or an array; cells of -1 at its lower and right edge, as an observation has
+        them outside its area, are left out. `task` is an index or an id. `stack_states` makes batches.
+        """
+        rows, columns = self.config.grid_shape
+        cells = as_grid(area_of(grid), "state_from_grid")
+        if cells.shape[0] > rows or cells.shape[1] > columns:
+            raise ValueError(f"a grid of {cells.shape} does not fit a canvas of {(rows, columns)}")
+        index = self.task_buffer.index_of(task) if isinstance(task, str) else task
+        if not 0 <= index < len(self.task_buffer):
+            raise ValueError(f"there are {len(self.task_buffer)} tasks, so there is no task {index}")
+        state, _ = self._start(given_start(jnp.int32(index), jnp.int32(pair), self.arrays))
+        planes = pack_grid(cells, rows)
+        packed = transition.with_grid(self.config, self.arrays, packed_of(state), planes, *cells.shape)
+        return ArcState(*packed, self.tasks, columns)
+
+    @property
+    def _bounds(self) -> Float32[Array, " tasks"] | None:
+        return None if self.weights is None else task_bounds(self.weights, self.arrays)
+
+    def _start(self, words: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
+        batch = words.shape[:-1]
         rows, columns = self.config.grid_shape
         seen = (rows, columns) if self.config.observation.working_grid else (0, 0)
         empty = Packed(
@@ -126,35 +226,38 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
         )
         packed, working = transition.reset(
             self.config,
-            self.task_buffer.arrays,
+            self.arrays,
             jnp.ones(batch, bool),
-            bits,
+            words,
             empty,
             jnp.zeros((*batch, *seen), jnp.int8),
         )
-        state = ArcState(*packed, self.task_buffer, columns)
-        return state, observation_of(state, self.config, working)
+        state = ArcState(*packed, self.tasks, columns)
+        return state, self._observation(state, working)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
     ) -> tuple[ArcState, Observation]:
-        bits = map_where(_draw, mask, keys, jnp.zeros((mask.shape[0], 2), jnp.uint32))
+        self._check(states)
+        bounds = self._bounds
+        words = map_where(
+            lambda key: draw_start(key, self.arrays, bounds),
+            mask,
+            keys,
+            jnp.zeros((mask.shape[0], START_WORDS), jnp.uint32),
+        )
         packed, working = transition.reset(
-            self.config, self.task_buffer.arrays, mask, bits, packed_of(states), _working_of(observations)
+            self.config, self.arrays, mask, words, packed_of(states), _working_of(observations)
         )
         state = ArcState(*packed, states.tasks, states.columns)
-        return state, observation_of(state, self.config, working)
+        return state, self._observation(state, working)
 
     def step(
         self, state: ArcState, action: Action
     ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
-        if state.grid_shape != self.config.grid_shape:
-            raise ValueError(
-                f"a state of {state.grid_shape} does not fit a canvas of {self.config.grid_shape}"
-            )
-        packed, outcome = transition.step(
-            self.config, state.tasks.arrays, fields_of(action, state.grid_shape), packed_of(state)
-        )
+        self._check(state)
+        fields = fields_of(action, state.batch_shape, state.grid_shape)
+        packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
         new = ArcState(*packed, state.tasks, state.columns)
         info = StepInfo(
             similarity=new.similarity,
@@ -166,35 +269,38 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
             truncated=outcome.truncated,
             solved=outcome.solved,
         )
-        return new, observation_of(new, self.config, outcome.observation), outcome.reward, outcome.done, info
+        paid = outcome.reward
+        if self.reward is not None:
+            limit = self.config.environment.max_episode_steps
+            happened = transition_of(state.similarity, new.similarity, ~state.episode_done, outcome, limit)
+            paid = pay(self.reward, happened, ~state.episode_done)
+        return new, self._observation(new, outcome.observation), paid, outcome.done, info
 
     def batch_step(
         self, states: ArcState, actions: Action
     ) -> tuple[ArcState, Observation, Float32[Array, " batch"], Bool[Array, " batch"], StepInfo]:
         return self.step(states, actions)
 
+    def _check(self, states: ArcState) -> None:
+        if states.grid_shape != self.config.grid_shape:
+            raise ValueError(
+                f"a state of {states.grid_shape} does not fit a canvas of {self.config.grid_shape}"
+            )
+        check_packed(packed_of(states), states.grid_shape, states.batch_shape)
+        self._check_tasks(states)
+
+    def _observation(self, state: ArcState, working: Array | None) -> Observation:
+        return observation_of(state if is_plain(self.config) else self.bind(state), self.config, working)
+
     def observe(self, state: ArcState) -> Observation:
-        return observation_of(state, self.config, None)
+        return self._observation(state, None)
 
     def is_done(self, state: ArcState) -> Bool[Array, "*batch"]:
         return state.episode_done
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
         """A random legal operation on random cells of the area."""
-        from_key, row_key, column_key = jax.random.split(key, 3)
-        operation = jnp.asarray(legal_ids(self.config))[
-            jax.random.randint(from_key, (), 0, len(legal_ids(self.config)))
-        ]
-        rows = jax.random.randint(row_key, (2,), 0, state.height)
-        columns = jax.random.randint(column_key, (2,), 0, state.width)
-        box = BboxAction(operation, rows[0], columns[0], rows[1], columns[1])
-        match self.config.action.selection_format:
-            case "point":
-                return PointAction(operation, box.r1, box.c1)
-            case "bbox":
-                return box
-            case "mask":
-                return MaskAction(operation, box.to_selection_mask(state.grid_shape))
+        return random_action(key, self.config, legal_ids(self.config), state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """A legal action's cells with an operation that does not exist or is not allowed."""
@@ -218,17 +324,17 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
         """Input, working grid and, but in evaluation, the target."""
         from phalanx.arc.render.picture import render_picture
 
-        return render_picture(state, mode, show_target=self.config.environment.mode == "training")
+        return render_picture(self.bind(state), mode, show_target=self.config.environment.mode == "training")
 
     def task_name(self, state: ArcState) -> str:
-        return words.task_of(state).id
+        return words.task_of(self.bind(state)).id
 
     @property
     def has_text(self) -> bool:
         return True
 
     def observation_text(self, state: ArcState) -> str:
-        return words.observation_text(self.config, state, self._legal_here(state))
+        return words.observation_text(self.config, self.bind(state), self._legal_here(state))
 
     def parse_action(self, text: str, state: ArcState) -> Action:
         return words.parse_action(self.config, text, self._legal_here(state))
@@ -237,15 +343,21 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
         return words.action_text(action)
 
     def _legal_here(self, state: ArcState) -> list[int]:
-        return np.flatnonzero(np.asarray(self.legal_actions(state))).tolist()
+        return [int(i) for i in jnp.flatnonzero(self.legal_actions(state))]
 
     def measures(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
 
-
-def _draw(key: Key) -> UInt32[Array, "2"]:
-    """The random words that choose a task and a pair."""
-    return jax.random.bits(key, (2,), jnp.uint32)
+    def __repr__(self) -> str:
+        rows, columns = self.config.grid_shape
+        parts = [
+            f"canvas {rows}x{columns}",
+            self.config.action.selection_format,
+            self.config.environment.mode,
+        ]
+        parts += [f"engine {self.config.engine}", str(self.tasks or UnnamedTasks(self.arrays))]
+        parts += ["weighted"] * (self.weights is not None) + ["own reward"] * (self.reward is not None)
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def packed_of(state: ArcState) -> Packed:
@@ -263,98 +375,11 @@ def legal_ids(config: ArcConfig) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=128)
-def _environment(config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> ArcEnvironment:
+def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
     """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
-    config = transition.resolve_engine(config, why_not_native)
-    if tasks is not None:
-        _check_tasks(config, tasks)
-    return ArcEnvironment(config, tasks)
-
-
-@functools.lru_cache(maxsize=128)
-def _packed_tasks(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
-    return TaskBuffer.from_tasks(tasks)
-
-
-@functools.lru_cache(maxsize=16)
-def _default_tasks(config: ArcConfig) -> TaskBuffer:
-    from phalanx.arc.readers import load_tasks
-
-    data = config.dataset
-    tasks = load_tasks(
-        data.source,
-        data.split,
-        families=data.families,
-        max_size=config.grid_shape,
-        num_tasks=data.num_tasks,
-        seed=data.seed,
-    )
-    buffer = TaskBuffer.from_tasks(tasks)
-    _check_tasks(config, buffer)
-    return buffer
-
-
-def _check_tasks(config: ArcConfig, buffer: TaskBuffer) -> None:
-    """Every task must fit the canvas and have the outputs that the mode compares with."""
-    rows, columns = config.grid_shape
-    evaluation = config.environment.mode == "evaluation"
-    for task in buffer:
-        height, width = task.max_shape
-        if height > rows or width > columns:
-            raise ValueError(
-                f"task {task.id!r} needs a canvas of {height}x{width}, the config's is {rows}x{columns}; "
-                "raise dataset.max_grid_height and max_grid_width or choose tasks by size"
-            )
-        if evaluation and not task.tests:
-            raise ValueError(f"task {task.id!r} has no test pair to evaluate on")
-        used = task.tests if evaluation or not task.demos else task.demos
-        for number, pair in enumerate(used):
-            if pair.output is None:
-                raise ValueError(f"task {task.id!r}: pair {number} has no output to compare with")
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _jit_reset(environment: ArcEnvironment, key: Key) -> tuple[ArcState, Observation]:
-    return environment.reset(key)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _jit_step(environment: ArcEnvironment, state: ArcState, action: Action) -> tuple:
-    return environment.step(state, action)
-
-
-def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
-    """Start one episode: the key draws a task of the buffer and a pair of the task."""
-    return _jit_reset(ArcEnvironment.create(config, task), key)
-
-
-def arc_step(
-    state: ArcState, action: Action, config: ArcConfig
-) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
-    """One transition: state, observation, reward, done, info."""
-    return _jit_step(ArcEnvironment.create(config), state, action)
-
-
-def create_observation(state: ArcState, config: ArcConfig) -> Observation:
-    """What an agent sees of a state."""
-    return observation_of(state, config, None)
-
-
-def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
-    """Which operations are legal."""
-    allowed = np.zeros(NUM_OPERATIONS, bool)
-    allowed[list(legal_ids(config))] = True
-    return jnp.broadcast_to(jnp.asarray(allowed), (*state.batch_shape, NUM_OPERATIONS))
-
-
-def check_bounds_jax(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
-    """Whether the cells that an action names lie on the canvas (the last two axes of a grid's shape)."""
-    known = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
-    return known.validate((grid_shape[-2], grid_shape[-1]))
-
-
-def validate_action_jax(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:
-    """Whether an action would be carried out: a known, allowed operation on cells of the canvas."""
-    allowed = legal_operations(state, config)
-    known = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
-    return action.validate(config.grid_shape) & jnp.take_along_axis(allowed, known[..., None], -1)[..., 0]
+    config = config.model_copy(update={"engine": native.resolve_engine(config.engine)})
+    tasks = config_tasks(config) if tasks is None else tasks
+    tasks.check(config)
+    with jax.ensure_compile_time_eval():
+        numbers = jnp.asarray(reward_numbers(config.reward))
+    return cls(config, tasks, tasks.arrays, None, numbers)

@@ -1,6 +1,6 @@
-"""What an agent sees of a state: the working grid alone, or a record of what the config asks for.
+"""What an agent sees of a state (the working grid alone, or a record), and which actions are legal in it.
 
-In evaluation the target and the score stay hidden until the end.
+In evaluation the target and the score stay hidden until the end. What actions do is in the engines.
 """
 
 import equinox as eqx
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32
 
+from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.arc.planes import unpack_cells
@@ -51,7 +52,7 @@ def is_plain(config: ArcConfig) -> bool:
 def observation_of(
     state: ArcState, config: ArcConfig, working: Int8[Array, "*batch rows columns"] | None
 ) -> Observation:
-    """The observation of a state, whose unpacked working grid may be at hand already."""
+    """The observation of a state that knows its tasks; its unpacked working grid may be at hand already."""
     see = config.observation
     if working is None:
         nothing = jnp.zeros((*state.batch_shape, 0, 0), jnp.int8)
@@ -61,9 +62,6 @@ def observation_of(
     hidden = (
         ~state.episode_done if config.environment.mode == "evaluation" else jnp.zeros_like(state.episode_done)
     )
-    allowed = np.ones(NUM_OPERATIONS, bool)
-    if config.action.allowed_operations is not None:
-        allowed = np.isin(np.arange(NUM_OPERATIONS), config.action.allowed_operations)
     return ArcObservation(
         working_grid=working,
         input_grid=state.input_grid if see.input_grid else None,
@@ -75,21 +73,20 @@ def observation_of(
         demonstrations=_demonstrations(state, see.demonstrations) if see.demonstrations else None,
         similarity=jnp.where(hidden, 0.0, state.similarity) if see.scalars else None,
         step_count=state.step_count if see.scalars else None,
-        legal_operations=jnp.broadcast_to(jnp.asarray(allowed), (*state.batch_shape, NUM_OPERATIONS))
-        if see.scalars
-        else None,
+        legal_operations=legal_operations(state, config) if see.scalars else None,
     )
 
 
 def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
     """The first `count` demonstrations but the current pair, which would give its answer away."""
-    table = state.tasks.arrays[2][state.task_index]
+    tasks = state.task_arrays
+    table = tasks.table[state.task_index]
     slot = jnp.arange(count)
     chosen = slot + (slot >= state.pair_index[..., None])
     there = chosen < table[..., 1, None]
     place = table[..., 0, None] + jnp.where(there, chosen, 0)
     rows, columns = state.grid_shape
-    grids = [unpack_cells(*pair_grid(state.tasks, place, output, rows), columns) for output in (False, True)]
+    grids = [unpack_cells(*pair_grid(tasks, place, output, rows), columns) for output in (False, True)]
     return jnp.where(there[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
 
 
@@ -114,3 +111,22 @@ def observation_space(config: ArcConfig) -> Space:
         fields["step_count"] = Box(0, config.environment.max_episode_steps, (), np.int32)
         fields["legal_operations"] = Box(0, 1, (NUM_OPERATIONS,), np.bool_)
     return Record.of(ArcObservation, fields)
+
+
+def create_observation(state: ArcState, config: ArcConfig) -> Observation:
+    """What an agent sees of a state."""
+    return observation_of(state, config, None)
+
+
+def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
+    """Which operations are legal."""
+    allowed = config.action.allowed_operations
+    legal = np.isin(np.arange(NUM_OPERATIONS), range(NUM_OPERATIONS) if allowed is None else allowed)
+    return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
+
+
+def validate_action_jax(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:
+    """Whether an action would be carried out: a known, allowed operation on cells of the canvas."""
+    allowed = legal_operations(state, config)
+    known = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
+    return action.validate(config.grid_shape) & jnp.take_along_axis(allowed, known[..., None], -1)[..., 0]

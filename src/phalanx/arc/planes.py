@@ -1,6 +1,6 @@
 """Bit-planes: a grid as four planes of row words, and the way back to cells.
 
-Bit c of row word r in plane k is bit k of the colour at (r, c). Operations on planes are in the engines.
+Bit c of row word r in plane k is bit k of the color at (r, c). Operations on planes are in the engines.
 """
 
 import jax
@@ -23,6 +23,19 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
     planes = np.zeros((NUM_PLANES, rows), np.uint32)
     planes[:, :height] = (bits * weights).sum(axis=2, dtype=np.uint32)
     return planes
+
+
+def area_of(grid: object) -> np.ndarray:
+    """A grid without the cells of -1 that stand outside its area where it is shown on a canvas.
+
+    >>> area_of([[1, 2, -1], [-1, -1, -1]]).tolist()
+    [[1, 2]]
+    """
+    cells = np.asarray(grid)
+    if cells.ndim != 2 or cells.dtype.kind != "i":
+        return cells
+    inside = cells >= 0
+    return cells[: inside.any(axis=1).sum(), : inside.any(axis=0).sum()]
 
 
 def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
@@ -51,7 +64,7 @@ def unpack_mask(words: UInt32[Array, "*batch rows"], columns: int) -> Bool[Array
 def unpack_cells(
     planes: UInt32[Array, "*batch 4 rows"], inside: UInt32[Array, "*batch rows"], columns: int
 ) -> Int8[Array, "*batch rows columns"]:
-    """The colours that planes stand for; -1 where not inside."""
+    """The colors that planes stand for; -1 where not inside."""
     cells = sum(_bytes_of_bits(planes[..., k, :], columns) << k for k in range(NUM_PLANES))
     cells = cells | _bytes_of_bits(~inside, columns) * jnp.uint32(0xFF)
     split = jax.lax.bitcast_convert_type(cells, jnp.int8)

@@ -4,12 +4,14 @@ Named data sets, splits by name and subsets are in `readers`.
 """
 
 import difflib
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phalanx.arc.config import MAX_GRID_SIDE
+from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.config import MAX_GRID_SIDE, ArcConfig
 from phalanx.arc.datasets import (
     DATASETS,
     GENERATED,
@@ -203,6 +205,21 @@ def load_tasks(
         _refuse_repeated_ids(tasks, source)
         tasks = _of_families(tasks, _listed(families), source)
     return [task for task in _of_ids(tasks, _listed(ids), source) if limits is None or _fits(task, limits)]
+
+
+@functools.lru_cache(maxsize=16)
+def config_tasks(config: ArcConfig) -> TaskBuffer:
+    """The tasks that a config's `dataset` names, packed; read once for equal configs."""
+    data = config.dataset
+    tasks = load_tasks(
+        data.source,
+        data.split,
+        families=data.families,
+        max_size=config.grid_shape,
+        num_tasks=data.num_tasks,
+        seed=data.seed,
+    )
+    return TaskBuffer.from_tasks(tasks)
 
 
 def load_splits(

@@ -8,9 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.buffer import TaskBuffer
+from phalanx.arc.buffer import TaskArrays, TaskBuffer, UnnamedTasks
 from phalanx.arc.planes import area_words, fit_rows, unpack_cells, unpack_mask
 
 NUM_BOARDS = 10
@@ -28,12 +29,16 @@ class ArcState(eqx.Module):
 
     The leaves are packed; the properties give the view that people and networks read. They work on a
     single state and on any batch shape.
+
+    A state also knows the tasks that its indices refer to, unless it was made inside a compiled program that
+    has the environment as an argument: there tasks may change from call to call. `environment.bind(state)`
+    gives such a state its tasks back.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
     registers: Int32[Array, "*batch 8"]
     similarity: Float32[Array, "*batch"]
-    tasks: TaskBuffer = eqx.field(static=True)
+    tasks: TaskBuffer | UnnamedTasks | None = eqx.field(static=True)
     columns: int = eqx.field(static=True)
 
     @property
@@ -99,6 +104,8 @@ class ArcState(eqx.Module):
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
         """Which pairs of the task have been solved in this episode."""
+        if not isinstance(self.tasks, TaskBuffer):
+            raise ValueError(_UNBOUND)
         count = max(len(task.pairs) for task in self.tasks)
         return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
@@ -154,10 +161,23 @@ class ArcState(eqx.Module):
 
     def _pair_grid(self, output: bool) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
         """Planes and area of the current pair's input or output."""
-        table = self.tasks.arrays[2]
-        return pair_grid(
-            self.tasks, table[self.task_index, 0] + self.pair_index, output, self.boards.shape[-1]
-        )
+        tasks = self.task_arrays
+        place = tasks.table[self.task_index, 0] + self.pair_index
+        return pair_grid(tasks, place, output, self.boards.shape[-1])
+
+    @property
+    def task_arrays(self) -> TaskArrays:
+        """The tasks that the indices refer to, as arrays."""
+        if self.tasks is None:
+            raise ValueError(_UNBOUND)
+        return self.tasks.arrays
+
+    @property
+    def named_tasks(self) -> TaskBuffer:
+        """The tasks with their names; a state that does not know them says so."""
+        if not isinstance(self.tasks, TaskBuffer):
+            raise ValueError(_UNBOUND)
+        return self.tasks
 
     def __getitem__(self, index: Any) -> "ArcState":
         """One state, or a slice, of a batch."""
@@ -166,20 +186,47 @@ class ArcState(eqx.Module):
     def __jax_array__(self) -> Int8[Array, "*batch rows columns"]:
         return self.working_grid
 
+    def __repr__(self) -> str:
+        # Leaves may be anything while trees are taken apart, so shapes are asked for with care.
+        batch, rows = np.shape(self.similarity), np.shape(self.boards)[-1:]
+        many = f"batch of {' x '.join(map(str, batch))}, " if batch else ""
+        return (
+            f"ArcState({many}canvas {'x'.join(map(str, (*rows, self.columns)))}, {self.tasks or 'unbound'})"
+        )
+
+    def __pdoc__(self, **_: Any) -> Any:
+        """The same line where Equinox prints a module that has states in it."""
+        import wadler_lindig
+
+        return wadler_lindig.TextDoc(repr(self))
+
     def _repr_html_(self) -> str:
         from phalanx.arc.render.svg import state_html
 
         return state_html(self)
 
 
+def bound_to(tasks: TaskBuffer | UnnamedTasks | None, states: ArcState) -> ArcState:
+    """The same states with other knowledge of their tasks; `environment.bind` is how to ask for it."""
+    # At every call of `batch_step`, where an Equinox module's constructor or method would cost a step's time.
+    copied = object.__new__(ArcState)
+    vars(copied).update(vars(states), tasks=tasks)
+    return copied
+
+
+_UNBOUND = (
+    "this state does not know its tasks: it was made inside a compiled program that has its environment as "
+    "an argument. Read environment.bind(state) instead, or let the observation show what you need"
+)
+
+
 def pair_grid(
-    tasks: TaskBuffer, pair: Int32[Array, "*batch"], output: bool, rows: int
+    tasks: TaskArrays, place: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
     """Planes and area of a pair's input or output, by the pair's place in the buffer."""
-    pairs, sizes, _ = tasks.arrays
     side = int(output)
-    size = sizes[pair, 2 * side : 2 * side + 2]
-    return fit_rows(pairs[pair, side], rows), area_words(size[..., 0], size[..., 1], rows)
+    size = tasks.sizes[place, 2 * side : 2 * side + 2]
+    return fit_rows(tasks.pairs[place, side], rows), area_words(size[..., 0], size[..., 1], rows)
 
 
 ArcEnvState = ArcState

@@ -38,7 +38,7 @@ _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 def task_of(state: ArcState) -> ArcTask:
     """The task that one state is about."""
-    return state.tasks[int(state.task_index)]
+    return state.named_tasks[int(state.task_index)]
 
 
 def observation_text(config: ArcConfig, state: ArcState, legal: Sequence[int]) -> str:

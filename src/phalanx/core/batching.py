@@ -5,7 +5,7 @@ The transitions themselves belong to the environments; starting anew after the e
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +19,25 @@ from phalanx.core.environment import (
     as_environment,
 )
 
-
-@runtime_checkable
-class HoldsTasks(Protocol):
-    """A state that knows the tasks it was made from, so that `(states, actions, config)` says it all."""
-
-    tasks: Any
+_NO_TASKS = object()
 
 
 def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
-    """The environment that these states belong to, from it itself or from the config that described it."""
-    if isinstance(config, Environment) or not isinstance(states, HoldsTasks):
+    """The environment that these states belong to, from it itself or from the config that described it.
+
+    States that have `tasks` know what they were made from, so that `(states, actions, config)` says it all.
+    """
+    if isinstance(config, Environment):
+        return config
+    tasks = getattr(states, "tasks", _NO_TASKS)
+    if tasks is _NO_TASKS:
         return as_environment(config)
-    return as_environment(config, states.tasks)
+    if tasks is None:
+        raise ValueError(
+            "these states were made inside a compiled program that has their environment as an argument, and "
+            "do not know their tasks: pass the environment in the config's place, or environment.bind(states)"
+        )
+    return as_environment(config, tasks)
 
 
 def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree:
@@ -61,7 +67,11 @@ def batch_reset(
     keys: Keys, config: Environment | EnvironmentConfigLike, task: Any = None
 ) -> tuple[PyTree, PyTree]:
     """Start one episode for each key: states and observations with a leading batch axis."""
-    return _reset(as_environment(config, task), keys)
+    environment = as_environment(config, task)
+    if is_traced(environment, keys):
+        return environment.batch_reset(keys)
+    states, observations = _reset(environment, keys)
+    return environment.bind(states), observations
 
 
 def batch_step(
@@ -75,10 +85,20 @@ def batch_step(
 
     With `donate` the memory of `states` is reused for the new ones, and the old ones may not be read again.
     """
+    environment = environment_of(config, states)
+    if is_traced(environment, states, actions):
+        return environment.batch_step(states, actions)
     step = _donating_step if donate else _step
-    return step(environment_of(config, states), states, actions)
+    after, *rest = step(environment, environment.unbind(states), actions)
+    return environment.bind(after), *rest
 
 
+def is_traced(*trees: PyTree) -> bool:
+    """Whether this is inside a program that is compiled as a whole, where constants had better stay ones."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+# The environment is an argument: one compilation serves all whose arrays have the same shapes.
 @jax.jit
 def _reset(environment: Environment, keys: Keys) -> tuple[PyTree, PyTree]:
     return environment.batch_reset(keys)

@@ -1,11 +1,17 @@
-"""The compiled kernels: whether they are here, whether they may be used, and registering them with JAX.
+"""Two engines, one meaning: whether the compiled kernels serve, and how a flat kernel serves any batch.
 
-What the kernels compute belongs to the domains that call them. JAX is imported only to register them.
+What the kernels compute belongs to the domains that call them. JAX is imported only where it is used.
 """
 
 import functools
+import math
 import os
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any, Literal
+
+Engine = Literal["auto", "native", "xla"]
+"""`native` is C++ on the CPU, `xla` any device; `auto` is native where it can be used."""
 
 _SWITCH = "PHALANX_NATIVE"
 
@@ -65,3 +71,85 @@ def only_cpu() -> bool:
     import jax
 
     return all(device.platform == "cpu" for device in jax.devices())
+
+
+def resolve_engine(engine: Engine) -> Engine:
+    """The engine that serves where this one is asked for.
+
+    `auto` stays only where several kinds of device are present.
+    """
+    why_not = reason()
+    if engine == "native" and why_not:
+        raise RuntimeError(f"engine 'native' was asked for, but {why_not}")
+    if engine != "auto":
+        return engine
+    if why_not:
+        return "xla"
+    return "native" if only_cpu() else "auto"
+
+
+def on_engine(engine: Engine, native: Callable[..., Any], xla: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the twin that serves; with `auto` the device on which the program runs decides."""
+    import jax
+
+    if engine != "xla":
+        _register()
+    if engine == "auto":
+        return jax.lax.platform_dependent(*arguments, cpu=native, default=xla)
+    return {"native": native, "xla": xla}[engine](*arguments)
+
+
+def for_any_batch(
+    flat: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]], constant: tuple[bool, ...]
+) -> Callable[..., Any]:
+    """A flat-batch function made to take any batch shape, none included, and to stay one call under `vmap`.
+
+    `flat(shared, *rows)` gets rows `[batch, ...]`; `batch_shape(*rows)` reads the shape that they had. Each
+    item of the tuple `shared` serves the whole batch. Where `vmap` gives an item an axis of its own, `flat`
+    gets it as `[groups, ...]`: equal parts of the batch, one after the other, have one member each. Items
+    that are `constant` cannot differ, so that the copies which `vmap` of a `cond` makes of them are one.
+    """
+    import jax
+    from jax.custom_batching import custom_vmap
+
+    from phalanx.core.batching import spread_over_batch
+
+    # Compiled as one also where the caller compiles nothing, and traced once for many calls.
+    compiled = jax.jit(flat)
+
+    def flattened(tree: Any, axes: int) -> Any:
+        return jax.tree.map(lambda x: x.reshape(math.prod(x.shape[:axes]), *x.shape[axes:]), tree)
+
+    @functools.cache
+    def at(depths: tuple[int, ...]) -> Callable[..., Any]:
+        """For shared items with so many axes of groups."""
+
+        @custom_vmap
+        def run(shared: tuple[Any, ...], *rows: Any) -> Any:
+            shape = batch_shape(*rows)
+            grouped = tuple(
+                flattened(item, depth) if depth else item for item, depth in zip(shared, depths, strict=True)
+            )
+            results = compiled(grouped, *flattened(rows, len(shape)))
+            return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
+
+        @run.def_vmap
+        def _(axis_size: int, in_batched: Any, shared: tuple[Any, ...], *rows: Any) -> tuple[Any, Any]:
+            shared_batched, *rows_batched = in_batched
+            items, deeper = [], []
+            for item, batched, depth, fixed in zip(shared, shared_batched, depths, constant, strict=True):
+                if fixed:
+                    items.append(jax.tree.map(lambda x, copies: x[0] if copies else x, item, batched))
+                elif depth or any(jax.tree.leaves(batched)):
+                    items.append(spread_over_batch(item, batched, axis_size))
+                    depth += 1
+                else:
+                    items.append(item)
+                deeper.append(depth)
+            spread = spread_over_batch(tuple(rows), tuple(rows_batched), axis_size)
+            results = at(tuple(deeper))(tuple(items), *spread)
+            return results, jax.tree.map(lambda _: True, results)
+
+        return run
+
+    return at((0,) * len(constant))

@@ -37,8 +37,8 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     """A Markov decision process as pure functions; an instance holds settings only and is hashable.
 
     Instances are static pytrees: they pass through `jax.jit` as they are, and two equal instances share
-    one compilation. `step` never raises on a bad action and never resets; a finished state stays as it is
-    and pays nothing.
+    one compilation (a `TracedEnvironment` has arrays besides, which are arguments). `step` never raises on a
+    bad action and never resets; a finished state stays as it is and pays nothing.
 
     What an environment may say of itself besides has a default: legal actions, measures, a picture, a task's
     name, words. Whoever needs one of these asks the environment, never its class.
@@ -49,6 +49,11 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._register()
+
+    @classmethod
+    def _register(cls) -> None:
+        """Tell JAX what an instance is to it."""
         jax.tree_util.register_static(cls)
 
     @property
@@ -135,6 +140,20 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """A text from which `parse_action` reads a legal action back: what a model would answer."""
         raise ValueError(f"{type(self).__name__} has no words for its actions")
 
+    def bind(self, states: State) -> State:
+        """States that know by name what this environment knows, such as tasks' ids; for reading and drawing.
+
+        States made inside a compiled program that has the environment as an argument know no names.
+        """
+        return states
+
+    def unbind(self, states: State) -> State:
+        """States without names, so that a program compiled for them serves others of the same shapes.
+
+        A `ValueError` says so where the states are another environment's.
+        """
+        return states
+
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """`reset` for a batch of keys."""
         return jax.vmap(self.reset)(keys)
@@ -167,7 +186,8 @@ def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None
         if task is not None:
             raise TypeError(f"{type(config).__name__} already holds its tasks; pass a config to name a task")
         return config
-    if isinstance(config, EnvironmentConfigLike):
+    # Not by `isinstance` with the protocol, which takes as long as a step of a few environments.
+    if callable(getattr(config, "environment_for", None)):
         return config.environment_for(task)
     raise TypeError(
         f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from phalanx.core.config import Config
+from phalanx.core.engine import Engine
 
-Engine = Literal["auto", "native", "xla"]
 Corruption = Literal["head", "tail", "either", "both"]
 
 UNARY_LIMIT = 20

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from phalanx.agents.networks.distributions import masked_log_softmax
 from phalanx.agents.search.memory import adaptive_batch_size, with_smaller_batches
-from phalanx.core import engine as native
 from phalanx.core.config import Config
+from phalanx.core.engine import resolve_engine
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search import resolution
 from phalanx.proofs.search.program import Program
@@ -123,7 +123,7 @@ def search_proofs(
     memory allows; neither it nor the order of the queries matters to what is found, but for rounding.
     """
     search = SearchConfig() if search is None else search
-    engine = resolution.resolve_engine(config.engine, native.reason())
+    engine = resolve_engine(config.engine)
     # The memory of visited states must reach as far as this search does, not as far as an episode.
     config = config.model_copy(update={"engine": engine, "max_depth": search.max_depth})
     if batch_size is None:

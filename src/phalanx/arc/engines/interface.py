@@ -1,19 +1,18 @@
 """What both engines take and give: packed states, action fields, outcomes, and the legal operations.
 
-The engines themselves are `native_engine` and `xla_engine`.
+Shapes and dtypes are checked here, before either engine sees them; the engines are `native` and `xla`.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction, cell_mask, whole_numbers
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
-
-TaskArrays = tuple[UInt32[Array, "pairs 2 4 tallest"], Int32[Array, "pairs 4"], Int32[Array, "tasks 3"]]
-"""A task buffer's pairs, sizes and table."""
+from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS
 
 
 class Packed(NamedTuple):
@@ -49,18 +48,46 @@ class Outcome(NamedTuple):
     solved: Bool[Array, "*batch"]
 
 
-def fields_of(action: Action, grid_shape: tuple[int, int]) -> Fields:
-    """An action of any format; a box with equal corners is a point."""
+def fields_of(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> Fields:
+    """An action of any format, one for each state of a batch; a box with equal corners is a point."""
     operation = action.operation
-    nothing = jnp.zeros((*operation.shape, 0, 0), bool)
+    nothing = jnp.zeros((*jnp.shape(operation), 0, 0), bool)
     if isinstance(action, PointAction):
-        return Fields(operation, action.row, action.col, action.row, action.col, nothing)
-    if isinstance(action, BboxAction):
-        return Fields(operation, action.r1, action.c1, action.r2, action.c2, nothing)
-    if isinstance(action, MaskAction):
-        selection = action.to_selection_mask(grid_shape)
-        return Fields(operation, operation, operation, operation, operation, selection)
-    raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {type(action).__name__}")
+        fields = Fields(operation, action.row, action.col, action.row, action.col, nothing)
+    elif isinstance(action, BboxAction):
+        fields = Fields(operation, action.r1, action.c1, action.r2, action.c2, nothing)
+    elif isinstance(action, MaskAction):
+        fields = Fields(*(operation,) * 5, action.to_selection_mask(grid_shape))
+    else:
+        raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {type(action).__name__}")
+    name = type(action).__name__
+    for field in dataclasses.fields(action):
+        value = getattr(action, field.name)
+        wanted = (*batch, *grid_shape) if field.name == "selection" else batch
+        if jnp.shape(value) != wanted:
+            raise ValueError(
+                f"{name}.{field.name} has shape {jnp.shape(value)}, but the states are {_counted(batch)}: "
+                f"it must have shape {wanted}"
+            )
+    # Fields are made to be int32, but a `tree.map` may have changed them since.
+    return Fields._make([*(whole_numbers(value, name) for value in fields[:5]), cell_mask(fields.mask)])
+
+
+def check_packed(packed: Packed, grid_shape: tuple[int, int], batch: tuple[int, ...]) -> None:
+    """A state's leaves must have the shapes and dtypes that the kernels read."""
+    shapes = ((*batch, NUM_BOARDS, grid_shape[0]), (*batch, NUM_REGISTERS), batch)
+    for name, leaf, shape, dtype in zip(
+        Packed._fields, packed, shapes, (jnp.uint32, jnp.int32, jnp.float32), strict=True
+    ):
+        if jnp.shape(leaf) != shape or jnp.result_type(leaf) != dtype:
+            raise ValueError(
+                f"a state's {name} must be {jnp.dtype(dtype).name} of shape {shape} on a canvas of "
+                f"{grid_shape[0]}x{grid_shape[1]}, got {jnp.result_type(leaf)} of shape {jnp.shape(leaf)}"
+            )
+
+
+def _counted(batch: tuple[int, ...]) -> str:
+    return f"a batch of shape {batch}" if batch else "a single one"
 
 
 def allowed_bits(config: ArcConfig) -> int:

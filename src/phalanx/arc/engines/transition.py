@@ -1,107 +1,115 @@
-"""Transitions for any batch shape: picks the engine, and keeps the kernels whole under `vmap`.
+"""Transitions for any batch shape, by whichever engine serves; the kernels stay whole under `vmap`.
 
 The public functions with states and configs are in `environment`.
 """
 
 import functools
-import math
 from collections.abc import Callable
-from typing import Any
 
-import jax
-from jax.custom_batching import custom_vmap
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int8, UInt32
 
+from phalanx.arc.buffer import TaskArrays
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.engines import native as native_engine, xla as xla_engine
-from phalanx.arc.engines.interface import Fields, Outcome, Packed, TaskArrays
-from phalanx.core import engine as native
-from phalanx.core.batching import spread_over_batch
+from phalanx.arc.engines import native as native_engine, xla as xla_engine, xla_reset
+from phalanx.arc.engines.interface import Fields, Outcome, Packed
+from phalanx.arc.rewards import RewardNumbers
+from phalanx.arc.state import CLIPBOARD, HEIGHT, PAIR, SOLVED_PAIRS, TASK, WIDTH, WORKING
+from phalanx.core.batching import is_traced
+from phalanx.core.engine import for_any_batch, on_engine
 
 
-def resolve_engine(config: ArcConfig, why_not: str) -> ArcConfig:
-    """The config with its engine decided; `why_not` says why the native one cannot serve, if it cannot.
-
-    `auto` stays only where several kinds of device are present.
-    """
-    if config.engine == "native" and why_not:
-        raise RuntimeError(f"engine 'native' was asked for, but {why_not}")
-    if config.engine != "auto":
-        return config
-    if why_not:
-        return config.model_copy(update={"engine": "xla"})
-    return config.model_copy(update={"engine": "native"}) if native.only_cpu() else config
-
-
-def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
+def step(
+    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: Fields, packed: Packed
+) -> tuple[Packed, Outcome]:
     """One transition of a single state or of any batch of them."""
-    return _batched_step(config)(tasks, fields, packed)
+    run = _batched_step(config, (not is_traced(tasks), not is_traced(numbers)))
+    return run((tasks, numbers), fields, packed)
 
 
 def reset(
     config: ArcConfig,
     tasks: TaskArrays,
     where: Bool[Array, "*batch"],
-    bits: UInt32[Array, "*batch 2"],
+    words: UInt32[Array, "*batch 3"],
     packed: Packed,
     observation: Int8[Array, "*batch rows columns"],
 ) -> tuple[Packed, Int8[Array, "*batch rows columns"]]:
-    """New episodes where asked; the rest stays as it is."""
-    return _batched_reset(config)(tasks, where, bits, packed, observation)
+    """New episodes where asked, on the starts that the words name; the rest stays as it is."""
+    return _batched_reset(config, (not is_traced(tasks),))((tasks,), where, words, packed, observation)
+
+
+def with_grid(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    packed: Packed,
+    planes: UInt32[np.ndarray, "4 rows"],
+    height: int,
+    width: int,
+) -> Packed:
+    """A single state whose working grid is this one, with the similarity that it has."""
+    boards = packed.boards.at[WORKING:CLIPBOARD].set(planes)
+    registers = packed.registers.at[jnp.array([HEIGHT, WIDTH])].set(jnp.array([height, width], jnp.int32))
+    task, pair, high, wide = (registers[which, None] for which in (TASK, PAIR, HEIGHT, WIDTH))
+    place = xla_engine.pair_place(tasks, task, pair)
+    score = xla_engine.similarity_of(config, tasks, boards[WORKING:CLIPBOARD, :, None], high, wide, place)[0]
+    solved = jnp.where(score == 1.0, jnp.int32(1) << registers[PAIR], 0)
+    return Packed(boards, registers.at[SOLVED_PAIRS].set(solved), score)
 
 
 @functools.cache
-def _batched_step(config: ArcConfig) -> Callable[..., tuple[Packed, Outcome]]:
-    def flat(tasks: TaskArrays, fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
-        return _on_engine(config, "step", tasks, fields, packed)
+def _batched_step(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[..., tuple[Packed, Outcome]]:
+    native, xla = (functools.partial(engine.step, config) for engine in (native_engine, xla_engine))
 
-    return _for_any_batch(flat, lambda fields, packed: packed.similarity.shape)
+    def flat(shared: tuple[TaskArrays, Array], fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
+        tasks, numbers = shared
+        if tasks.pairs.ndim == 4:
+            return on_engine(config.engine, native, xla, tasks, numbers, fields, packed)
+        room = tasks.table.shape[1]
+        tasks, first = _in_one_buffer(tasks, packed.similarity.shape[0])
+        moved = _with_task(packed, _moved(packed.registers[:, TASK], first, room))
+        new, outcome = on_engine(config.engine, native, xla, tasks, numbers, fields, moved)
+        return _with_task(new, packed.registers[:, TASK]), outcome
+
+    return for_any_batch(flat, lambda fields, packed: packed.similarity.shape, constant)
 
 
 @functools.cache
-def _batched_reset(config: ArcConfig) -> Callable[..., tuple[Packed, Array]]:
+def _batched_reset(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[..., tuple[Packed, Array]]:
+    native, xla = (functools.partial(engine.reset, config) for engine in (native_engine, xla_reset))
+
     def flat(
-        tasks: TaskArrays, where: Array, bits: Array, packed: Packed, seen: Array
+        shared: tuple[TaskArrays], where: Array, words: Array, packed: Packed, seen: Array
     ) -> tuple[Packed, Array]:
-        return _on_engine(config, "reset", tasks, where, bits, packed, seen)
+        (tasks,) = shared
+        if tasks.pairs.ndim == 4:
+            return on_engine(config.engine, native, xla, tasks, where, words, packed, seen)
+        room = tasks.table.shape[1]
+        tasks, first = _in_one_buffer(tasks, where.shape[0])
+        words = words.at[:, 0].set(words[:, 0] % room + first.astype(jnp.uint32))
+        new, seen = on_engine(config.engine, native, xla, tasks, where, words, packed, seen)
+        task = new.registers[:, TASK]
+        return _with_task(new, jnp.where(where, task - first, task)), seen
 
-    return _for_any_batch(flat, lambda where, bits, packed, seen: where.shape)
-
-
-def _on_engine(config: ArcConfig, name: str, *args: Any) -> Any:
-    engines = {"native": native_engine, "xla": xla_engine}
-    if config.engine in engines:
-        return getattr(engines[config.engine], name)(config, *args)
-    return jax.lax.platform_dependent(
-        *args,
-        cpu=functools.partial(getattr(native_engine, name), config),
-        default=functools.partial(getattr(xla_engine, name), config),
-    )
+    return for_any_batch(flat, lambda where, words, packed, seen: where.shape, constant)
 
 
-def _for_any_batch(
-    flat: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]]
-) -> Callable[..., Any]:
-    """A flat-batch function made to take any batch shape, none included, and to stay one call under `vmap`.
+def _in_one_buffer(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
+    """Buffers `[groups, ...]` one behind the other, and at which task each environment's own one begins."""
+    groups, room, _ = tasks.table.shape
+    pairs = tasks.pairs.shape[1]
+    group = jnp.arange(groups, dtype=jnp.int32)
+    table = tasks.table.at[:, :, 0].add(group[:, None] * pairs)
+    joined = (leaf.reshape(-1, *leaf.shape[2:]) for leaf in (tasks.pairs, tasks.sizes, table))
+    first = jnp.repeat(group * room, batch // groups, total_repeat_length=batch)
+    return TaskArrays._make([*joined, jnp.int32(groups * room)]), first
 
-    Its first argument (the tasks) is shared by the whole batch.
-    """
 
-    @custom_vmap
-    def run(tasks: TaskArrays, *args: Any) -> Any:
-        shape = batch_shape(*args)
-        size = math.prod(shape)
-        flattened = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(shape) :]), args)
-        results = flat(tasks, *flattened)
-        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
+def _moved(task: Array, first: Array, room: int) -> Array:
+    """Tasks counted in the joined buffers; -1 for one that an environment's own buffer has no room for."""
+    return jnp.where((task >= 0) & (task < room), task + first, -1)
 
-    @run.def_vmap
-    def _(axis_size: int, in_batched: Any, tasks: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        tasks_batched, *args_batched = in_batched
-        # A buffer is a static part of a state, so copies of it (`vmap` of a `cond` makes them) are all equal.
-        tasks = jax.tree.map(lambda x, batched: x[0] if batched else x, tuple(tasks), tuple(tasks_batched))
 
-        results = run(tasks, *spread_over_batch(tuple(args), tuple(args_batched), axis_size))
-        return results, jax.tree.map(lambda _: True, results)
-
-    return run
+def _with_task(packed: Packed, task: Array) -> Packed:
+    return packed._replace(registers=packed.registers.at[:, TASK].set(task))

@@ -1,6 +1,6 @@
 """The XLA engine: every operation as bit arithmetic over a flat batch, for any device that XLA serves.
 
-Its twin for the CPU is `native_engine`; the boards' arithmetic is in `xla_boards`.
+Its twin for the CPU is `native`; the boards' arithmetic is in `boards`, new episodes are in `xla_reset`.
 """
 
 from collections.abc import Callable
@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
+from phalanx.arc.buffer import MAX_PAIRS, TaskArrays
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import boards as xb
-from phalanx.arc.engines.interface import Fields, Outcome, Packed, TaskArrays, allowed_bits
+from phalanx.arc.engines.interface import Fields, Outcome, Packed, allowed_bits
 from phalanx.arc.operations import NUM_OPERATIONS, Operation as Op
 from phalanx.arc.planes import NUM_PLANES, area_words, fit_rows, pack_mask, unpack_cells
+from phalanx.arc.rewards import REWARD_NUMBERS, RewardNumbers
 from phalanx.arc.state import (
     CLIPBOARD,
     HEIGHT,
     LAST_OPERATION,
-    NUM_BOARDS,
     PAIR,
     SELECTION,
     SOLVED_PAIRS,
@@ -30,31 +31,33 @@ from phalanx.arc.state import (
     TRUNCATED,
     WIDTH,
 )
-from phalanx.core.batching import select_rows
 
 Numbers = Int32[Array, " batch"]
 Truths = Bool[Array, " batch"]
 
 
-def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
-    """One transition of a flat batch."""
+def step(
+    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: Fields, packed: Packed
+) -> tuple[Packed, Outcome]:
+    """One transition of a flat batch; several rows of numbers serve equal parts of it in turn."""
     operation = fields.operation
     registers = packed.registers.T
     boards = packed.boards.transpose(1, 2, 0)
     rows = boards.shape[1]
     raw, valid = _raw_selection(config, fields, rows)
     running = registers[STATUS] == 0
-    acts = running & valid
+    acts = running & valid & _is_sound(config, tasks, registers)
 
     area = xb.area(registers[HEIGHT], registers[WIDTH], rows)
     selection = raw & area
     pair, switched = _next_pair(config, tasks, operation, registers)
-    height, width, from_input = _next_size(tasks, operation, raw, registers, pair, switched)
+    height, width, from_input = _next_size(config, tasks, operation, raw, registers, pair, switched)
     new_area = xb.area(height, width, rows)
 
     working, clipboard, place = _geometry(config, operation, boards, selection, area)
     working = _fills(operation, working, selection, area, acts)
-    started = fit_rows(tasks[0][_place(tasks, registers, pair), 0], rows).transpose(1, 2, 0)
+    place_of_pair = pair_place(tasks, registers[TASK], pair)
+    started = fit_rows(tasks.pairs[place_of_pair, 0], rows).transpose(1, 2, 0)
     working = jnp.where(from_input, started, working & new_area)
 
     moved = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
@@ -62,7 +65,7 @@ def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -
     fresh = jnp.concatenate([working, clipboard, selected[None]])
     boards = jnp.where(acts, fresh, boards)
 
-    score = _similarity(tasks, working, height, width, _place(tasks, registers, pair))
+    score = similarity_of(config, tasks, working, height, width, place_of_pair)
     similarity = jnp.where(acts, score, packed.similarity)
     improvement = similarity - packed.similarity
     submitted = acts & (operation == Op.SUBMIT)
@@ -87,10 +90,10 @@ def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -
         axis=-1,
     )
 
-    reward = _reward(config, acts, running, improvement, solved, submitted, step_count)
+    reward = _reward(config, numbers, acts, running, improvement, solved, submitted, step_count)
     new = Packed(boards.transpose(2, 0, 1), new_registers, similarity)
     outcome = Outcome(
-        observation=_observe(config, new),
+        observation=observe(config, new),
         reward=reward,
         improvement=improvement,
         operation_type=jnp.where(acts, operation, -1),
@@ -103,39 +106,13 @@ def step(config: ArcConfig, tasks: TaskArrays, fields: Fields, packed: Packed) -
     return new, outcome
 
 
-def reset(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    where: Truths,
-    bits: UInt32[Array, "batch 2"],
-    packed: Packed,
-    observation: Array,
-) -> tuple[Packed, Array]:
-    """New episodes where asked, drawn by random bits."""
-    pairs, sizes, table = tasks
-    rows = packed.boards.shape[-1]
-    task = (bits[:, 0] % np.uint32(table.shape[0])).astype(jnp.int32)
-    demos, tests = table[task, 1], table[task, 2]
-    from_tests = jnp.full_like(demos, config.environment.mode == "evaluation", bool) | (demos == 0)
-    choices = jnp.where(from_tests, tests, demos).astype(jnp.uint32)
-    pair = (bits[:, 1] % choices).astype(jnp.int32) + jnp.where(from_tests, demos, 0)
-    place = table[task, 0] + pair
-    working = fit_rows(pairs[place, 0], rows)
-    height, width = sizes[place, 0], sizes[place, 1]
-    similarity = _similarity(tasks, working.transpose(1, 2, 0), height, width, place)
-    nothing = jnp.zeros_like(task)
-    solved = jnp.where(similarity == 1.0, jnp.int32(1) << pair, 0)
-    registers = jnp.stack([task, pair, height, width, nothing, nothing, solved, nothing - 1], axis=-1)
-    boards = jnp.pad(working, [(0, 0), (0, NUM_BOARDS - NUM_PLANES), (0, 0)])
-    fresh = Packed(boards, registers, similarity)
-    return select_rows(where, (fresh, _observe(config, fresh)), (packed, observation))
-
-
-def _observe(config: ArcConfig, packed: Packed) -> Array:
+def observe(config: ArcConfig, packed: Packed) -> Array:
+    """The working grids as cells, where the config wants them."""
     if not config.observation.working_grid:
         return jnp.zeros((packed.similarity.shape[0], 0, 0), jnp.int8)
     rows, columns = config.grid_shape
-    inside = area_words(packed.registers[:, HEIGHT], packed.registers[:, WIDTH], rows)
+    width = jnp.clip(packed.registers[:, WIDTH], 0, columns)
+    inside = area_words(packed.registers[:, HEIGHT], width, rows)
     return unpack_cells(packed.boards[:, :NUM_PLANES], inside, columns)
 
 
@@ -158,16 +135,41 @@ def _raw_selection(
     return jnp.where(xb.rows_below(bottom + 1, rows) & ~xb.rows_below(top, rows), words, xb.ZERO), valid
 
 
-def _place(tasks: TaskArrays, registers: Int32[Array, "8 batch"], pair: Numbers) -> Numbers:
+def _is_sound(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 batch"]) -> Truths:
+    """Whether a state's registers lie within these tasks and this canvas: it may come from elsewhere."""
+    rows, columns = config.grid_shape
+    task, pair, height, width = (registers[which] for which in (TASK, PAIR, HEIGHT, WIDTH))
+    first, demos, tests = _table_row(tasks, task).T
+    # Each is bounded before they are added, so that no sum can wrap round.
+    bounded = (demos >= 0) & (demos <= MAX_PAIRS) & (tests >= 0) & (tests <= MAX_PAIRS)
+    bounded &= (first >= 0) & (first <= tasks.pairs.shape[0])
+    pairs = demos + tests
+    bounded &= (pairs <= MAX_PAIRS) & (first + pairs <= tasks.pairs.shape[0])
+    sized = (height >= 1) & (height <= rows) & (width >= 1) & (width <= columns)
+    return bounded & sized & (task >= 0) & (task < tasks.table.shape[0]) & (pair >= 0) & (pair < pairs)
+
+
+def _table_row(tasks: TaskArrays, task: Numbers) -> Int32[Array, "batch 3"]:
+    return tasks.table[jnp.clip(task, 0, tasks.table.shape[0] - 1)]
+
+
+def pair_place(tasks: TaskArrays, task: Numbers, pair: Numbers) -> Numbers:
     """A pair's place in the buffer."""
-    return tasks[2][registers[TASK], 0] + pair
+    return jnp.clip(_table_row(tasks, task)[:, 0] + pair, 0, tasks.pairs.shape[0] - 1)
+
+
+def pair_sizes(config: ArcConfig, tasks: TaskArrays, place: Numbers) -> Int32[Array, "4 batch"]:
+    """Input height and width, output height and width, as far as they lie on the canvas."""
+    rows, columns = config.grid_shape
+    tallest = min(tasks.pairs.shape[-1], rows)
+    return jnp.clip(tasks.sizes[place], 0, np.array([tallest, columns] * 2, np.int32)).T
 
 
 def _next_pair(
     config: ArcConfig, tasks: TaskArrays, operation: Numbers, registers: Int32[Array, "8 batch"]
 ) -> tuple[Numbers, Truths]:
     """The pair after the operation, and whether it was switched to."""
-    row = tasks[2][registers[TASK]]
+    row = _table_row(tasks, registers[TASK])
     pair = registers[PAIR]
     demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
     first = jnp.where(demo, 0, row[:, 1])
@@ -191,6 +193,7 @@ def _next_pair(
 
 
 def _next_size(
+    config: ArcConfig,
     tasks: TaskArrays,
     operation: Numbers,
     raw: UInt32[Array, "rows batch"],
@@ -200,12 +203,12 @@ def _next_size(
 ) -> tuple[Numbers, Numbers, Truths]:
     """Height and width after the operation, and whether the grid starts again from the input."""
     from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
-    size = tasks[1][_place(tasks, registers, pair)]
+    size = pair_sizes(config, tasks, pair_place(tasks, registers[TASK], pair))
     box = xb.box_of(raw)
     resized = (operation == Op.RESIZE) & ~box.empty
     height = jnp.where(resized, box.bottom + 1, registers[HEIGHT])
     width = jnp.where(resized, box.right + 1, registers[WIDTH])
-    return jnp.where(from_input, size[:, 0], height), jnp.where(from_input, size[:, 1], width), from_input
+    return jnp.where(from_input, size[0], height), jnp.where(from_input, size[1], width), from_input
 
 
 def _geometry(
@@ -320,7 +323,8 @@ def _fills(
     return jnp.stack(planes)
 
 
-def _similarity(
+def similarity_of(
+    config: ArcConfig,
     tasks: TaskArrays,
     working: UInt32[Array, "4 rows batch"],
     height: Numbers,
@@ -329,17 +333,18 @@ def _similarity(
 ) -> Float32[Array, " batch"]:
     """Equal cells over the cells of the union of the two areas."""
     rows = working.shape[1]
-    target = fit_rows(tasks[0][place, 1], rows).transpose(1, 2, 0)
-    size = tasks[1][place]
-    common_rows, common_columns = jnp.minimum(height, size[:, 2]), jnp.minimum(width, size[:, 3])
+    target = fit_rows(tasks.pairs[place, 1], rows).transpose(1, 2, 0)
+    _, _, target_height, target_width = pair_sizes(config, tasks, place)
+    common_rows, common_columns = jnp.minimum(height, target_height), jnp.minimum(width, target_width)
     unequal = jax.lax.reduce(working ^ target, xb.ZERO, jax.lax.bitwise_or, (0,))
     equal = xb.count_cells(~unequal & xb.area(common_rows, common_columns, rows))
-    cells = height * width + size[:, 2] * size[:, 3] - common_rows * common_columns
+    cells = height * width + target_height * target_width - common_rows * common_columns
     return equal.astype(jnp.float32) / cells.astype(jnp.float32)
 
 
 def _reward(
     config: ArcConfig,
+    numbers: RewardNumbers,
     acts: Truths,
     running: Truths,
     improvement: Float32[Array, " batch"],
@@ -348,17 +353,19 @@ def _reward(
     step_count: Numbers,
 ) -> Float32[Array, " batch"]:
     """What the step pays; a finished state is paid nothing."""
-    pay = config.reward
+    if numbers.ndim == 2:
+        numbers = jnp.repeat(numbers, acts.shape[0] // numbers.shape[0], axis=0)
+    pay = dict(zip(REWARD_NUMBERS, jnp.moveaxis(numbers, -1, 0), strict=True))
     reward = jnp.zeros_like(improvement)
-    if not pay.reward_on_submit_only:
+    if not config.reward.reward_on_submit_only:
         if config.environment.mode == "training":
-            reward = pay.similarity_weight * improvement
-        reward = reward + pay.step_penalty
-    quick = step_count <= pay.efficiency_bonus_threshold
-    bonus = pay.success_bonus + jnp.where(quick, pay.efficiency_bonus, 0.0)
+            reward = pay["similarity_weight"] * improvement
+        reward = reward + pay["step_penalty"]
+    quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]
+    bonus = pay["success_bonus"] + jnp.where(quick, pay["efficiency_bonus"], 0.0)
     reward = reward + jnp.where(solved, bonus, 0.0)
-    reward = reward + jnp.where(submitted & ~solved, pay.unsolved_submission_penalty, 0.0)
-    return jnp.where(acts, reward, jnp.where(running, pay.invalid_action_penalty, 0.0)).astype(jnp.float32)
+    reward = reward + jnp.where(submitted & ~solved, pay["unsolved_submission_penalty"], 0.0)
+    return jnp.where(acts, reward, jnp.where(running, pay["invalid_action_penalty"], 0.0))
 
 
 def _is_any(operation: Numbers, *operations: Op) -> Truths:

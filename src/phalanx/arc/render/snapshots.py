@@ -100,7 +100,7 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     """The first few states of a batch, or the one state that is not a batch."""
     columns = jax.device_get(_view(states, limit))
-    return tuple(_one(states.tasks, *row) for row in zip(*columns, strict=True))
+    return tuple(_one(states.named_tasks, *row) for row in zip(*columns, strict=True))
 
 
 # Compiled as one: property by property, each small operation would be compiled and run on its own.

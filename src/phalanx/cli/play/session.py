@@ -11,9 +11,10 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
+from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig, SelectionFormat
-from phalanx.arc.environment import ArcEnvironment, arc_reset, arc_step
+from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.render.snapshots import StateSnapshot, snapshot
 from phalanx.arc.state import ArcState

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
-from phalanx.core import engine as native
 from phalanx.core.batching import map_where, select_rows
+from phalanx.core.engine import resolve_engine
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Discrete, Record, Space
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig
@@ -121,7 +121,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         Negatives are never facts, queries, or among the `known` triples (pass those of all splits), and stay
         within a constant's domain where `domains` numbers them.
         """
-        engine = resolution.resolve_engine(config.engine, native.reason())
+        engine = resolve_engine(config.engine)
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
         return cls(
             config.model_copy(update={"engine": engine}),

@@ -4,17 +4,13 @@ The kernel is in `src/native`; its twin for accelerators is in `xla_resolution`.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax.custom_batching import custom_vmap
 
-from phalanx.core import engine as native
-from phalanx.core.batching import spread_over_batch
-from phalanx.proofs.config import Engine
+from phalanx.core.engine import for_any_batch, on_engine
 from phalanx.proofs.search import xla_resolution
 from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings
 
@@ -42,20 +38,6 @@ def _native_expand(rules: ResolutionSettings, restart: bool, asked: ExpandReques
     return Node(*out)
 
 
-def resolve_engine(engine: Engine, why_not: str) -> Engine:
-    """The engine decided; `why_not` says why the native one cannot serve, if it cannot.
-
-    `auto` stays only where several kinds of device are present.
-    """
-    if engine == "native" and why_not:
-        raise RuntimeError(f"engine 'native' was asked for, but {why_not}")
-    if engine != "auto":
-        return engine
-    if why_not:
-        return "xla"
-    return "native" if native.only_cpu() else "auto"
-
-
 def expand(rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
     """The nodes with the successors of their goals, where asked for.
 
@@ -74,38 +56,16 @@ def expand(rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, resta
     key = (*rules.options, restart)
     if key not in made:
         made[key] = _batched(rules, restart)
-    return made[key](rules.program.arrays if rules.engine != "native" else (), asked, node)
+    # The native engine has the program's arrays on its own side.
+    arrays = () if rules.engine == "native" else rules.program.arrays
+    return made[key]((arrays,), asked, node)
 
 
 def _batched(rules: ResolutionSettings, restart: bool) -> Callable[..., Node]:
-    # Compiled as one also where the caller compiles nothing.
-    @jax.jit
-    def flat(arrays: Any, asked: ExpandRequest, node: Node) -> Node:
-        arguments = (asked, node)
-        on_native = functools.partial(_native_expand, rules, restart)
-        on_xla = functools.partial(xla_resolution.expand, rules, restart)
-        if rules.engine == "native":
-            out = on_native(*arguments)
-        elif rules.engine == "xla":
-            out = on_xla(arrays, *arguments)
-        else:
-            out = jax.lax.platform_dependent(
-                arrays, *arguments, cpu=lambda _, *rest: on_native(*rest), default=on_xla
-            )
-        return out
+    on_native = functools.partial(_native_expand, rules, restart)
+    on_xla = functools.partial(xla_resolution.expand, rules, restart)
 
-    @custom_vmap
-    def run(arrays: Any, asked: ExpandRequest, node: Node) -> Node:
-        shape = asked.where.shape
-        size = math.prod(shape)
-        flattened = jax.tree.map(lambda x: x.reshape(size, *x.shape[len(shape) :]), (asked, node))
-        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), flat(arrays, *flattened))
+    def flat(shared: tuple[Any], asked: ExpandRequest, node: Node) -> Node:
+        return on_engine(rules.engine, lambda _, *rest: on_native(*rest), on_xla, *shared, asked, node)
 
-    @run.def_vmap
-    def _(
-        axis_size: int, in_batched: Any, arrays: Any, asked: ExpandRequest, node: Node
-    ) -> tuple[Node, Node]:
-        result = run(arrays, *spread_over_batch((asked, node), tuple(in_batched[1:]), axis_size))
-        return result, jax.tree.map(lambda _: True, result)
-
-    return run
+    return for_any_batch(flat, lambda asked, node: asked.where.shape, constant=(True,))

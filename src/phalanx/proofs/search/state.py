@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
-from phalanx.proofs.config import Engine, ProofConfig
+from phalanx.core.engine import Engine
+from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search.program import Program
 
 

@@ -1,0 +1,49 @@
+"""One episode in the functional style: `arc_reset(key, config, task)` and `arc_step(state, action, config)`.
+
+Whole batches are stepped by `phalanx.core.batch_reset` and `batch_step`.
+"""
+
+from typing import Any
+
+import jax
+from jaxtyping import Array, Bool, Float32
+
+from phalanx.arc.actions import Action
+from phalanx.arc.buffer import Tasks
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.observation import Observation
+from phalanx.arc.rewards import StepInfo
+from phalanx.arc.state import ArcState
+from phalanx.core.batching import environment_of, is_traced
+from phalanx.core.environment import Key
+
+
+def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
+    """Start one episode: the key draws a task of the buffer and a pair of the task."""
+    environment = ArcEnvironment.create(config, task)
+    if is_traced(key):
+        return environment.reset(key)
+    state, observation = _jit_reset(environment, key)
+    return environment.bind(state), observation
+
+
+def arc_step(
+    state: ArcState, action: Action, config: ArcConfig
+) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
+    """One transition: state, observation, reward, done, info."""
+    environment: Any = environment_of(config, state)
+    if is_traced(state, action):
+        return environment.step(state, action)
+    after, *rest = _jit_step(environment, environment.unbind(state), action)
+    return environment.bind(after), *rest
+
+
+@jax.jit
+def _jit_reset(environment: ArcEnvironment, key: Key) -> tuple[ArcState, Observation]:
+    return environment.reset(key)
+
+
+@jax.jit
+def _jit_step(environment: ArcEnvironment, state: ArcState, action: Action) -> tuple[Any, ...]:
+    return environment.step(state, action)
