@@ -7,6 +7,7 @@
 #include "arc_kernel.h"
 #include "arc_plan.h"
 #include "packing.h"
+#include "planes_ffi.h"
 #include "proof_ffi.h"
 
 namespace nb = nanobind;
@@ -25,6 +26,9 @@ NB_MODULE(_native, module) {
         nb::dict table;
         table["phalanx_arc_step"] = target(phalanx_arc_step);
         table["phalanx_arc_reset"] = target(phalanx_arc_reset);
+        table["phalanx_planes_forward"] = target(phalanx_planes_forward);
+        table["phalanx_planes_forward_saving"] = target(phalanx_planes_forward_saving);
+        table["phalanx_planes_backward"] = target(phalanx_planes_backward);
         table["phalanx_proof_expand"] = target(phalanx_proof_expand);
         return table;
       },

@@ -21,9 +21,11 @@ from phalanx.agents.networks.arc_layers import (
     grids_of,
 )
 from phalanx.agents.networks.layers import Attention, Convolution, Dense, LayerNorm, pooled
+from phalanx.agents.networks.planes_trunk import WIDTHS, TrunkWeights, trunk
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import legal_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
+from phalanx.core import engine
 from phalanx.core.environment import Key
 
 _MARKS = 4
@@ -73,6 +75,8 @@ class ArcPlaneNetwork(eqx.Module):
     value: Dense
     ids: tuple[int, ...] = eqx.field(static=True)
     num_places: int = eqx.field(static=True)
+    native: bool = eqx.field(static=True)
+    """Whether the trunk is computed by the compiled kernels."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch != 1 or config.places != "cells" or arc.observation.demonstrations:
@@ -92,18 +96,37 @@ class ArcPlaneNetwork(eqx.Module):
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
         self.blocks = tuple(_PlaneBlock(width, key=k) for k in keys[6:])
+        self.native = width in WIDTHS and engine.available() and engine.only_cpu()
 
     def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
         """Logits and value of one observation."""
         grids = grids_of(observation)
         inside = grids[0] >= 0
-        planes = self.stem(_marks(grids)) + self.colors[:, None, None]
-        for block in self.blocks:
-            planes = block(planes, inside)
+        planes = self._trunk(grids, inside)
         places = tuple(CellLogits(cells) for cells in self._cells(planes))
         summary = pooled(_over_colors(planes)[..., : planes.shape[-1]], inside)
         operations = self._whole_grid(summary) + joint_logits(places[0], self.ids, inside)
         return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(summary)))[0]
+
+    def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
+        """Stem and blocks: natively where there are kernels for it, on the same numbers by XLA elsewhere."""
+        if not self.native:
+            planes = self.stem(_marks(grids)) + self.colors[:, None, None]
+            for block in self.blocks:
+                planes = block(planes, inside)
+            return planes
+        blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
+        weights = TrunkWeights(
+            self.stem.weight,
+            self.stem.bias,
+            self.colors,
+            blocks.convolution.weight,
+            blocks.across.weight,
+            blocks.across.bias,
+            blocks.context.weight,
+            blocks.context.bias,
+        )
+        return trunk(jnp.stack(grids), weights)
 
     @property
     def _painting(self) -> tuple[int, ...]:
