@@ -218,17 +218,18 @@ class ArcEnvironment(Environment[ArcState, Observation, Action]):
         """Input, working grid and, but in evaluation, the target."""
         from phalanx.arc.render.picture import render_picture
 
-        return render_picture(state, mode, show_target=self.config.environment.mode == "training")
+        show_target = self.config.environment.mode == "training"
+        return render_picture(self.bind(state), mode, show_target=show_target)
 
     def task_name(self, state: ArcState) -> str:
-        return words.task_of(state).id
+        return words.task_of(self.bind(state)).id
 
     @property
     def has_text(self) -> bool:
         return True
 
     def observation_text(self, state: ArcState) -> str:
-        return words.observation_text(self.config, state, self._legal_here(state))
+        return words.observation_text(self.config, self.bind(state), self._legal_here(state))
 
     def parse_action(self, text: str, state: ArcState) -> Action:
         return words.parse_action(self.config, text, self._legal_here(state))

@@ -135,6 +135,20 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """A text from which `parse_action` reads a legal action back: what a model would answer."""
         raise ValueError(f"{type(self).__name__} has no words for its actions")
 
+    def bind(self, states: State) -> State:
+        """States that know by name what this environment knows, such as tasks' ids; for reading and drawing.
+
+        States made inside a compiled program that has the environment as an argument know no names.
+        """
+        return states
+
+    def unbind(self, states: State) -> State:
+        """States without names, so that a program compiled for them serves others of the same shapes.
+
+        A `ValueError` says so where the states are another environment's.
+        """
+        return states
+
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """`reset` for a batch of keys."""
         return jax.vmap(self.reset)(keys)
