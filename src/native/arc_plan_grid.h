@@ -112,7 +112,7 @@ struct Grid {
 
   void apply(const Step& step) {
     static const Tasks none{};
-    const Environment view{none, kRows, boards, registers};
+    const Environment view{none, kRows, kRows, boards, registers};
     Rows inside = step.cells & cells_of(area());
     const bool empty = is_empty(inside.data(), kRows);
     Rows object = empty ? cells_of(area()) : inside;

@@ -5,6 +5,7 @@ Gymnax itself is not needed. Batches that start anew in formation are `phalanx.c
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -29,7 +30,7 @@ class EnvParams(eqx.Module):
     """Nothing: a Phalanx environment holds its settings itself. It is here because gymnax hands it round."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["environment"], meta_fields=["values"])
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class GymnaxStyle:
     """One environment as gymnax knows it; pure functions, for `jit`, `vmap` and `scan`.
@@ -102,7 +103,7 @@ class GymnaxStyle:
         Under `vmap` it is one step of the batch, in which only those that have ended are started anew.
         """
         refuse_floats(self.environment.action_space, action)
-        return _auto_step(self, key, state, action)
+        return _auto_step(self)(key, state, action)
 
     def step_env(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
@@ -149,16 +150,20 @@ def _masked(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) ->
     return info if mask is None else {**info, MASK: mask}
 
 
-@jax.custom_batching.custom_vmap
-def _auto_step(env: GymnaxStyle, key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
+@functools.lru_cache(maxsize=64)
+def _auto_step(env: GymnaxStyle) -> Callable[..., tuple[Any, ...]]:
     """`step`, with a rule for `vmap`: else every environment would be started anew in every step."""
-    state, observation, reward, done, told = env.environment.step(state, action)
-    info = env._info(told, observation)
-    observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (observation, state))
-    return observation, state, reward, *env._ends(done, info), _masked(info, env.action_mask(state))
 
+    @jax.custom_batching.custom_vmap
+    def step(key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
+        state, observation, reward, done, told = env.environment.step(state, action)
+        info = env._info(told, observation)
+        observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (observation, state))
+        return observation, state, reward, *env._ends(done, info), _masked(info, env.action_mask(state))
 
-@_auto_step.def_vmap
-def _(axis_size: int, batched: Any, env: GymnaxStyle, *given: Any) -> tuple[Any, Any]:
-    results = env._step_batch(*spread_over_batch(given, tuple(batched[1:]), axis_size))
-    return results, jax.tree.map(lambda _: True, results)
+    @step.def_vmap
+    def _(axis_size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
+        results = env._step_batch(*spread_over_batch(given, tuple(batched), axis_size))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return step

@@ -324,7 +324,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Input, working grid and, but in evaluation, the target."""
         from phalanx.arc.render.picture import render_picture
 
-        return render_picture(self.bind(state), mode, show_target=self.config.environment.mode == "training")
+        show_target = self.config.environment.mode == "training"
+        return render_picture(self.bind(state), mode, show_target=show_target)
 
     def task_name(self, state: ArcState) -> str:
         return words.task_of(self.bind(state)).id

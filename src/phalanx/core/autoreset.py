@@ -4,7 +4,6 @@ Environments never reset themselves; single episodes that stay finished are in `
 """
 
 import dataclasses
-from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -40,7 +39,7 @@ class AutoResetInfo(eqx.Module):
     """Episodes that ended in this step by being cut off."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["environment"], meta_fields=["mode"])
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class AutoReset:
     """Steps a batch for ever, with Gymnasium's two meanings of auto-reset.

@@ -107,13 +107,13 @@ class AutoStep(eqx.Module):
     auto_over: Bool[Array, "*steps batch"]
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def reset_one(environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
     """`reset`, compiled."""
     return environment.reset(key)
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def step_one(environment: Environment, state: PyTree, action: PyTree) -> Outcome:
     """`step`, compiled."""
     return Outcome(*environment.step(state, action))
@@ -126,7 +126,7 @@ def play_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
     return split[0], split[1:]
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, Step]:
     """The first observation and the steps of one environment under legal random actions."""
     state, first = environment.reset(key)
@@ -139,7 +139,7 @@ def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyT
     return first, jax.lax.scan(one, state, step_keys)[1]
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def play_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
 ) -> tuple[PyTree, Step]:
@@ -157,7 +157,7 @@ def play_batch(
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep:
     """An auto-reset batch under legal random actions, with the plain step at its side."""
     environment = layer.environment
@@ -180,31 +180,31 @@ def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep
     return jax.lax.scan(one, state, step_keys)[1]
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def view(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
     """`observe` and `is_done` of recorded states."""
     return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def content(environment: Environment, states: PyTree) -> PyTree:
     """`content` of recorded states."""
     return jax.vmap(jax.vmap(environment.content))(states)
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def by_vmap(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """`reset` and `step` of single environments, vmapped."""
     return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def by_batch(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
     """The environment's own `batch_reset` and `batch_step`."""
     return environment.batch_reset(keys), Outcome(*environment.batch_step(states, actions))
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=0)
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, states: PyTree
 ) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree]]:
