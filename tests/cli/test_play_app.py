@@ -1,6 +1,7 @@
 """The game on a real Textual screen: puzzles solved by keys and by mouse; the command refuses in words."""
 
 import asyncio
+import colorsys
 import json
 import sys
 from collections.abc import Callable
@@ -11,15 +12,19 @@ import pytest
 
 pytest.importorskip("textual")
 
+from rich._palettes import EIGHT_BIT_PALETTE
+from rich.color import ColorSystem
+from rich.console import Console
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from phalanx.arc.operations import OPERATIONS, Operation
+from phalanx.arc.render.palette import palette_named
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play.application import PlayApp
 from phalanx.cli.play.command import _summary
 from phalanx.cli.play.demonstrations import DemonstrationFile
-from phalanx.cli.play.grids import Board, GridView, PaletteBar
+from phalanx.cli.play.grids import Board, GridView, PaletteBar, _cell_style, shown_palette
 from phalanx.cli.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
 from phalanx.cli.play.session import Puzzle, play_config
 from phalanx.cli.play.tools import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
@@ -312,6 +317,38 @@ def test_a_file_that_cannot_be_written_does_not_end_the_game(game: Any, tmp_path
 
     run(game(), play)
     assert (tmp_path / "demos.jsonl").read_text() == "mine\n"
+
+
+def hue(number: int) -> float:
+    """The angle of a color of the 256, in degrees."""
+    triplet = EIGHT_BIT_PALETTE[number]
+    return 360 * colorsys.rgb_to_hsv(triplet.red, triplet.green, triplet.blue)[0]
+
+
+@pytest.mark.parametrize("name", ["arc", "safe"])
+def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str) -> None:
+    palette = shown_palette(palette_named(name), "256")
+    shown = {}
+    for color in range(10):
+        styles = [_cell_style(palette, color, other, False) for other in (False, True)]
+        numbers = [style.bgcolor.downgrade(ColorSystem.EIGHT_BIT).number for style in styles if style.bgcolor]
+        shown[color] = numbers
+        first, second = numbers
+        turned = abs(hue(first) - hue(second)) % 360
+        assert first != second and min(turned, 360 - turned) < 15, f"{palette.names[color]}: {numbers}"
+    every = [number for pair in shown.values() for number in pair]
+    assert len(set(every)) == 20
+    if name == "arc":
+        assert shown[9] == [88, 52], "maroon and darker maroon, and no purple"
+
+
+def test_the_game_takes_the_palette_that_its_terminal_has(
+    game: Callable[..., PlayApp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "color_system", property(lambda console: "256"))
+    assert game().palette.name == "arc-256" and game(palette="safe").palette.name == "safe-256"
+    monkeypatch.setattr(Console, "color_system", property(lambda console: "truecolor"))
+    assert game().palette is palette_named("arc")
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_no_more_episodes_are_begun_than_the_queue_holds() -> None:
     asyncio.run(run())
 
 
-def test_a_dropped_episode_is_taken_up_again_with_its_seed() -> None:
+def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
     async def drop(session: Session) -> None:
         session.writer.transport.abort()
 

@@ -165,8 +165,8 @@ class ReplayMachine(RuleBasedStateMachine):
         rewards = [s.reward for s in all_of_them if s.reward is not None]
         outcomes = [s.success for s in all_of_them if s.success is not None]
         assert stats.total_tokens == sum(s.length for s in all_of_them)
-        assert stats.mean_difficulty == _mean(difficulties)
-        assert stats.mean_reward == _mean(rewards)
+        assert stats.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
+        assert stats.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
         assert stats.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
         bins = [min(int(d * DIFFICULTY_BINS), DIFFICULTY_BINS - 1) for d in difficulties]
         assert stats.difficulty_counts == tuple(bins.count(b) for b in range(DIFFICULTY_BINS))

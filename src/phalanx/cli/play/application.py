@@ -19,7 +19,7 @@ from phalanx.arc.operations import OPERATIONS, Operation, operation_name
 from phalanx.arc.render.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
 from phalanx.cli.play.demonstrations import DemonstrationFile
-from phalanx.cli.play.grids import Board, PaletteBar
+from phalanx.cli.play.grids import Board, PaletteBar, shown_palette
 from phalanx.cli.play.panes import (
     CSS,
     Demonstrations,
@@ -98,7 +98,7 @@ class PlayApp(App[None]):
     ) -> None:
         super().__init__()
         self.puzzles, self.config, self.file, self.coach = puzzles, config, demonstrations, coach
-        self.palette = palette_named(palette)
+        self.palette = shown_palette(palette_named(palette), self.console.color_system)
         self.place = 0
         self.session = PlaySession(puzzles[0], config)
         self.tool: Tool = FILL

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from phalanx.arc.render.palette import Palette, rgb
+from phalanx.arc.render.palette import ARC, SAFE, Palette, rgb
 from phalanx.cli.play.tools import Cursor
 
 Grid = Integer[np.ndarray, "_ _"]
@@ -23,6 +23,29 @@ Grid = Integer[np.ndarray, "_ _"]
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
 """How far every other cell is from its color, so that cells of one color can be counted."""
+
+# A terminal of 256 colors has its own idea of what is near: maroon, a little lighter, would be purple there.
+# Each color has one that such a terminal has itself, and beside it one of its hue for every other cell.
+_ARC_256 = "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000"
+_ARC_256_OTHER = "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000"
+_SAFE_256 = "000000 005FAF D70000 AFD7AF FFFF5F 949494 D700FF FF8700 5FAFFF AF005F"
+_SAFE_256_OTHER = "121212 005F87 AF0000 87D787 D7D75F 808080 AF00D7 D78700 5FAFD7 87005F"
+
+
+def _listed(colors: str) -> tuple[str, ...]:
+    return tuple(f"#{color}" for color in colors.split())
+
+
+_OTHERS = {"arc-256": _listed(_ARC_256_OTHER), "safe-256": _listed(_SAFE_256_OTHER)}
+_FEWER_COLORS = {
+    palette.name: Palette(f"{palette.name}-256", _listed(colors), palette.names)
+    for palette, colors in ((ARC, _ARC_256), (SAFE, _SAFE_256))
+}
+
+
+def shown_palette(palette: Palette, color_system: str | None) -> Palette:
+    """The palette as a terminal shows it: its own colors, or the nearest that a terminal of 256 has."""
+    return palette if color_system in (None, "truecolor") else _FEWER_COLORS[palette.name]
 
 
 def size_at(shape: tuple[int, int], scale: int) -> Size:
@@ -252,7 +275,9 @@ def _style(ink: str, background: str | None, bold: bool = False) -> Style:
 def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Style:
     """Ink and background of a cell; every other one is a little lighter, or darker where it is light."""
     background = palette.colors[color]
-    if other:
+    if other and palette.name in _OTHERS:
+        background = _OTHERS[palette.name][color]
+    elif other:
         parts = rgb(background)
         towards = 255 if sum(parts) < 3 * 128 else 0
         background = "#" + "".join(f"{round(part + (towards - part) * _BLEND):02x}" for part in parts)

@@ -219,7 +219,7 @@ class GymEpisodeStream(_EpisodeStream):
         if pool is not None and played is not None:
             # First the pool: a loop that waits for it ends, and only then can what it waits on be closed.
             await pool.close()
-            if not played.ag_running:  # type: ignore[attr-defined]
+            if not self._turn.locked():
                 await played.aclose()
             self._metrics.reconnects += pool.reconnects
             self._metrics.episodes_replayed += pool.episodes_replayed

@@ -28,7 +28,7 @@ from phalanx.streams.replay.sampling import (
     place_in_turn,
     place_randomly,
 )
-from phalanx.streams.replay.stats import ReplayStats, RunningStats
+from phalanx.streams.replay.stats import ReplayStats, replay_stats
 from phalanx.streams.sample_bytes import RECORD, PackedSample
 from phalanx.streams.types import SampleSource, StreamSample, source_code
 
@@ -47,7 +47,6 @@ class ReplayBuffer:
         self._lock = threading.RLock()
         self._rows = SampleRows()
         self._tree = SumTree(1)
-        self._stats = RunningStats(self.config.track_difficulty, self.config.track_success)
         evictions, draws = np.random.SeedSequence(self.config.seed).spawn(2)
         self._eviction_rng = np.random.Generator(np.random.PCG64(evictions))
         self._draw_rng = np.random.Generator(np.random.PCG64(draws))
@@ -95,26 +94,26 @@ class ReplayBuffer:
     @property
     def total_tokens(self) -> int:
         """Tokens of the samples that it holds."""
-        with self._stored():
-            return self._stats.total_tokens
+        return self.stats().total_tokens
 
     @property
     def mean_difficulty(self) -> float:
-        """Mean over the samples whose difficulty is known, rounded once; 0 without any."""
-        with self._stored():
-            return self._stats.mean_difficulty
+        """Mean over the samples whose difficulty is known; 0 without any."""
+        if not self.config.track_difficulty:
+            raise ValueError("difficulty is not tracked; set track_difficulty=True")
+        return self.stats().mean_difficulty
 
     @property
     def mean_reward(self) -> float:
-        """Mean over the samples whose reward is known, rounded once; 0 without any."""
-        with self._stored():
-            return self._stats.mean_reward
+        """Mean over the samples whose reward is known; 0 without any."""
+        return self.stats().mean_reward
 
     @property
     def success_rate(self) -> float:
         """Part that succeeded of the samples whose outcome is known; 0 without any."""
-        with self._stored():
-            return self._stats.success_rate
+        if not self.config.track_success:
+            raise ValueError("success is not tracked; set track_success=True")
+        return self.stats().success_rate
 
     @property
     def memory_bytes(self) -> int:
@@ -123,10 +122,12 @@ class ReplayBuffer:
             return self._rows.nbytes + self._tree.nbytes
 
     def stats(self) -> ReplayStats:
-        """All figures at one moment."""
+        """All figures at one moment; counted when asked for, so that adding does not pay for them."""
         with self._stored():
+            columns = {name: self._rows.columns[name][: self._size] for name in _COUNTED}
             memory = self._rows.nbytes + self._tree.nbytes
-            return self._stats.figures(self._size, self._added, memory)
+            tracked = self.config.track_difficulty, self.config.track_success
+            return replay_stats(columns, self._added, memory, *tracked)
 
     def add(self, sample: StreamSample, priority: float | None = None) -> None:
         """Add a sample, with its own priority or another one; a full buffer gives one up for it."""
@@ -257,7 +258,6 @@ class ReplayBuffer:
         with self._stored():
             self._rows.clear()
             self._tree.clear()
-            self._stats.clear()
             self._size = self._turn = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -319,7 +319,6 @@ class ReplayBuffer:
     def _adopt(self, rows: SampleRows, total_added: int, turn: int) -> None:
         """Take over the slots of a file."""
         self._rows, self._size, self._added, self._turn = rows, rows.capacity, total_added, turn
-        self._stats.add(rows.columns)
         self._tree.grow(max(self._size, 1))
         slots = np.arange(self._size, dtype=np.int64)
         self._set_priorities(slots, rows.columns["priority"])
@@ -354,14 +353,12 @@ class ReplayBuffer:
         else:
             placed = self._place(records, serials)
             slots, rows = placed.slots, placed.rows
-            self._stats.remove({name: self._rows.columns[name][slots] for name in _COUNTED})
             self._rows.release(slots)
             records, serials = records[rows], serials[rows]
             if not np.array_equal(rows, np.arange(count)):
                 samples = samples.select(rows.tolist())
         self._rows.write(slots, serials, records, samples)
         self._rows.compact(self._size)
-        self._stats.add({name: records[name] for name in _COUNTED})
         self._tree.set(slots, records["priority"] ** self.config.priority_alpha)
 
     def _place(self, records: np.ndarray, serials: Int64[np.ndarray, " count"]) -> Placement:
