@@ -101,6 +101,16 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "run.lock").exists()
 
 
+def test_an_error_is_passed_on_and_leaves_a_run_that_says_so(tmp_path: Path) -> None:
+    def show(progress: Progress) -> None:
+        assert read_facts(tmp_path / "run")["status"] == "running"
+        raise ZeroDivisionError("in the middle")
+
+    with pytest.raises(ZeroDivisionError, match="in the middle"):
+        train(Descent(config()), tmp_path / "run", show=show)
+    assert read_facts(tmp_path / "run")["status"] == "failed"
+
+
 class Exhausted(Descent):
     """There is nothing left to learn from after the second update."""
 

@@ -55,7 +55,7 @@ class Chosen:
         from phalanx.runs import next_free
 
         with user_errors():
-            made = algorithm(self._config(algorithm.config_type))
+            made = algorithm(self._config(algorithm.kind, algorithm.config_type))
         wanted = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
         run_training(
             made,
@@ -65,10 +65,10 @@ class Chosen:
             command=f"phalanx train {self.command}",
         )
 
-    def _config(self, cls: "type[RunConfig]") -> "RunConfig":
+    def _config(self, kind: str, cls: "type[RunConfig]") -> "RunConfig":
         """The run's own config where it goes on, else a new one."""
         from phalanx.core.config import load_config
-        from phalanx.runs.folder import check_same_config, read_config
+        from phalanx.runs.folder import check_same_config, check_same_kind, read_config
 
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
         if not self.resume:
@@ -77,6 +77,7 @@ class Chosen:
             raise ValueError("--resume needs --out, the folder of the run to go on with")
         if self.preset is not None:
             raise ValueError("--resume takes the run's own config: leave --preset out")
+        check_same_kind(self.out, kind)
         begun = read_config(self.out, cls)
         config = load_config(cls, None, settings, base=begun)
         check_same_config(self.out, begun, config)

@@ -86,6 +86,13 @@ def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConf
     return load_config(cls, Path(folder) / CONFIG)
 
 
+def check_same_kind(run: Path, kind: str) -> None:
+    """A run goes on as what it is."""
+    found = read_facts(run).get("kind")
+    if found != kind:
+        raise ValueError(f"{run} is a run of kind {found!r} and cannot go on as {kind!r}")
+
+
 def check_same_config(run: Path, before: Config, now: Config) -> None:
     """A run goes on only as it began; the error names the first settings that differ."""
     old, new = to_yaml(before).splitlines(), to_yaml(now).splitlines()

@@ -71,15 +71,20 @@ class Run:
         with contextlib.ExitStack() as stack:
             if is_first_process():
                 if not self.resume:
-                    folders.create_run(self.folder, config, self._facts(learner))
+                    folders.create_run(self.folder, config, {"kind": algorithm.kind})
                 stack.enter_context(locked(self.folder))
             wait_for_all("the run's folder")
             checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
             if self.resume:
                 learner = self._restored(checkpoints, learner)
             journal = stack.enter_context(Journal(algorithm, self.folder, self.handlers))
+            journal.describe({**self._facts(learner), "status": "running"})
             stop = stack.enter_context(stop_on_signals())
-            return self._go(learner, update, checkpoints, journal, stop)
+            try:
+                return self._go(learner, update, checkpoints, journal, stop)
+            except BaseException:
+                journal.describe({"status": "failed"})
+                raise
 
     def _go(
         self, learner: PyTree, update: Update, checkpoints: Checkpoints, journal: Journal, stop: Stop
@@ -181,12 +186,9 @@ class Run:
         return {"kind": algorithm.kind, "num_parameters": size, **algorithm.facts(own)}
 
     def _check_same_run(self) -> None:
-        algorithm, folder = self.algorithm, self.folder
-        kind = folders.read_facts(folder)["kind"]
-        if kind != algorithm.kind:
-            raise ValueError(f"{folder} is a run of kind {kind!r} and cannot go on as {algorithm.kind!r}")
-        before = folders.read_config(folder, type(algorithm.config))
-        folders.check_same_config(folder, before, algorithm.config)
+        config = self.algorithm.config
+        folders.check_same_kind(self.folder, self.algorithm.kind)
+        folders.check_same_config(self.folder, folders.read_config(self.folder, type(config)), config)
 
     def _restored(self, checkpoints: Checkpoints, learner: PyTree) -> PyTree:
         """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
