@@ -37,7 +37,7 @@ Attention = Literal["positions", "mask", "segments"]
 """How a model learns which tokens of a packed row belong together.
 
 `positions`: `position_ids`, in which models of `transformers` find the borders if they keep no cache, which
-`use_cache` tells them. `mask`: an `attention_mask` that is added to the scores, [rows, 1, width, width]: right
+`use_cache` tells them. `mask`: an `attention_mask` to be added to the scores, [rows, 1, width, width]: right
 with every model, and large. `segments`: `segment_ids`, for a mask of one's own. Where rows hold one sample,
 `positions` and `mask` both are an `attention_mask` of zeros and ones, [rows, width].
 """
