@@ -60,7 +60,7 @@ def test_a_packed_row_restarts_positions_and_predicts_nothing_across_a_border() 
 
 
 def test_the_mask_of_a_packed_row_is_added_to_the_scores() -> None:
-    (batch,) = small(dtype=torch.bfloat16)
+    (batch,) = small(attention="mask", dtype=torch.bfloat16)
     mask = batch["attention_mask"]
     assert mask.shape == (1, 1, 6, 6) and mask.dtype == torch.bfloat16
     assert (mask[0, 0] == 0).int().tolist() == [
@@ -72,8 +72,13 @@ def test_the_mask_of_a_packed_row_is_added_to_the_scores() -> None:
         [0, 0, 0, 0, 0, 1],
     ]
     assert mask.min() == torch.finfo(torch.bfloat16).min
-    (bare,) = small(attention="positions")
-    assert sorted(bare) == ["input_ids", "labels", "position_ids"]
+
+
+def test_a_packed_row_has_no_dense_mask_unless_asked() -> None:
+    (batch,) = small()
+    assert sorted(batch) == ["input_ids", "labels", "position_ids", "use_cache"]
+    assert not batch["use_cache"]
+    assert max(tensor.numel() for tensor in batch.values()) == 6
 
 
 def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
@@ -175,7 +180,9 @@ def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9], [4, 1, 1, 1, 1]]
     assert batch["labels"][1].tolist() == [-100] * 5
     segments = np.array([[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]])
-    assert torch.equal(batch["attention_mask"], attention_bias(segments))
+    assert "attention_mask" not in batch and not batch["use_cache"]
+    masked = RowCollator(pad_id=1, attention="mask")(rows)
+    assert torch.equal(masked["attention_mask"], attention_bias(segments))
     with pytest.raises(ValueError, match="row 1 has no labels; it has input_ids"):
         RowCollator()([rows[0], {"input_ids": [1]}])
 

@@ -6,7 +6,7 @@ Which samples share a batch is decided in `phalanx.tokens`; samples of Hugging F
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 try:
     import torch
@@ -33,12 +33,13 @@ from phalanx.tokens.packing.packed_batch import create_segment_attention_mask
 from phalanx.tokens.plans.plan import BatchPlan
 from phalanx.tokens.plans.sharding import ShardPolicy
 
-Attention = Literal["mask", "segments", "positions"]
-"""How a model learns which tokens belong together.
+Attention = Literal["positions", "mask", "segments"]
+"""How a model learns which tokens of a packed row belong together.
 
-`mask`: an `attention_mask`, right with every model: of zeros and ones where rows hold one sample, else one
-that is added to the scores, [rows, 1, width, width]. `segments`: `segment_ids`, for a mask of one's own.
-`positions`: nothing more than `position_ids`, for models that find the borders in them.
+`positions`: `position_ids`, in which models of `transformers` find the borders if they keep no cache, which
+`use_cache` tells them. `mask`: an `attention_mask` to be added to the scores, [rows, 1, width, width]: right
+with every model, and large. `segments`: `segment_ids`, for a mask of one's own. Where rows hold one sample,
+`positions` and `mask` both are an `attention_mask` of zeros and ones, [rows, width].
 """
 
 
@@ -73,17 +74,18 @@ class PlannedTokens(IterableDataset):
         world_size: int = 1,
         policy: ShardPolicy | str = ShardPolicy.PAD,
         balance: bool = False,
+        model_width: int | None = None,
         pad_id: int = 0,
-        attention: Attention = "mask",
+        attention: Attention = "positions",
         dtype: torch.dtype = torch.float32,
         collate_fn: CollateFunction = default_collate,
     ) -> None:
         super().__init__()
-        if attention not in ("mask", "segments", "positions"):
-            raise ValueError(f"attention must be 'mask', 'segments' or 'positions', got {attention!r}")
+        if attention not in get_args(Attention):
+            raise ValueError(f"attention must be 'positions', 'mask' or 'segments', got {attention!r}")
         check_samples(plan, samples)
         if world_size != 1 or rank != 0:
-            plan = plan.shard(rank, world_size, policy, balance)
+            plan = plan.shard(rank, world_size, policy, balance, model_width)
         self.plan, self.samples = plan, samples
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
         self.collate_fn = collate_fn
@@ -212,7 +214,7 @@ class RowCollator:
     """
 
     pad_id: int = 0
-    attention: Attention = "mask"
+    attention: Attention = "positions"
     dtype: torch.dtype = torch.float32
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TokenBatch:
@@ -231,7 +233,7 @@ class RowCollator:
 
 
 def token_batch(
-    batch: CollatedBatch, attention: Attention = "mask", dtype: torch.dtype = torch.float32
+    batch: CollatedBatch, attention: Attention = "positions", dtype: torch.dtype = torch.float32
 ) -> TokenBatch:
     """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
     tensors = _tensors(model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None)
@@ -261,8 +263,11 @@ def _tensors(
     segments = tensors["segment_ids"]
     if attention != "segments":
         del tensors["segment_ids"]
-    if attention == "mask":
-        tensors["attention_mask"] = (
-            (segments > 0).long() if one_sample_a_row else attention_bias(segments.numpy(), dtype)
-        )
+    if attention != "segments" and one_sample_a_row:
+        tensors["attention_mask"] = (segments > 0).long()
+    elif attention == "mask":
+        tensors["attention_mask"] = attention_bias(segments.numpy(), dtype)
+    elif attention == "positions":
+        # With a cache a model takes the row for one text. A tensor, so that `value.to(device)` serves all.
+        tensors["use_cache"] = torch.tensor(False)
     return tensors
