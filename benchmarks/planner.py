@@ -1,8 +1,8 @@
 """Plans for every pair of the ARC data sets: whether they are exact, how short they are, how long they take.
 
 Every plan is carried out by the environment itself. The peer is the cell-by-cell script: a resize where the
-sizes differ, then one fill for each cell that is wrong. One JSON line for each data set and action format, and
-one for all data sets together; the exit code is 1 if a plan is not exact or box plans are longer than the target.
+sizes differ, then one fill for each cell that is wrong. One JSON line for each data set and action format,
+and one for all data sets together; the exit code is 1 if a plan is not exact or box plans miss the target.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, EnvironmentConfig, load_tasks
 from phalanx.arc.config import SelectionFormat
-from phalanx.arc.planning.plans import Means, Plan, as_action, make_plan
+from phalanx.arc.planning.plans import Plan, as_action, make_plan
 
 DATASETS = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
 TARGET = 0.35
@@ -91,7 +91,7 @@ def measure(tasks: Sequence[ArcTask], selection_format: SelectionFormat, engine:
         engine=engine,  # type: ignore[arg-type]
     )
     start = time.perf_counter()
-    plans = [make_plan(pair.input, pair.output, Means.of(config)) for task in tasks for pair in task.demos]
+    plans = [make_plan(pair.input, pair.output, config) for task in tasks for pair in task.demos]
     planned = time.perf_counter()
     exact = carried_out(ArcEnvironment.create(config, tasks), plans)
     done = time.perf_counter()
@@ -120,14 +120,11 @@ def carried_out(environment: ArcEnvironment, plans: Sequence[Plan]) -> np.ndarra
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formats = get_args(SelectionFormat)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="where the data sets lie, instead of $PHALANX_DATA")
     parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
-    parser.add_argument(
-        "--formats", nargs="+", default=get_args(SelectionFormat), choices=get_args(SelectionFormat)
-    )
+    parser.add_argument("--formats", nargs="+", default=formats, choices=formats)
     parser.add_argument("--every", type=int, default=1, help="only every so many-th task, for a quick look")
     arguments = parser.parse_args()
     passed = True
@@ -146,13 +143,8 @@ def main() -> int:
 
 def tell(dataset: str, selection_format: str, measured: Measured) -> None:
     load = round(os.getloadavg()[0], 2)
-    told = {
-        "dataset": dataset,
-        "selection_format": selection_format,
-        **measured.record(),
-        "load_average": load,
-    }
-    print(json.dumps(told), flush=True)
+    told = {"dataset": dataset, "selection_format": selection_format, **measured.record()}
+    print(json.dumps({**told, "load_average": load}), flush=True)
 
 
 if __name__ == "__main__":

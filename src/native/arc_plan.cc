@@ -55,7 +55,8 @@ nb::tuple plan(const Cells& start, const Cells& target, int rows, int columns, c
     cells.insert(cells.end(), step.cells.begin(), step.cells.begin() + rows);
   }
   return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(operations.data()), 4 * operations.size()),
-                        nb::bytes(reinterpret_cast<const char*>(cells.data()), 4 * cells.size()), found.missing);
+                        nb::bytes(reinterpret_cast<const char*>(cells.data()), 4 * cells.size()),
+                        found.missing);
 }
 
 }  // namespace
@@ -63,8 +64,8 @@ nb::tuple plan(const Cells& start, const Cells& target, int rows, int columns, c
 void bind_plans(nb::module_& module) {
   module.def("plan", &plan, nb::arg("start").noconvert(), nb::arg("target").noconvert(), nb::arg("rows"),
              nb::arg("columns"), nb::arg("format"), nb::arg("allowed"),
-             "Steps from one grid to another: operations (int32), the cells of each as `rows` row words (uint32), "
-             "and how many cells they leave wrong.");
+             "Steps from one grid to another: operations (int32), the cells of each as `rows` row words "
+             "(uint32), and how many cells they leave wrong.");
 }
 
 }  // namespace phalanx::arc

@@ -59,30 +59,22 @@ inline Finish fill_boxes(const Grid& grid, const Grid& target, const Means& mean
     int best = 0, best_color = 0;
     Box best_box{};
     for (const int color : colors) {
-      Rows open;
+      Rows open{};
       for (int r = 0; r < height; ++r) open[r] = of[color][r] | covered[r];
-      for (int top = 0; top < height; ++top) {
-        uint32_t common = open[top];
-        for (int bottom = top; bottom < height && (common &= open[bottom]) != 0; ++bottom) {
-          if (bottom + 1 < height && (common & open[bottom + 1]) == common) continue;  // it can grow down
-          for (uint32_t rest = common; rest != 0;) {
-            const uint32_t run = rest & ~(rest + (rest & -rest));
-            rest &= ~run;
-            if (top > 0 && (open[top - 1] & run) == run) continue;  // it can grow up
-            int gain = 0, fresh = 0;
-            for (int r = top; r <= bottom; ++r) {
-              gain += count(left[r] & run);
-              fresh += count(run & ~covered[r]);
-            }
-            // Most wrong cells first, then most cells that become free for the layers below.
-            if (gain != 0 && gain * 1024 + fresh > best) {
-              best = gain * 1024 + fresh;
-              best_color = color;
-              best_box = {top, bottom, lowest(run), highest(run)};
-            }
-          }
+      each_largest_box(open, left & of[color], height, [&](const Box& box) {
+        const uint32_t run = span(box.left, box.right);
+        int gain = 0, fresh = 0;
+        for (int r = box.top; r <= box.bottom; ++r) {
+          gain += count(left[r] & run);
+          fresh += count(run & ~covered[r]);
         }
-      }
+        // Most wrong cells first, then most cells that become free for the layers below.
+        if (gain != 0 && gain * 1024 + fresh > best) {
+          best = gain * 1024 + fresh;
+          best_color = color;
+          best_box = box;
+        }
+      });
     }
     Layer layer{best_color, cells_of(best_box)};
     for (int r = best_box.top; r <= best_box.bottom; ++r) {
@@ -146,11 +138,9 @@ inline Finish fill_region(Grid& grid, const Rows& region, int color, const Means
     Rows border = part & neighbors(outside);
     if (flood_fill < 0) border = part;
     // Without fills a piece that touches its border cannot be painted.
-    for (int r = 0; r < kRows && fill >= 0; ++r) {
-      for (uint32_t row = border[r]; row != 0; row &= row - 1) {
-        out.steps.push_back({fill, cell_at(r, lowest(row))});
-        part[r] &= ~(row & -row);
-      }
+    if (fill >= 0) {
+      each(border, [&](int r, int c) { out.steps.push_back({fill, cell_at(r, c)}); });
+      for (int r = 0; r < kRows; ++r) part[r] &= ~border[r];
     }
     for (int r = 0; r < kRows; ++r) {
       while (part[r] != 0) {
@@ -191,7 +181,8 @@ inline Finish fill_regions(Grid grid, const Grid& target, const Means& means, in
       regions.push_back({cells, color, saved});
     }
   }
-  std::stable_sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.saved > b.saved; });
+  std::stable_sort(regions.begin(), regions.end(),
+                   [](const Region& a, const Region& b) { return a.saved > b.saved; });
   Finish out;
   for (const Region& region : regions) {
     const Finish part = fill_region(grid, region.cells, region.color, means);

@@ -48,6 +48,32 @@ inline int count(const Rows& cells) {
   return total;
 }
 
+// Calls `visit(row, column)` for every cell.
+template <typename Visit>
+void each(const Rows& cells, const Visit& visit) {
+  for (int r = 0; r < kRows; ++r)
+    for (uint32_t row = cells[r]; row != 0; row &= row - 1) visit(r, lowest(row));
+}
+
+// Calls `visit(box)` for every box of `open` cells that cannot grow, those without a `wanted` cell left out.
+template <typename Visit>
+void each_largest_box(const Rows& open, const Rows& wanted, int height, const Visit& visit) {
+  Rows useful{};  // columns in which a row or one below has a wanted cell
+  for (int r = height - 1; r >= 0; --r) useful[r] = wanted[r] | (r + 1 < height ? useful[r + 1] : 0);
+  for (int top = 0; top < height; ++top) {
+    uint32_t common = open[top];
+    for (int bottom = top; bottom < height && ((common &= open[bottom]) & useful[top]) != 0; ++bottom) {
+      if (bottom + 1 < height && (common & open[bottom + 1]) == common) continue;  // it can grow down
+      for (uint32_t rest = common; rest != 0;) {
+        const uint32_t run = rest & ~(rest + (rest & -rest));
+        rest &= ~run;
+        if (top > 0 && (open[top - 1] & run) == run) continue;  // it can grow up
+        visit(Box{top, bottom, lowest(run), highest(run)});
+      }
+    }
+  }
+}
+
 inline Rows operator&(const Rows& a, const Rows& b) {
   Rows both;
   for (int r = 0; r < kRows; ++r) both[r] = a[r] & b[r];

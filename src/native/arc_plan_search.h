@@ -6,16 +6,14 @@
 
 #pragma once
 
-#include <cstdlib>
 #include <optional>
 
-#include "arc_plan_fills.h"
+#include "arc_plan_match.h"
 
 namespace phalanx::arc {
 namespace {
 
-constexpr int kUnit = 5040;        // what one step is worth, shared among the cells that it paints
-constexpr size_t kMatches = 64;    // how many copies are tried in a round
+constexpr size_t kMatches = 64, kShifts = 4;  // how many copies and moves are tried in a round
 
 // The steps of a plan so far, the grid they lead to, and the whole plan's cost with its last fills.
 struct Draft {
@@ -25,47 +23,10 @@ struct Draft {
   int painted = 0;  // how many of the newest steps paint what is copied then
 };
 
-// What each cell is worth, summed over boxes.
-struct Worth {
-  int sums[kRows + 1][kRows + 1] = {};
-
-  Worth(const int (&cells)[kRows][kRows], const Rows& where) {
-    for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < kRows; ++c)
-        sums[r + 1][c + 1] =
-            sums[r][c + 1] + sums[r + 1][c] - sums[r][c] + (where[r] >> c & 1 ? cells[r][c] : 0);
-  }
-
-  int of(const Box& box) const {
-    return sums[box.bottom + 1][box.right + 1] - sums[box.top][box.right + 1] -
-           sums[box.bottom + 1][box.left] + sums[box.top][box.left];
-  }
-};
-
-// A box of the target that a symmetric image of the source holds as well, `down` rows and `aside` columns away.
-struct Match {
-  int gain, symmetry, down, aside;
-  bool planned;  // the source is the target itself: it must be painted before it can be copied
-  int height, width;  // of the source
-  Box to;
-
-  Box from(const Box& part) const {
-    int r1 = part.top + down, c1 = part.left + aside, r2 = part.bottom + down, c2 = part.right + aside;
-    preimage(symmetry, height, width, r1, c1);
-    preimage(symmetry, height, width, r2, c2);
-    return {std::min(r1, r2), std::max(r1, r2), std::min(c1, c2), std::max(c1, c2)};
-  }
-};
-
-Box intersection(const Box& a, const Box& b) {
-  return {std::max(a.top, b.top), std::min(a.bottom, b.bottom), std::max(a.left, b.left), std::min(a.right, b.right)};
-}
-
-bool is_empty(const Box& box) { return box.top > box.bottom || box.left > box.right; }
-
 class Planner {
  public:
-  Planner(const Grid& start, const Grid& target, const Means& means) : start_(start), target_(target), means_(means) {}
+  Planner(const Grid& start, const Grid& target, const Means& means)
+      : start_(start), target_(target), means_(means) {}
 
   Finish plan() {
     best_ = {start_, {}, 1 << 30};
@@ -93,7 +54,7 @@ class Planner {
   }
 
  private:
-  // A draft that grows: steps are carried out as they are added, and it is given up where one is not possible.
+  // A draft that grows: steps are carried out as they are added; it is given up where one is not possible.
   struct Trial {
     const Planner& planner;
     Grid grid;
@@ -130,7 +91,8 @@ class Planner {
   // How an action of the format selects a box of the grid, if it can: a point selects everything from
   // outside of the area, where the canvas has room for it.
   std::optional<Rows> selection(const Grid& grid, const Box& box) const {
-    if (means_.format != Format::kPoint || (box.top == box.bottom && box.left == box.right)) return cells_of(box);
+    const bool one_cell = box.top == box.bottom && box.left == box.right;
+    if (means_.format != Format::kPoint || one_cell) return cells_of(box);
     if (!(box == grid.area())) return std::nullopt;
     if (grid.height() < means_.rows) return cell_at(grid.height(), 0);
     if (grid.width() < means_.columns) return cell_at(0, grid.width());
@@ -186,57 +148,29 @@ class Planner {
     }
   }
 
-  // What wrong cells are worth: a step of the last fills, shared among the cells that it makes right.
-  void weigh(Grid grid, int (&cells)[kRows][kRows]) const {
-    const Rows wrong = wrong_cells(grid, target_);
-    const Finish last = finish(grid, target_, means_);
-    int painter[kRows][kRows] = {};
-    std::vector<int> painted(last.steps.size() + 1, 0);
-    for (size_t i = 0; i < last.steps.size(); ++i) {
-      const Grid before = grid;
-      grid.apply(last.steps[i]);
-      const Rows changed = wrong_cells(before, grid) & wrong;
-      for (int r = 0; r < kRows; ++r)
-        for (uint32_t row = changed[r]; row != 0; row &= row - 1) painter[r][lowest(row)] = static_cast<int>(i) + 1;
-    }
-    for (int r = 0; r < kRows; ++r)
-      for (uint32_t row = wrong[r]; row != 0; row &= row - 1) ++painted[painter[r][lowest(row)]];
-    for (int r = 0; r < kRows; ++r)
-      for (uint32_t row = wrong[r]; row != 0; row &= row - 1)
-        cells[r][lowest(row)] = kUnit / painted[painter[r][lowest(row)]];
-  }
-
   // Copies of parts of the grid, or of what it shall become, to where the target has the same.
   void copies(const Draft& base) {
     Trial framed = trial(base);
     framed.resize();
     if (!framed.possible) return;
-    const Rows wrong = wrong_cells(framed.grid, target_);
-    int cells[kRows][kRows] = {};
-    weigh(framed.grid, cells);
+    const Worth worth(framed.grid, target_, means_);
     if (means_.format == Format::kPoint) {
       Trial trial = this->trial(base);
       trial.add(kCopy, base.grid.area());
       trial.resize();
-      paste_everywhere(trial, cells);
+      paste_everywhere(trial, worth);
       consider(trial);
       shifts(base);
       return;
     }
-    std::vector<Match> matches;
-    const Worth worth(cells, wrong), cleared(cells, wrong & target_.of_color(0));
     const bool same_size = base.grid.fits(target_);
-    for (int symmetry = 0; symmetry < kSymmetries; ++symmetry) {
-      find_matches(base.grid, false, symmetry, wrong, cells, worth, cleared, matches);
-      if (same_size) find_matches(target_, true, symmetry, wrong, cells, worth, cleared, matches);
-    }
-    const size_t tried = std::min(matches.size(), kMatches);
-    std::stable_sort(matches.begin(), matches.end(), [](const Match& a, const Match& b) { return a.gain > b.gain; });
-    for (size_t i = 0; i < tried; ++i) {
-      const Match& match = matches[i];
+    Matcher matcher(target_, worth);
+    matcher.search(base.grid, false);
+    if (same_size) matcher.search(target_, true);
+    for (const Match& match : matcher.best(kMatches)) {
       if (same_size && !match.planned) in_place(base, match);
-      const Rows inside = wrong & cells_of(match.to);
-      for (const Box& to : {match.to, box_of(inside.data(), kRows)}) copy(base, match, to, cells);
+      const Rows inside = worth.wrong & cells_of(match.to);
+      for (const Box& to : {match.to, box_of(inside.data(), kRows)}) copy(base, match, to, worth);
     }
   }
 
@@ -253,8 +187,9 @@ class Planner {
         found.push_back({moves - count(target_.equal(base.grid, -down, -aside)), down, aside});
       }
     }
-    std::stable_sort(found.begin(), found.end(), [](const Shift& a, const Shift& b) { return a.wrong < b.wrong; });
-    for (size_t i = 0; i < std::min<size_t>(found.size(), 4); ++i) {
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Shift& a, const Shift& b) { return a.wrong < b.wrong; });
+    for (size_t i = 0; i < std::min(found.size(), kShifts); ++i) {
       Trial trial = this->trial(base);
       for (int k = 0; k < std::abs(found[i].down); ++k)
         trial.add(found[i].down < 0 ? kMoveUp : kMoveDown, trial.grid.area());
@@ -271,11 +206,9 @@ class Planner {
     Trial trial = this->trial(base);
     if (match.symmetry == 0) {
       if (std::abs(match.down) + std::abs(match.aside) != 1) return;
-      trial.add(match.down > 0   ? kMoveUp
-                : match.down < 0 ? kMoveDown
-                : match.aside > 0 ? kMoveLeft
-                                  : kMoveRight,
-                from);
+      const int along = match.down > 0 ? kMoveUp : kMoveDown;
+      const int across = match.aside > 0 ? kMoveLeft : kMoveRight;
+      trial.add(match.down != 0 ? along : across, from);
     } else {
       const Box both = intersection(from, match.to);
       if (is_empty(both) || (match.symmetry & kTransposed && !(from == match.to))) return;
@@ -284,7 +217,7 @@ class Planner {
     consider(trial);
   }
 
-  void copy(const Draft& base, const Match& match, const Box& to, const int (&cells)[kRows][kRows]) {
+  void copy(const Draft& base, const Match& match, const Box& to, const Worth& worth) {
     const Box from = match.from(to);
     if (match.symmetry & kTransposed && to.bottom - to.top != to.right - to.left) return;
     for (const int operation : {kCopy, kCut}) {
@@ -309,30 +242,31 @@ class Planner {
       trial.resize();
       trial.add(kPaste, cell_at(to.top, to.left));
       trial.turn(to, match.symmetry);
-      if (match.symmetry == 0) paste_everywhere(trial, cells);
+      if (match.symmetry == 0) paste_everywhere(trial, worth);
       consider(trial);
     }
   }
 
   // Paste the clipboard wherever the target has its content and that saves more than a step.
-  void paste_everywhere(Trial& trial, const int (&cells)[kRows][kRows]) {
+  void paste_everywhere(Trial& trial, const Worth& worth) {
     if (!trial.possible) return;
     const Grid& grid = trial.grid;
     const uint32_t* mask = grid.boards + kClipboardMask * kRows;
     const Box size = box_of(mask, kRows);
     while (static_cast<int>(trial.steps.size()) < best_.total) {
-      const Worth worth(cells, wrong_cells(grid, target_));
+      const Sums right(worth.cells, wrong_cells(grid, target_));
       int best = kUnit, row = -1, column = 0;
       for (int r = 0; r < target_.height(); ++r) {
         for (int c = 0; c < target_.width(); ++c) {
           const Box place = intersection({r, r + size.bottom, c, c + size.right}, target_.area());
-          const int gain = worth.of(place);
+          const int gain = right.of(place);
           if (gain <= best) continue;
           uint32_t unequal = 0;
           for (int k = place.top; k <= place.bottom && unequal == 0; ++k)
             for (int plane = 0; plane < 4; ++plane)
               unequal |= (shifted(grid.boards[(kClipboard + plane) * kRows + k - r], c) ^
-                          target_.boards[plane * kRows + k]) & shifted(mask[k - r], c) & low_bits(target_.width());
+                          target_.boards[plane * kRows + k]) &
+                         shifted(mask[k - r], c) & low_bits(target_.width());
           if (unequal != 0) continue;
           best = gain;
           row = r;
@@ -344,71 +278,11 @@ class Planner {
     }
   }
 
-  void find_matches(const Grid& source, bool planned, int symmetry, const Rows& wrong,
-                    const int (&cells)[kRows][kRows], const Worth& worth, const Worth& cleared,
-                    std::vector<Match>& out) const {
-    const Grid image = arc::image(source, symmetry);
-    const int height = target_.height(), turns = static_cast<int>(operations_of(symmetry).size());
-    const int all_cleared = cleared.of(target_.area());
-    for (int down = 1 - height; down < image.height(); ++down) {
-      for (int aside = 1 - target_.width(); aside < image.width(); ++aside) {
-        if (symmetry == 0 && down == 0 && aside == 0) continue;
-        const int first = std::max(0, -down), end = std::min(height, image.height() - down);
-        const Rows equal = target_.equal(image, down, aside);
-        int most = 0;
-        uint32_t useful[kRows] = {};  // columns in which this row or one below gains
-        for (int r = end - 1, columns = 0; r >= first; --r) {
-          for (uint32_t row = equal[r] & wrong[r]; row != 0; row &= row - 1) most += cells[r][lowest(row)];
-          useful[r] = columns |= equal[r] & wrong[r];
-        }
-        const bool movable = !planned && (symmetry != 0 || std::abs(down) + std::abs(aside) == 1);
-        if (most + (planned ? 0 : all_cleared) <= kUnit * (movable ? std::max(turns, 1) : 2 + turns)) continue;
-        for (int top = first; top < end; ++top) {
-          uint32_t common = equal[top];
-          for (int bottom = top; bottom < end && ((common &= equal[bottom]) & useful[top]) != 0; ++bottom) {
-            if (bottom + 1 < end && (common & equal[bottom + 1]) == common) continue;
-            for (uint32_t rest = common; rest != 0;) {
-              const uint32_t run = rest & ~(rest + (rest & -rest));
-              rest &= ~run;
-              if (top > first && (equal[top - 1] & run) == run) continue;
-              Match match{0,       symmetry,        down, aside,
-                          planned, source.height(), source.width(), {top, bottom, lowest(run), highest(run)}};
-              if (planned && symmetry == 0) match.to = first_strip(match);
-              const Box from = match.from(match.to), both = intersection(from, match.to);
-              const int shared = is_empty(both) ? 0 : worth.of(both);
-              const bool near = movable && !is_empty(both);
-              match.gain = worth.of(match.to) - kUnit * (near ? std::max(turns, 1) : 2 + turns);
-              if (planned) {
-                match.gain -= shared;
-              } else if (source.fits(target_)) {
-                match.gain += cleared.of(from) - (is_empty(both) ? 0 : cleared.of(both));
-              }
-              if (match.gain > 0) out.push_back(match);
-            }
-          }
-        }
-      }
-    }
-  }
-
-  // Where source and place overlap, which is where a pattern repeats, the part that does not.
-  static Box first_strip(const Match& match) {
-    const Box& to = match.to;
-    const int down = match.down, aside = match.aside;
-    if (is_empty(intersection(match.from(to), to))) return to;
-    const int rows = std::abs(down) * (to.right - to.left + 1), columns = std::abs(aside) * (to.bottom - to.top + 1);
-    if (rows >= columns) {
-      return down > 0 ? Box{to.top, to.top + down - 1, to.left, to.right}
-                      : Box{to.bottom + down + 1, to.bottom, to.left, to.right};
-    }
-    return aside > 0 ? Box{to.top, to.bottom, to.left, to.left + aside - 1}
-                     : Box{to.top, to.bottom, to.right + aside + 1, to.right};
-  }
-
   // What is painted in order to be copied has a plan of its own, which may be shorter.
   void shorten(const Draft& base) {
     if (best_.painted < 3) return;
-    const auto first = best_.steps.begin() + static_cast<int64_t>(base.steps.size()), end = first + best_.painted;
+    const auto first = best_.steps.begin() + static_cast<int64_t>(base.steps.size());
+    const auto end = first + best_.painted;
     Grid goal = base.grid;
     goal.apply(Steps(first, end));
     const Steps shorter = Planner(base.grid, goal, means_).plan().steps;

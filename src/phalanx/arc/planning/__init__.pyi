@@ -5,10 +5,4 @@ from .demonstrations import (
     Transitions as Transitions,
     demonstrations as demonstrations,
 )
-from .plans import (
-    Plan as Plan,
-    make_plan as make_plan,
-    plan_pair as plan_pair,
-    solution_actions as solution_actions,
-    solution_plan as solution_plan,
-)
+from .plans import Plan as Plan, plan_pair as plan_pair, solution_actions as solution_actions

@@ -15,7 +15,7 @@ from jaxtyping import Int32
 
 from phalanx.arc.actions import Action
 from phalanx.arc.environment import ArcEnvironment
-from phalanx.arc.planning.plans import Means, Plan, as_action, solution_plan
+from phalanx.arc.planning.plans import Plan, as_action, solution_plan
 
 
 class Transitions(eqx.Module):
@@ -89,7 +89,7 @@ class Demonstrations:
         )
 
     def _padded(self, episodes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Operations and cells, [episodes, length, ...]; after a plan's end an operation that does not exist."""
+        """Operations and cells, [episodes, length, ...]; where a plan has ended, an invalid operation."""
         plans = [self.plans[episode] for episode in episodes]
         cells = plans[0].selections
         operations = np.full((len(plans), length), -1, np.int32)
@@ -108,9 +108,7 @@ class Demonstrations:
             expected = np.full_like(grid, -1)
             expected[: output.shape[0], : output.shape[1]] = output
             if not np.array_equal(grid, expected):
-                raise RuntimeError(
-                    f"the plan for task {task.id!r}, pair {self.pairs[episode]} does not solve it"
-                )
+                raise RuntimeError(f"task {task.id!r}: the plan for pair {self.pairs[episode]} is wrong")
 
 
 def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -> Demonstrations:
@@ -130,12 +128,11 @@ def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -
             f"demonstrations come from an environment in training mode, not {config.environment.mode!r}"
         )
     hand_in = config.environment.require_submit if submit is None else submit
-    means = Means.of(config)
     found: list[tuple[int, int, Plan]] = []
     dropped = 0
     for index, task in enumerate(environment.task_buffer):
         for pair in range(len(task.demos or task.tests)):
-            plan = solution_plan(task, pair, means, submit=hand_in)
+            plan = solution_plan(task, pair, config, submit=hand_in)
             if len(plan) > config.environment.max_episode_steps:
                 dropped += 1
             elif len(plan):

@@ -10,45 +10,12 @@ from types import ModuleType
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
-from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, SelectionFormat
+from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
+from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Means:
-    """What a plan may be made of."""
-
-    action: ActionConfig
-    """How actions name their cells, and which operations are allowed."""
-    grid_shape: tuple[int, int]
-    """Rows and columns of the canvas."""
-
-    @classmethod
-    def of(cls, config: ArcConfig) -> "Means":
-        """The means of an environment."""
-        return cls(config.action, config.grid_shape)
-
-    @property
-    def operations(self) -> frozenset[int]:
-        """The operations that may be used."""
-        allowed = self.action.allowed_operations
-        return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
-
-    def one_step(self, operation: Operation) -> "Plan":
-        """The plan of one step whose cells do not matter."""
-        if operation not in self.operations:
-            raise ValueError(
-                f"a plan needs operation {int(operation)} ({operation_name(operation)}) here, "
-                "which is not allowed"
-            )
-        shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *self.grid_shape)}
-        by_mask = self.action.selection_format == "mask"
-        nothing = np.zeros(shapes[self.action.selection_format], np.bool_ if by_mask else np.int32)
-        return Plan(np.array([operation], np.int32), nothing)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +25,7 @@ class Plan:
     operations: Int32[np.ndarray, " steps"]
     """The operation of each step."""
     selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
-    """The cells of each step: (row, column) of a point, (r1, c1, r2, c2) of a box, or a mask of the canvas."""
+    """The cells of each step: row and column of a point, corners of a box, or a mask of the canvas."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -78,9 +45,10 @@ class Plan:
 def as_action(operations: np.ndarray, selections: np.ndarray) -> Action:
     """The action, or the batch of actions, that operations and their cells stand for."""
     if selections.dtype == np.bool_:
-        return MaskAction(operations, selections)  # type: ignore[arg-type]
+        return create_mask_action(operations, selections)
     corners = np.moveaxis(selections, -1, 0)
-    return PointAction(operations, *corners) if len(corners) == 2 else BboxAction(operations, *corners)
+    create = create_point_action if len(corners) == 2 else create_bbox_action
+    return create(operations, *corners)
 
 
 def plan_pair(
@@ -109,13 +77,13 @@ def plan_pair(
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
     [26]
     """
-    means = _means(selection_format, grid_shape, allowed_operations)
+    config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
-    plan = make_plan(before if start is None else as_grid(start, "start"), after, means)
-    if start is not None and Operation.COPY_INPUT in means.operations:
-        again = means.one_step(Operation.COPY_INPUT).then(make_plan(before, after, means))
+    plan = make_plan(before if start is None else as_grid(start, "start"), after, config)
+    if start is not None and Operation.COPY_INPUT in _allowed(config):
+        again = _one_step(Operation.COPY_INPUT, config).then(make_plan(before, after, config))
         plan = again if len(again) < len(plan) else plan
-    return (plan.then(means.one_step(Operation.SUBMIT)) if submit else plan).actions()
+    return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
 
 
 def solution_actions(
@@ -140,38 +108,57 @@ def solution_actions(
         allowed_operations: the operations that may be used; None allows all.
         submit: whether the last action hands the grid in.
     """
-    means = _means(selection_format, grid_shape, allowed_operations)
-    return solution_plan(task, pair, means, submit=submit).actions()
+    config = _config(selection_format, grid_shape, allowed_operations)
+    return solution_plan(task, pair, config, submit=submit).actions()
 
 
-def _means(
+def _config(
     selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
-) -> Means:
+) -> ArcConfig:
+    """What a plan depends on, as an environment's config says it; bad values are refused there."""
     operations = None if allowed is None else tuple(allowed)
-    return Means(ActionConfig(selection_format=selection_format, allowed_operations=operations), grid_shape)
+    return ArcConfig(
+        action=ActionConfig(selection_format=selection_format, allowed_operations=operations),
+        dataset=DatasetConfig(max_grid_height=grid_shape[0], max_grid_width=grid_shape[1]),
+    )
 
 
-def solution_plan(task: ArcTask, pair: int, means: Means, *, submit: bool = False) -> Plan:
+def _allowed(config: ArcConfig) -> frozenset[int]:
+    allowed = config.action.allowed_operations
+    return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
+
+
+def _one_step(operation: Operation, config: ArcConfig) -> Plan:
+    """The plan of one step whose cells do not matter."""
+    if operation not in _allowed(config):
+        raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
+    if config.action.selection_format == "mask":
+        return Plan(np.array([operation], np.int32), np.zeros((1, *config.grid_shape), np.bool_))
+    numbers = 2 if config.action.selection_format == "point" else 4
+    return Plan(np.array([operation], np.int32), np.zeros((1, numbers), np.int32))
+
+
+def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> Plan:
     """What `solution_actions` gives, as arrays."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output
     if after is None:
         raise ValueError(f"task {task.id!r}: pair {pair} has no output to plan for")
-    plan = _expressed(task.solutions[pair], means) if task.solutions else None
-    if plan is None or not means.operations.issuperset(plan.operations.tolist()):
+    plan = _expressed(task.solutions[pair], config) if task.solutions else None
+    if plan is None or not _allowed(config).issuperset(plan.operations.tolist()):
         try:
-            plan = make_plan(before, after, means)
+            plan = make_plan(before, after, config)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
-    return plan.then(means.one_step(Operation.SUBMIT)) if submit else plan
+    return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
 
 
-def _expressed(solution: Solution, means: Means) -> Plan | None:
+def _expressed(solution: Solution, config: ArcConfig) -> Plan | None:
     """A solution's boxes in another format; None where points cannot express one."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
-    match means.action.selection_format:
+    match config.action.selection_format:
         case "bbox":
             return Plan(operations, boxes)
         case "point":
@@ -182,23 +169,23 @@ def _expressed(solution: Solution, means: Means) -> Plan | None:
                 return None
             return Plan(operations, np.where(resizes[:, None], last, first))
         case "mask":
-            rows, columns = (np.arange(side) for side in means.grid_shape)
+            rows, columns = (np.arange(side) for side in config.grid_shape)
             r1, c1, r2, c2 = (corner[:, None] for corner in boxes.T)
             in_rows, in_columns = (r1 <= rows) & (rows <= r2), (c1 <= columns) & (columns <= c2)
             return Plan(operations, in_rows[:, :, None] & in_columns[:, None, :])
 
 
-def make_plan(start: Grid, output: Grid, means: Means) -> Plan:
+def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
     """The plan from one grid to another; an error says why there is none."""
-    rows, columns = means.grid_shape
+    rows, columns = config.grid_shape
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
             raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
-    allowed = sum(1 << operation for operation in means.operations)
-    selection_format = means.action.selection_format
+    allowed = sum(1 << operation for operation in _allowed(config))
+    selection_format = config.action.selection_format
     operations, words, missing = _native().plan(start, output, rows, columns, selection_format, allowed)
     if missing:
-        raise ValueError(_impossible(start, output, means.operations))
+        raise ValueError(_impossible(start, output, _allowed(config)))
     steps = np.frombuffer(operations, np.int32)
     cells = np.frombuffer(words, np.uint32).reshape(len(steps), rows, 1)
     masks = (cells >> np.arange(columns, dtype=np.uint32)) & 1 != 0
