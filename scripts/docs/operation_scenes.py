@@ -19,10 +19,10 @@ from phalanx.arc import (
     EnvironmentConfig,
     GridPair,
     Operation,
+    arc_step,
     as_grid,
     create_mask_action,
 )
-from phalanx.arc import arc_step
 from phalanx.arc.render import StateSnapshot, snapshot
 
 SIDE = 5
