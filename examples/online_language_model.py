@@ -28,8 +28,7 @@ from phalanx.streams import (
     WhenCovered,
     WindowConfig,
 )
-from phalanx.tokens import BatchingConfig, ByteTokenizer, PackingConfig
-from phalanx.tokens.batches.collation import collate_microbatch
+from phalanx.tokens import BatchingConfig, ByteTokenizer, PackingConfig, collate_microbatch
 
 TEXT = ByteTokenizer()
 WINDOW = 128

@@ -15,10 +15,9 @@ import numpy as np
 from rich.console import Console
 
 from phalanx.agents import ArcTraining, load_arc_training
-from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, BboxAction, generate_tasks
+from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
 from phalanx.arc.render import render_task
-from phalanx.arc.tasks import ArcTask
 from phalanx.core import batch_step
 from phalanx.runs import Progress, next_free, train
 
