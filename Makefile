@@ -26,7 +26,9 @@ BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/nat
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
-.PHONY: help install demo test lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
+PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help install demo check test lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,8 +38,11 @@ install: $(DEV_STAMP)  ## set up .venv; the others do it by themselves (-B: agai
 demo: $(STAMP)  ## train the default agent on built-in tasks; writes out/demo/report.html
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
+check: $(DEV_STAMP)  ## the tests to run while editing: all but the slow ones
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
 test: $(DEV_STAMP) $(TORCH_STAMP)  ## the whole test suite
-	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(DEV_STAMP)  ## ruff, mypy, and the import contracts
 	@$(BIN)/ruff check .

@@ -1,13 +1,16 @@
-"""Every test runs on the CPU with the package's shape annotations checked.
+"""Every test runs on the CPU with the package's shape annotations checked; the slow ones are marked.
 
-Fixtures belong to the test files that use them.
+Fixtures belong to the test files that use them. Which tests are slow is in `slow.txt`.
 """
 
 import os
 import sys
 from pathlib import Path
 
+import pytest
 from jaxtyping import install_import_hook
+
+from speeds import HERE, is_slow
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of the suite's time is XLA compiling: what one file has compiled is kept for the others and for the
@@ -26,3 +29,18 @@ if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"
     raise RuntimeError(f"{early[0]} was imported before the annotations could be switched on")
 
 install_import_hook("phalanx", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is slow as a whole is not even imported where slow tests are left out."""
+    if config.option.markexpr != "not slow" or not collection_path.is_relative_to(HERE):
+        return None
+    name = collection_path.relative_to(HERE).as_posix()
+    return True if is_slow(f"{name}/" if collection_path.is_dir() else name) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    for item in items:
+        if is_slow(item.nodeid.removeprefix("tests/")):
+            item.add_marker("slow")
