@@ -190,14 +190,19 @@ class DataHandler:
         if self.valid_queries:
             return self
         facts = self.facts
-        left = collections.Counter(name for atom in facts for name in (("", atom.predicate), *atom[1:]))
+        predicates = collections.Counter(atom.predicate for atom in facts)
+        constants = collections.Counter(name for atom in facts for name in atom[1:])
         held: dict[Atom, None] = {}
         wanted = max(1, round(share * len(facts)))
         for place in np.random.default_rng(seed).permutation(len(facts)).tolist():
-            parts = collections.Counter((("", facts[place].predicate), *facts[place][1:]))
-            if len(held) < wanted and all(left[part] > count for part, count in parts.items()):
+            predicate, first, second = facts[place]
+            enough = 1 + (first == second)
+            if min(constants[first], constants[second]) > enough and predicates[predicate] > 1:
                 held[facts[place]] = None
-                left.subtract(parts)
+                predicates[predicate] -= 1
+                constants.subtract((first, second))
+            if len(held) == wanted:
+                break
         if not held:
             raise ValueError(
                 f"{self.dataset} has no validation queries, and no fact can be held out for them, as each is "
