@@ -129,9 +129,10 @@ def test_some_queries_of_a_split_are_drawn_by_the_seed(ranking: ProofRanking) ->
     np.testing.assert_array_equal(some, ranking.queries("test", 5))
 
 
-def test_rules_with_constants_cannot_be_chained_and_are_searched_without_screening() -> None:
+def test_rules_that_hold_of_everything_cannot_be_chained_and_are_searched_without_screening() -> None:
     assert chains([((1, -1, -2), ((1, -2, -1),))])
-    assert not chains([((1, -1, 3), ((1, -1, -2),))])
+    assert chains([((1, -1, 3), ((1, -1, -2),))])
+    assert not chains([((1, -1, -3), ((1, -1, -2),))])
 
 
 def test_depths_are_those_of_forward_chaining(ranking: ProofRanking) -> None:

@@ -91,7 +91,8 @@ def test_an_environment_from_data_has_its_facts_rules_queries_and_depths(tmp_pat
     data = DataHandler(path=tmp_path)
     config = small().proofs
     everything = config.model_copy(update={"queries": config.queries.model_copy(update={"min_depth": None})})
-    env = ProofEnv.from_data(everything, data, "valid")
+    assert ProofEnv.from_data(everything, data, "valid").queries.depths.tolist() == [-1, -1, -1]
+    env = ProofEnv.from_data(everything, data, "valid", depth_limit=6)
     assert (len(env.program.facts), len(env.program.heads)) == (3, 2)
     # One step by r0; r1, then wife(eve,z) by its fact, and father(adam,abel) is one; nothing proves the last.
     assert env.queries.depths.tolist() == [1, 2, -1]

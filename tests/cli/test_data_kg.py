@@ -134,3 +134,13 @@ def test_a_malformed_line_is_named(phalanx, folder):
     result = phalanx("data", "kg", "show", "places", "--path", folder)
     assert result.code == 2
     assert "rules.txt:1: 'near(X,Y)' is not a rule" in result.err
+
+
+def test_depths_that_are_not_settled_in_time_are_told_and_not_written(phalanx, tmp_path):
+    out = tmp_path / "depths.txt"
+    result = phalanx("data", "kg", "depths", "--seconds", 0, "--out", out)
+    assert result.code == 0 and "not settled in time       40" in result.out
+    assert "out of time after 0 s" in result.err
+    assert out.read_text() == ""
+    found = json.loads(phalanx("data", "kg", "depths", "--seconds", 0, "--json").out)
+    assert (found["queries"], found["unsettled"], found["depths"], found["wrong"]) == (40, 40, {}, [])

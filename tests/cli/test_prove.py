@@ -141,3 +141,26 @@ def test_without_data_the_generated_knowledge_base_is_used(phalanx):
     assert result.code == 0
     assert result.out.startswith("aunt(")
     assert phalanx("prove", "aunt(5,76)").code == 2
+
+
+def test_a_search_that_runs_out_of_time_says_so(phalanx, folder):
+    result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--seconds", 0)
+    assert result.code == 1
+    assert result.out == "aunt(eve,cat): no proof within 0 s\n"
+    assert result.err == "The search was not complete: give it more --seconds, or a smaller --depth\n"
+    found = json.loads(phalanx("prove", "aunt(X,cat)", "--data", folder, "--seconds", 0, "--json").out)
+    assert (found["complete"], found["proofs"]) == (False, [])
+    assert json.loads(phalanx("prove", "aunt(eve,cat)", "--data", folder, "--json").out)["complete"]
+
+
+def test_a_mistyped_constant_is_an_error_and_no_variable(phalanx, folder):
+    result = phalanx("prove", "aunt(Eve,X)", "--data", folder)
+    assert result.code == 2
+    assert "no constant 'Eve' in this knowledge base (in aunt(Eve,X)); the nearest is 'eve'" in result.err
+
+
+def test_names_of_any_kind_can_be_asked_for(phalanx, tmp_path):
+    (tmp_path / "train.txt").write_text("New York\tis in\tU.S. (mainland)\n")
+    (tmp_path / "rules.txt").write_text("has(Y,X) :- 'is in'(X,Y).\n")
+    result = phalanx("prove", "has('U.S. (mainland)',X)", "--data", tmp_path)
+    assert result.out.splitlines()[0] == "has('U.S. (mainland)','New York')  2 steps"

@@ -175,6 +175,34 @@ def test_without_leaks_nothing_is_said(folder):
     assert DataHandler(path=folder, on_leak="error").leaks() == {}
 
 
+RING = "".join(f"next({n},{(n + 1) % 20}).\nskip({n},{(n + 2) % 20}).\n" for n in range(20)) + "rare(1,2).\n"
+
+
+def test_without_validation_queries_some_facts_are_held_out_and_it_is_said(tmp_path):
+    (tmp_path / "train.txt").write_text(RING)
+    data = DataHandler(path=tmp_path)
+    with pytest.warns(UserWarning, match="no validation queries: 4 of 41 training triples are held out"):
+        split = data.with_validation()
+    assert len(split.valid_queries) == 4 and len(split.facts) == 37
+    assert not set(split.valid_queries) & set(split.facts)
+    assert split.known == data.known == {*split.valid_queries, *split.facts}
+    assert Atom("rare", "1", "2") in split.facts
+    assert {name for atom in split.facts for name in atom[1:]} == set(data.entities)
+    with pytest.warns(UserWarning, match="held out"):
+        assert data.with_validation().valid_queries == split.valid_queries
+
+
+def test_what_has_validation_queries_keeps_them(folder):
+    data = DataHandler(path=folder)
+    assert data.with_validation() is data
+
+
+def test_facts_that_cannot_be_held_out_are_told(tmp_path):
+    (tmp_path / "train.txt").write_text("a(x,y).\nb(x,y).\n")
+    with pytest.raises(ValueError, match=r"no fact can be held out .* add a valid\.txt"):
+        DataHandler(path=tmp_path).with_validation()
+
+
 def test_numerals_sort_as_numbers_and_before_names():
     base = KnowledgeBase(atoms("a(10,9)", "a(x,2)", "a(009,9)"))
     assert DataHandler.from_knowledge(base).entities == ("2", "009", "9", "10", "x")

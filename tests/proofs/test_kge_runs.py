@@ -108,6 +108,17 @@ def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path
     assert len(data.known) == 3
 
 
+def test_an_embedding_of_random_triples_does_not_validate_on_what_it_learned(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = np.unique(random.integers(0, 40, (300, 2)), axis=0)
+    (tmp_path / "train.txt").write_text("".join(f"p(c{a},c{b}).\n" for a, b in rows))
+    with pytest.warns(UserWarning, match="training triples are held out"):
+        data = KGEData.read(str(tmp_path))
+    assert not {*map(tuple, data.valid.tolist())} & {*map(tuple, data.train.tolist())}
+    outcome = train_kge(small_config("kge.epochs=60"), tmp_path / "run", handlers=files, data=data)
+    assert outcome.validation.mrr < 0.4
+
+
 @pytest.mark.parametrize("name", list_presets("train/kge"))
 def test_every_preset_is_a_config_that_differs_from_the_defaults(name: str) -> None:
     config = load_kge_training(name)

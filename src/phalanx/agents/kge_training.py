@@ -76,17 +76,18 @@ class KGEData(NamedTuple):
     train: np.ndarray
     """int32 [triples, 3]."""
     valid: np.ndarray
-    """Queries to choose the best epoch by; the training triples where a knowledge base has none."""
+    """Queries to choose the best epoch by; held out of the training triples where there are none."""
     known: np.ndarray
     """All that is true by any split: no wrong answer in an evaluation. Training does not see it."""
 
     @classmethod
     def read(cls, dataset: str) -> "KGEData":
         """From a folder, or the built-in knowledge base; facts that leak queries are left out."""
-        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
+        handler = DataHandler(
+            path=None if dataset == GENERATED else dataset, on_leak="drop"
+        ).with_validation()
         numbers = IndexManager(handler)
-        train = numbers.encode_atoms(handler.facts)
-        valid = numbers.encode_atoms(handler.valid_queries) if handler.valid_queries else train
+        train, valid = numbers.encode_atoms(handler.facts), numbers.encode_atoms(handler.valid_queries)
         return cls(numbers, train, valid, numbers.encode_atoms(tuple(sorted(handler.known))))
 
     @property

@@ -27,6 +27,7 @@ from phalanx.core.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Space
 from phalanx.proofs.config import ProofConfig, QueryConfig
+from phalanx.proofs.knowledge.budget import Budget, to_stderr
 from phalanx.proofs.knowledge.data import GENERATED, DataHandler, OnLeak
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv, ProofInfo
@@ -180,8 +181,10 @@ class ProofTrainingConfig(PPOTrainingConfig):
     generated: GeneratorConfig = GeneratorConfig()
     """The generated knowledge base, where it is the dataset."""
     depth_limit: int | None = Field(default=4, ge=1)
-    """Depths of queries are computed, exactly, up to this; deeper ones count as -1. None takes the depths
-    that the files give."""
+    """Depths of queries are computed, exactly, up to this; deeper ones count as -1. None computes nothing and
+    takes the depths that the files give."""
+    depth_seconds: float | None = Field(default=60, ge=0)
+    """Time for computing depths; what is not settled then counts as -1. None takes all the time it needs."""
     proofs: ProofConfig = ProofConfig()
     """The environment and its queries."""
     curriculum: tuple[DepthStage, ...] = ()
@@ -240,11 +243,14 @@ class ProofSetting:
             update={"min_depth": None, "max_depth": None, "depth_weights": ()}
         )
         everything = settings.model_copy(update={"queries": open_to_all})
-        training = ProofEnv.from_data(everything, data, "train", index, depth_limit=config.depth_limit)
+        depths: dict[str, Any] = {
+            "depth_limit": config.depth_limit, "budget": Budget(config.depth_seconds, to_stderr)
+        }  # fmt: skip
+        training = ProofEnv.from_data(everything, data, "train", index, **depths)
         split = config.evaluation.split
         held_out = training
         if split != "train":
-            held_out = ProofEnv.from_data(everything, data, split, index, depth_limit=config.depth_limit)
+            held_out = ProofEnv.from_data(everything, data, split, index, **depths)
             # The same facts and known triples; one of each is enough.
             held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
         stages = {0: settings.queries}

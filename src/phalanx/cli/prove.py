@@ -32,7 +32,7 @@ _REASONS = 8
 def prove(
     query: Annotated[
         str,
-        typer.Argument(help="An atom, as in aunt(5,76); a capital letter makes a variable, as in aunt(5,X)."),
+        typer.Argument(help="An atom, as in aunt(5,76); one capital letter is a variable, as in aunt(5,X)."),
     ],
     data: Annotated[
         Path | None,
@@ -52,6 +52,7 @@ def prove(
         list[str] | None,
         typer.Option("--without-fact", metavar="ATOM", help="Do without this fact; may be given again."),
     ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop searching after this time.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove a query by facts and rules; exit code 1 if it has no proof.
@@ -59,28 +60,34 @@ def prove(
     A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
     cost nothing. A query never serves as its own fact.
     """
+    from phalanx.core.drawing import count
+    from phalanx.proofs.knowledge.budget import Budget, OutOfTime, to_stderr
     from phalanx.proofs.knowledge.data import DataHandler
     from phalanx.proofs.search.proving import Prover, read_query
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")
         asked = read_query(base, query)
-        prover = Prover(_facts(base, without_fact or []), base.rules)
-    if asked.ground:
-        wanted = all_ or 1
-        proofs = list(itertools.islice(prover.proofs(asked, depth), wanted + 1))
-    else:
-        wanted = all_ or _ANSWERS
-        found = (proof for proof in prover.answers(asked, depth) if not new or proof.rule is not None)
-        proofs = list(itertools.islice(found, wanted + 1))
+        prover = Prover(_facts(base, without_fact or []), base.rules, Budget(seconds, to_stderr))
+    wanted = all_ or (1 if asked.ground else _ANSWERS)
+    found = prover.proofs(asked, depth) if asked.ground else prover.answers(asked, depth)
+    proofs: list[Proof] = []
+    why: list[str] = []
+    complete = True
+    try:
+        for proof in itertools.islice((p for p in found if not new or p.rule is not None), wanted + 1):
+            proofs.append(proof)
+        why = [] if proofs else prover.why_not(asked, depth)
+    except OutOfTime:
+        complete = False
     more, proofs = len(proofs) > wanted, proofs[:wanted]
     pictures = _draw(proofs, out)
     if as_json:
-        why = [] if proofs else prover.why_not(asked, depth)
         print_json(
             {
                 "query": str(asked.atom),
                 "max_depth": depth,
+                "complete": complete,
                 "proofs": [_as_json(proof) for proof in proofs],
                 "more": more,
                 "why_not": why,
@@ -88,11 +95,13 @@ def prove(
             }
         )
     elif proofs:
-        _show(proofs, asked, prover, depth, more=more)
+        _show(proofs, asked, prover, more=more)
         for path in pictures:
             typer.echo(str(path))
     else:
-        _say_why_not(prover, asked, depth, new=new)
+        _say_why_not(why, asked, f"{seconds:g} s" if not complete else count(depth, "step"), new=new)
+    if not complete:
+        typer.echo("The search was not complete: give it more --seconds, or a smaller --depth", err=True)
     if not proofs:
         raise typer.Exit(1)
 
@@ -121,7 +130,7 @@ def _draw(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     return paths
 
 
-def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", depth: int, *, more: bool) -> None:
+def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", *, more: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -143,7 +152,9 @@ def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", depth: in
 def _tree(proof: "Proof") -> "Tree":
     from rich.tree import Tree
 
-    tree = Tree(_goal(proof, f"{proof.depth} step" + ("s" if proof.depth != 1 else "")), guide_style="dim")
+    from phalanx.core.drawing import count
+
+    tree = Tree(_goal(proof, count(proof.depth, "step")), guide_style="dim")
     _grow(tree, proof)
     return tree
 
@@ -167,11 +178,9 @@ def _goal(proof: "Proof", note: str) -> "Text":
     return label.append(f"  {', '.join(notes)}", "dim") if notes else label
 
 
-def _say_why_not(prover: "Prover", query: "Query", depth: int, *, new: bool) -> None:
-    steps = f"{depth} step" + ("s" if depth != 1 else "")
+def _say_why_not(reasons: Sequence[str], query: "Query", limit: str, *, new: bool) -> None:
     kind = "proof" if query.ground else "answer that is no fact" if new else "answer"
-    typer.echo(f"{query.atom}: no {kind} within {steps}")
-    reasons = prover.why_not(query, depth)
+    typer.echo(f"{query.atom}: no {kind} within {limit}")
     for reason in reasons[:_REASONS]:
         typer.echo(f"  {reason}")
     if len(reasons) > _REASONS:

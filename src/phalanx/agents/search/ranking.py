@@ -16,7 +16,8 @@ from pydantic import Field
 from phalanx.agents.search.beam import ProofPolicy, SearchConfig, search_proofs
 from phalanx.core.config import Config
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.knowledge.chaining import proof_depths
+from phalanx.proofs.knowledge.budget import Budget, to_stderr
+from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.cost_tables import check_rules
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import EncodedRule, IndexManager
@@ -29,6 +30,7 @@ from phalanx.proofs.ranking.candidates import (
 )
 from phalanx.proofs.ranking.combination import Combination, features_of, fit_combination
 from phalanx.proofs.ranking.rank import (
+    UNSETTLED,
     Embedding,
     HybridConfig,
     RankingResult,
@@ -71,6 +73,10 @@ class RankingConfig(Config):
     """Queries searched at once; none for as many as memory allows."""
     exact_rounds: int | None = Field(default=None, ge=1)
     """Rounds of forward chaining in the mode `exact`; none goes on until nothing new follows."""
+    exact_seconds: float | None = Field(default=None, ge=0)
+    """Time for these rounds; what would follow later counts as not proved. None for as long as it takes."""
+    depth_seconds: float | None = Field(default=30, ge=0)
+    """Time for the depths that results are told by, and for the screen; 0 leaves both out."""
     fit_queries: int | None = Field(default=2000, ge=1)
     """Validation queries that the mode `learned` is fitted to; none for all."""
 
@@ -120,10 +126,14 @@ class ProofRanking:
         )
 
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
-        """Exact depths of shortest proofs, as far as the search looks; None where rules have constants."""
-        if not chains(self.rules):
+        """Exact depths of shortest proofs, as far as the search looks; None where they are not computed."""
+        seconds = self.config.depth_seconds
+        if seconds == 0 or not chains(self.rules):
             return None
-        return proof_depths(queries, self.program.facts, self.rules, self.config.search.max_depth)
+        depths, settled = depths_in_time(
+            queries, self.program.facts, self.rules, self.config.search.max_depth, Budget(seconds, to_stderr)
+        )
+        return np.where(settled, depths, UNSETTLED).astype(np.int32)
 
     def search_scorer(self, policy: ProofPolicy) -> Score:
         """The mode `rl`: the log-probability of the best proof that the policy's search finds."""
@@ -132,7 +142,8 @@ class ProofRanking:
             self.program,
             policy,
             self.config.search,
-            rules=self.rules if self.config.screen else None,
+            rules=self.rules if self.config.screen and self.config.depth_seconds != 0 else None,
+            screen_seconds=self.config.depth_seconds,
             unproved_score=self.config.unproved_score,
             batch_size=self.config.batch_size,
         )
@@ -180,7 +191,12 @@ def _scorer(
     kge: Embedding | None,
     combination: Combination | None,
 ) -> Score:
-    exact = exact_scorer(ranking.program.facts, ranking.rules, limit=ranking.config.exact_rounds)
+    exact = exact_scorer(
+        ranking.program.facts,
+        ranking.rules,
+        limit=ranking.config.exact_rounds,
+        seconds=ranking.config.exact_seconds,
+    )
     if mode == "exact":
         return exact
     if mode == "rl":
@@ -205,13 +221,15 @@ def policy_scorer(
     search: SearchConfig | None = None,
     *,
     rules: Sequence[EncodedRule] | None = None,
+    screen_seconds: float | None = None,
     unproved_score: float = -math.inf,
     batch_size: int | None = None,
 ) -> Score:
     """A policy's search as a scorer; what it cannot prove has `unproved_score`.
 
     With the program's `rules`, what has no proof within the search's depth, by exact forward chaining, is not
-    searched: that changes no score, and most corruptions are such.
+    searched: that changes no score, and most corruptions are such. What the chaining does not settle in
+    `screen_seconds` is searched.
     """
     settings = SearchConfig() if search is None else search
     # With unary states skipped a search sees proofs with more steps than its depth.
@@ -220,8 +238,9 @@ def policy_scorer(
     def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
         searched = np.arange(len(triples))
         if screens and rules is not None:
-            depths = proof_depths(triples, program.facts, rules, settings.max_depth)
-            searched = np.flatnonzero(depths >= 0)
+            budget = Budget(screen_seconds, to_stderr)
+            depths, settled = depths_in_time(triples, program.facts, rules, settings.max_depth, budget)
+            searched = np.flatnonzero((depths >= 0) | ~settled)
         found = search_proofs(config, program, policy, triples[searched], settings, batch_size=batch_size)
         proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
         length = np.full(len(triples), -1, np.int64)

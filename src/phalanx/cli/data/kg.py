@@ -97,16 +97,18 @@ def depths(
     check: Annotated[
         bool, typer.Option("--check", help="Fail (exit code 1) where the given depth file is wrong.")
     ] = False,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the exact length of each query's shortest proof, and compare with the given depth file.
 
     A step replaces the first goal by a rule's body or a fact; ground goals that are facts cost nothing, and
-    a query may not use itself. Deeper than the limit reads as -1, no proof.
+    a query may not use itself. Deeper than the limit reads as -1, no proof. When the time is up, queries that
+    are not settled are told apart, and left out of the file.
     """
     with user_errors():
         data = _handler(dataset, path)
-    exact = _exact_depths(data, split, max_depth)
+        exact, unsettled = _exact_depths(data, split, max_depth, seconds)
     given = data.depths(split)
     if check and given is None:
         raise UserError(f"{data.dataset} has no {split}_depths.txt to check")
@@ -123,8 +125,9 @@ def depths(
                 "name": data.dataset,
                 "split": split,
                 "max_depth": max_depth,
-                "queries": len(exact),
+                "queries": len(exact) + unsettled,
                 "depths": _counts(exact.values()),
+                "unsettled": unsettled,
                 "given": None if given is None else len(given),
                 "wrong": [
                     {"atom": str(atom), "given": stated, "exact": depth} for atom, stated, depth in wrong
@@ -134,7 +137,9 @@ def depths(
         )
     else:
         counts = _counts(exact.values())
-        typer.echo(columns(["DEPTH", "QUERIES"], [[_depth_name(d, max_depth), n] for d, n in counts.items()]))
+        rows: list[list[object]] = [[_depth_name(depth, max_depth), n] for depth, n in counts.items()]
+        rows += [["not settled in time", unsettled]] if unsettled else []
+        typer.echo(columns(["DEPTH", "QUERIES"], rows))
         if given is not None:
             typer.echo(f"{split}_depths.txt: {len(given):,} depths given, {len(wrong):,} wrong")
             for (stated, depth), count in kinds.items():
@@ -186,19 +191,21 @@ def _sizes(data: "DataHandler") -> dict[str, Any]:
     }
 
 
-def _exact_depths(data: "DataHandler", split: str, max_depth: int) -> dict["Atom", int]:
-    from phalanx.proofs.knowledge.chaining import proof_depths
+def _exact_depths(
+    data: "DataHandler", split: str, max_depth: int, seconds: float | None
+) -> tuple[dict["Atom", int], int]:
+    """The depths that are settled in time, and how many are not."""
+    from phalanx.proofs.knowledge.budget import Budget, to_stderr
+    from phalanx.proofs.knowledge.chaining import depths_in_time
     from phalanx.proofs.knowledge.vocabulary import IndexManager
 
     index = IndexManager(data)
     queries = data.queries(split)
-    found = proof_depths(
-        index.encode_atoms(queries),
-        index.encode_atoms(data.facts),
-        index.encode_rules(data.rules),
-        max_depth,
-    )
-    return dict(zip(queries, found.tolist(), strict=True))
+    facts, rules = index.encode_atoms(data.facts), index.encode_rules(data.rules)
+    budget = Budget(seconds, to_stderr)
+    depths, settled = depths_in_time(index.encode_atoms(queries), facts, rules, max_depth, budget)
+    found = zip(queries, depths.tolist(), settled.tolist(), strict=True)
+    return {query: depth for query, depth, sure in found if sure}, int((~settled).sum())
 
 
 def _wrong_depths(
@@ -208,7 +215,7 @@ def _wrong_depths(
     return [
         (atom, stated, exact[atom])
         for atom, stated in given.items()
-        if exact[atom] != (stated if stated <= max_depth else -1)
+        if atom in exact and exact[atom] != (stated if stated <= max_depth else -1)
     ]
 
 

@@ -4,11 +4,13 @@ All of it is exact. The joins are in `joins`, the costs of goals in `cost_tables
 not use themselves in `leave_one_out`.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 
+from phalanx.proofs.knowledge.budget import Budget, OutOfTime
 from phalanx.proofs.knowledge.cost_tables import (
     CostTables,
     bind_head,
@@ -37,11 +39,42 @@ def proof_depths(
     depth 2. A query that is a fact may not use itself: its depth is that of a proof without it. Limits of
     the environment on the atoms and the successors of a state are not regarded.
     """
+    return depths_in_time(queries, facts, rules, max_depth, Budget())[0]
+
+
+def depths_in_time(
+    queries: Int32[np.ndarray, "queries 3"],
+    facts: Int32[np.ndarray, "facts 3"],
+    rules: Sequence[EncodedRule],
+    max_depth: int,
+    budget: Budget,
+) -> tuple[Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"]]:
+    """The depths of `proof_depths` as far as the time suffices, and which of them are settled.
+
+    Depths are looked for in turn, the small ones first; -1 that is settled means no proof within `max_depth`.
+    """
     if max_depth < 1:
         raise ValueError(f"max_depth must be at least 1, got {max_depth}")
     check_rules(rules)
+    depths = np.full(len(queries), -1, np.int32)
+    for limit in [max_depth] if budget.seconds is None else range(1, max_depth + 1):
+        left = np.flatnonzero(depths < 0)
+        try:
+            depths[left] = _depths_to(limit, queries[left], facts, rules, budget)
+        except OutOfTime:
+            budget.say(
+                f"out of time after {budget.spent:.0f} s: proofs of {limit} and more steps of {len(left)} of "
+                f"{len(queries)} queries were not looked for to the end"
+            )
+            return depths, depths >= 0
+    return depths, np.ones(len(queries), bool)
+
+
+def _depths_to(
+    max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], budget: Budget
+) -> np.ndarray:
     size = _size(rules, queries, facts)
-    tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1)
+    tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1, budget)
     codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
     depths = np.full(len(queries), -1, np.int32)
     own_fact = np.zeros(len(queries), bool)
@@ -50,8 +83,11 @@ def proof_depths(
         depths[mine], own_fact[mine] = _table_depths(tables, predicate, codes[mine])
         # The tables end one step short: in the last step only the queries themselves are of interest.
         deepest = mine[(depths[mine] < 0) & ~own_fact[mine]]
-        depths[deepest] = cheapest_rules(tables, (predicate, "bb"), codes[deepest], max_depth)
-    depths[own_fact] = costs_without_themselves(tables, queries[own_fact, 0], codes[own_fact], max_depth)
+        check = functools.partial(budget.check, f"queries of {max_depth} steps")
+        depths[deepest] = cheapest_rules(tables, (predicate, "bb"), codes[deepest], max_depth, check)
+    depths[own_fact] = costs_without_themselves(
+        tables, queries[own_fact, 0], codes[own_fact], max_depth, budget
+    )
     return depths
 
 
@@ -83,15 +119,18 @@ def proof_rounds(
     facts: Int32[np.ndarray, "facts 3"],
     rules: Sequence[EncodedRule],
     max_rounds: int | None = None,
+    budget: Budget | None = None,
 ) -> Int32[np.ndarray, " queries"]:
     """The round in which each query first follows, -1 for never (within the limit) and 0 for facts.
 
     With a limit the last round looks at the queries alone, so that it does not build all that would follow.
+    When the budget's time is up, the limit is the last round that was finished; it is said which.
     """
     check_rules(rules)
     size = _size(rules, queries, facts)
     rounds = _Rounds(facts, rules, size)
-    rounds.run(None if max_rounds is None else max_rounds - 1)
+    if not rounds.run(None if max_rounds is None else max_rounds - 1, budget):
+        max_rounds = None
     codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
     found = np.full(len(queries), -1, np.int32)
     for predicate in np.unique(queries[:, 0]).tolist():
@@ -108,6 +147,7 @@ class _Rounds:
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], size: int) -> None:
         self.rules, self.size = rules, size
+        self.budget, self.doing = Budget(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
         self.last = {}
@@ -118,22 +158,33 @@ class _Rounds:
         self.before = {predicate: SortedPairs(np.zeros(0, np.int64), size) for predicate in predicates}
         self.by_round = {predicate: [pairs.codes] for predicate, pairs in self.last.items()}
 
-    def run(self, max_rounds: int | None) -> None:
+    def run(self, max_rounds: int | None, budget: Budget | None = None) -> bool:
+        """Rounds until nothing new comes, or so many; whether the time sufficed for them."""
         done = 0
-        while (max_rounds is None or done < max_rounds) and any(len(pairs) for pairs in self.last.values()):
-            self._next_round()
-            done += 1
+        self.budget = Budget() if budget is None else budget
+        try:
+            while (max_rounds is None or done < max_rounds) and any(map(len, self.last.values())):
+                self._next_round(done + 1)
+                done += 1
+        except OutOfTime:
+            self.budget.say(
+                f"out of time after {self.budget.spent:.0f} s: what follows in more than {done} rounds of "
+                "forward chaining is left out"
+            )
+            return False
+        return True
 
-    def _next_round(self) -> None:
+    def _next_round(self, number: int) -> None:
         """A new atom needs one of the last round in its body: each place is tried with what is new."""
         found: dict[int, list[np.ndarray]] = {}
-        for head, body in self.rules:
+        for place, (head, body) in enumerate(self.rules, 1):
+            self.doing = f"round {number} of forward chaining: rule {place} of {len(self.rules)}"
             for new in range(len(body)):
                 if not len(self.last[body[new][0]]):
                     continue
                 sources = [
-                    (self.before if place < new else self.last if place == new else self.all)[atom[0]]
-                    for place, atom in enumerate(body)
+                    (self.before if at < new else self.last if at == new else self.all)[atom[0]]
+                    for at, atom in enumerate(body)
                 ]
                 terms = [atom[1:] for atom in body]
                 start = constant_columns((*terms, head[1:]), 1)
@@ -158,6 +209,7 @@ class _Rounds:
         count: int,
     ) -> np.ndarray:
         """The heads that follow from rows of bindings and the rest of a body, sorted, each once."""
+        self.budget.check(self.doing)
         if not body:
             return merged([bindings[head[0]] * self.size + bindings[head[1]]])
         pairs, variables = sources[0], body[0]

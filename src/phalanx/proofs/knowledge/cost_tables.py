@@ -4,12 +4,14 @@ The joins are in `joins`; the depths of queries are read off the tables in `chai
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.proofs.knowledge.budget import Budget
 from phalanx.proofs.knowledge.joins import Bindings, SortedPairs, merged, places_in
 from phalanx.proofs.knowledge.vocabulary import EncodedAtom, EncodedRule
 
@@ -178,6 +180,7 @@ def cost_tables(
     predicates: Iterable[int],
     size: int,
     limit: int,
+    budget: Budget,
 ) -> CostTables:
     """Costs up to `limit` of every goal that ground goals of these predicates lead to.
 
@@ -192,16 +195,23 @@ def cost_tables(
         if cost > 1 + longest * last:  # nothing new came, and nothing can
             break
         found: dict[Call, list[np.ndarray]] = {}
-        for rule in adorned:
-            for bindings, _ in _bodies(rule, levels, len(rule.body) - 1, cost - 1):
+        for number, rule in enumerate(adorned, 1):
+            check = functools.partial(budget.check, f"goals of {cost} steps: rule {number} of {len(adorned)}")
+            for bindings, _ in _bodies(rule, levels, len(rule.body) - 1, cost - 1, check):
                 first, second = (bindings[term] for term in rule.head_terms)
                 found.setdefault(rule.head, []).append(merged([first * size + second]))
-        if sum(levels[call].add(cost, parts) for call, parts in found.items()):
-            last = cost
+        for call, parts in found.items():
+            budget.check(f"goals of {cost} steps: putting together what {len(found)} predicates have")
+            if levels[call].add(cost, parts):
+                last = cost
     by_head: dict[Call, list[AdornedRule]] = {}
     for rule in adorned:
         by_head.setdefault(rule.head, []).append(rule)
-    return CostTables({call: level.table() for call, level in levels.items()}, by_head, size)
+    tables = {}
+    for call, level in levels.items():
+        budget.check(f"tables of {len(levels)} kinds of goals")
+        tables[call] = level.table()
+    return CostTables(tables, by_head, size)
 
 
 def _fact_codes(facts: np.ndarray, call: Call, size: int) -> np.ndarray:
@@ -212,7 +222,7 @@ def _fact_codes(facts: np.ndarray, call: Call, size: int) -> np.ndarray:
 
 
 def _bodies(
-    rule: AdornedRule, levels: Mapping[Call, _Levels], last: int, cost: int
+    rule: AdornedRule, levels: Mapping[Call, _Levels], last: int, cost: int, check: Callable[[], None]
 ) -> Iterator[tuple[Bindings, int]]:
     """The ways to prove the body up to its atom `last` at exactly this cost, and how many rows they are."""
     if last < 0:
@@ -222,7 +232,8 @@ def _bodies(
     terms = rule.body_terms[last]
     for spent, pairs in levels[rule.body[last]].by_cost.items():
         if spent <= cost:
-            for bindings, count in _bodies(rule, levels, last - 1, cost - spent):
+            for bindings, count in _bodies(rule, levels, last - 1, cost - spent, check):
                 for rows, at in pairs.match(bindings, count, terms):
+                    check()
                     if len(rows):
                         yield pairs.bind(bindings, terms, rows, at), len(rows)

@@ -4,12 +4,16 @@ The files are read in `files`, the built-in knowledge base is made in `generated
 names in `vocabulary`.
 """
 
+import collections
+import dataclasses
 import difflib
 import functools
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order
 from phalanx.proofs.knowledge.files import SPLITS, KnowledgeBase, find_atoms, read_knowledge
@@ -176,6 +180,43 @@ class DataHandler:
     def facts_for(self, query: Atom) -> tuple[Atom, ...]:
         """What a proof of this query may start from: every fact but the query."""
         return tuple(atom for atom in self.facts if atom != query)
+
+    def with_validation(self, share: float = 0.1, seed: int = 0) -> "DataHandler":
+        """This handler if it has validation queries; else one that holds out a share of the facts for them.
+
+        What is held out is drawn by the seed, so that every predicate and constant stays among the facts, and
+        is said in a warning.
+        """
+        if self.valid_queries:
+            return self
+        facts = self.facts
+        predicates = collections.Counter(atom.predicate for atom in facts)
+        constants = collections.Counter(name for atom in facts for name in atom[1:])
+        held: dict[Atom, None] = {}
+        wanted = max(1, round(share * len(facts)))
+        for place in np.random.default_rng(seed).permutation(len(facts)).tolist():
+            predicate, first, second = facts[place]
+            enough = 1 + (first == second)
+            if min(constants[first], constants[second]) > enough and predicates[predicate] > 1:
+                held[facts[place]] = None
+                predicates[predicate] -= 1
+                constants.subtract((first, second))
+            if len(held) == wanted:
+                break
+        if not held:
+            raise ValueError(
+                f"{self.dataset} has no validation queries, and no fact can be held out for them, as each is "
+                "the only one of a constant or a predicate: add a valid.txt"
+            )
+        warnings.warn(
+            f"{self.dataset} has no validation queries: {len(held)} of {len(facts)} training triples are "
+            "held out for them",
+            UserWarning,
+            stacklevel=2,
+        )
+        train = tuple(atom for atom in facts if atom not in held)
+        base = dataclasses.replace(self.base, train=train, valid=tuple(held), depths={})
+        return DataHandler.from_knowledge(base, self.dataset, on_leak="allow")
 
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
         """The queries of other splits that the training file holds, for those splits that have any."""

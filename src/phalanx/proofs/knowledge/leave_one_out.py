@@ -4,11 +4,13 @@ The costs that bound the search come from `cost_tables`.
 """
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from phalanx.proofs.knowledge.budget import Budget
 from phalanx.proofs.knowledge.cost_tables import AdornedRule, Call, CostTables
 from phalanx.proofs.knowledge.joins import Bindings, merged, places_in
 
@@ -30,12 +32,16 @@ class _Bodies:
 
 
 def cheapest_rules(
-    tables: CostTables, call: Call, codes: Int64[np.ndarray, " goals"], limit: int
+    tables: CostTables,
+    call: Call,
+    codes: Int64[np.ndarray, " goals"],
+    limit: int,
+    check: Callable[[], None],
 ) -> Int64[np.ndarray, " goals"]:
     """What each goal costs by its best rule, at most `limit`; -1 where it costs more."""
     best = np.full(len(codes), _NEVER)
     for rule in tables.rules.get(call, ()):
-        for bodies in _rule_bodies(tables, rule, codes, np.full(len(codes), limit)):
+        for bodies in _rule_bodies(tables, rule, codes, np.full(len(codes), limit), check):
             np.minimum.at(best, bodies.goal, 1 + bodies.costs.sum(axis=1))
     return np.where(best <= limit, best, -1)
 
@@ -45,6 +51,7 @@ def costs_without_themselves(
     predicate: Int32[np.ndarray, " queries"],
     codes: Int64[np.ndarray, " queries"],
     limit: int,
+    budget: Budget,
 ) -> Int64[np.ndarray, " queries"]:
     """The cost of each ground query when it is no fact itself, at most `limit`; -1 where it costs more.
 
@@ -55,7 +62,9 @@ def costs_without_themselves(
     answers = np.full(len(codes), -1)
     for start in range(0, len(codes), QUERIES_AT_ONCE):
         some = slice(start, start + QUERIES_AT_ONCE)
-        answers[some] = _Search(tables, predicate[some], codes[some]).run(limit)
+        doing = f"proofs of up to {limit} steps without the query, from query {start + 1} of {len(codes)}"
+        check = functools.partial(budget.check, doing)
+        answers[some] = _Search(tables, predicate[some], codes[some], check).run(limit)
     return answers
 
 
@@ -65,8 +74,10 @@ class _Search:
     A node is a goal in a world, as one number; an edge is a way to prove it by a rule.
     """
 
-    def __init__(self, tables: CostTables, predicate: np.ndarray, codes: np.ndarray) -> None:
-        self.tables, self.predicate, self.codes = tables, predicate, codes
+    def __init__(
+        self, tables: CostTables, predicate: np.ndarray, codes: np.ndarray, check: Callable[[], None]
+    ) -> None:
+        self.tables, self.predicate, self.codes, self.check = tables, predicate, codes, check
         self.calls = list(tables.tables)
         self.number = {call: number for number, call in enumerate(self.calls)}
         self.span = tables.size**2
@@ -76,7 +87,7 @@ class _Search:
         budgets = np.full(len(self.codes), limit)
         for predicate in np.unique(self.predicate):
             mine = np.flatnonzero(self.predicate == predicate)
-            bounds = cheapest_rules(self.tables, (int(predicate), "bb"), self.codes[mine], limit)
+            bounds = cheapest_rules(self.tables, (int(predicate), "bb"), self.codes[mine], limit, self.check)
             budgets[mine] = np.where(bounds < 0, limit + 1, bounds)
         while len(open_ := np.flatnonzero((answers < 0) & (budgets <= limit))):
             costs = self._solve(open_, budgets[open_])
@@ -137,7 +148,7 @@ class _Search:
         self, call: Call, worlds: np.ndarray, codes: np.ndarray, budgets: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         for rule in self.tables.rules.get(call, ()):
-            for bodies in _rule_bodies(self.tables, rule, codes, budgets):
+            for bodies in _rule_bodies(self.tables, rule, codes, budgets, self.check):
                 world = worlds[bodies.goal]
                 below = np.full(bodies.atoms.shape, -1)
                 spent = np.ones(len(world), np.int64)
@@ -160,7 +171,11 @@ class _Search:
 
 
 def _rule_bodies(
-    tables: CostTables, rule: AdornedRule, codes: np.ndarray, budgets: np.ndarray
+    tables: CostTables,
+    rule: AdornedRule,
+    codes: np.ndarray,
+    budgets: np.ndarray,
+    check: Callable[[], None],
 ) -> Iterator[_Bodies]:
     """Every body of the rule for these goals whose atoms cost no more than each goal's budget allows."""
     body = [tables.tables[call] for call in rule.body]
@@ -178,6 +193,7 @@ def _rule_bodies(
         table, terms = body[place], rule.body_terms[place]
         left_over = budgets[goals] - 1 - later[place] - sum(costs, np.zeros(len(goals), np.int64))
         for rows, at in table.pairs.match(bindings, len(goals), terms):
+            check()
             cheap = table.costs[at] <= left_over[rows]
             rows, at = rows[cheap], at[cheap]
             if len(rows):

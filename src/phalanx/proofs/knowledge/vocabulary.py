@@ -200,7 +200,8 @@ def check_triples(
 def check_name(name: str, names: Collection[str], kind: str, where: Atom, hint: str = "") -> None:
     """Raises unless the name is among these; the error tells where it stands, and the nearest ones."""
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+        close = [other for other in names if other.casefold() == name.casefold()]
+        close = close[:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
         close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.0)
         near = f"; the nearest {'is' if len(close) == 1 else 'are'} {', '.join(map(repr, close))}"
         raise ValueError(

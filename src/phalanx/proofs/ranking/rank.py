@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Float64, Int32, Int64
 from pydantic import Field
 
 from phalanx.core.config import Config
-from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, proof_depths, proof_rounds
+from phalanx.proofs.knowledge.budget import Budget, to_stderr
+from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, depths_in_time, proof_rounds
 from phalanx.proofs.knowledge.vocabulary import EncodedRule, IndexManager
 from phalanx.proofs.ranking.candidates import (
     SIDES,
@@ -24,6 +25,9 @@ from phalanx.proofs.ranking.candidates import (
     ranks_of,
     summarize,
 )
+
+UNSETTLED = -2
+"""The depth of a query whose proofs were not looked for to the end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +64,7 @@ class RankingResult:
     predicates: Mapping[str, Metrics]
     """By name where names are given, by number otherwise."""
     depths: Mapping[int, Metrics]
-    """By the depth of the query, -1 for those without a proof; empty where no depths are given."""
+    """By the depth of the query, -1 for no proof and -2 where it is not known; empty where none are given."""
     ties: Ties
     candidates: int
     """Triples in all lists."""
@@ -83,7 +87,8 @@ class RankingResult:
         """A line on the whole, and one on each part where there are several."""
         total = self.total
         lines = [f"{total.queries} queries, {self.candidates} candidates: {total.describe()}"]
-        depths = {"no proof" if depth < 0 else f"depth {depth}": part for depth, part in self.depths.items()}
+        names = {-1: "no proof", UNSETTLED: "depth not known"}
+        depths = {names.get(depth, f"depth {depth}"): part for depth, part in self.depths.items()}
         for parts in (self.sides, depths, self.predicates):
             if len(parts) > 1:
                 width = max(map(len, parts))
@@ -153,20 +158,23 @@ def exact_scorer(
     *,
     by: Literal["rounds", "depth"] = "rounds",
     limit: int | None = None,
+    seconds: float | None = None,
 ) -> Score:
     """The exact prover: what follows in fewer rounds of forward chaining, or by a shorter proof, is better.
 
     `limit` is the most rounds (none: until nothing follows any more) or the most steps (none: the default of
     `proof_depths`). No query proves itself; rounds cannot leave one out, so they refuse those that are facts.
+    What is not found within so many seconds counts as not proved, and that is said on stderr.
     """
     if by not in ("rounds", "depth"):
         raise ValueError(f"by must be rounds or depth, got {by!r}")
 
     def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
         if by == "depth":
-            found = proof_depths(triples, facts, rules, DEFAULT_MAX_DEPTH if limit is None else limit)
+            deepest = DEFAULT_MAX_DEPTH if limit is None else limit
+            found, _ = depths_in_time(triples, facts, rules, deepest, Budget(seconds, to_stderr))
         else:
-            found = proof_rounds(triples, facts, rules, limit)
+            found = proof_rounds(triples, facts, rules, limit, Budget(seconds, to_stderr))
             if len(own := np.flatnonzero(found == 0)):
                 raise ValueError(
                     f"{triples[own[0]].tolist()} is a fact, and rounds of forward chaining cannot prove it "

@@ -17,7 +17,8 @@ from phalanx.core.engine import resolve_engine
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Discrete, Record, Space
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig
-from phalanx.proofs.knowledge.chaining import DEFAULT_MAX_DEPTH, proof_depths
+from phalanx.proofs.knowledge.budget import Budget, to_stderr
+from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search import resolution, text as words
@@ -140,11 +141,13 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         index_manager: IndexManager | None = None,
         *,
         depth_limit: int | None = None,
+        budget: Budget | None = None,
     ) -> "ProofEnv":
         """The environment over the queries of a split, with negatives that no split has.
 
-        Depths are those of the knowledge base; with a `depth_limit`, or where it has none, they are computed:
-        the exact length of the shortest proof, -1 where none is found up to the limit.
+        Depths are those that the knowledge base gives, -1 where it gives none; with a `depth_limit` they are
+        computed: the exact length of the shortest proof, -1 where none is found up to the limit or within the
+        budget's time. The latter are said on stderr.
         """
         index = index_manager or IndexManager(data_handler, config.padding_atoms)
         if index.padding_atoms < config.padding_atoms:
@@ -156,11 +159,12 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         if not atoms:
             raise ValueError(f"{data_handler.dataset} has no {split} queries")
         queries, given = index.encode_atoms(atoms), data_handler.depths(split)
-        if depth_limit is None and given is not None:
-            depths = np.array([given.get(atom, -1) for atom in atoms], np.int32)
+        if depth_limit is None:
+            depths = np.array([(given or {}).get(atom, -1) for atom in atoms], np.int32)
         else:
             facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
-            depths = proof_depths(queries, facts, rules, depth_limit or DEFAULT_MAX_DEPTH)
+            budget = Budget(say=to_stderr) if budget is None else budget
+            depths, _ = depths_in_time(queries, facts, rules, depth_limit, budget)
         return cls.create(
             config,
             Program.of_data(data_handler, index),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule
+from phalanx.proofs.knowledge.budget import Budget
 from phalanx.proofs.search.proof_tree import free_arguments, match_head, merged_variables
 
 Pair = tuple[str, str]
@@ -157,8 +158,9 @@ class GoalTables:
     A rule costs a step, so that a goal's answers within a budget need only answers within smaller ones.
     """
 
-    def __init__(self, knowledge: Knowledge, excluded: Atom | None) -> None:
+    def __init__(self, knowledge: Knowledge, excluded: Atom | None, budget: Budget | None = None) -> None:
         self.knowledge, self.excluded = knowledge, excluded
+        self.budget = Budget() if budget is None else budget
         self._tables: dict[Goal, tuple[int, dict[Pair, int]]] = {}
         self._plans: dict[Goal, list[tuple[Rule, Plan]]] = {}
 
@@ -214,6 +216,7 @@ class GoalTables:
 
     def join(self, step: Step, rows: Rows, budget: int) -> Rows:
         """The rows that are left after one more atom of a body, each with its least cost."""
+        self.budget.check(f"proving: {len(self._tables):,} goals so far")
         budget -= step.later_cost
         sides = _sides(step.columns, rows)
         least: dict[tuple[str | None, str | None], int] = {}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order, split_atom, unquoted
+from phalanx.proofs.knowledge.budget import Budget
 from phalanx.proofs.knowledge.vocabulary import check_name
 from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan
 from phalanx.proofs.search.proof_tree import Proof, free_arguments, match_head
@@ -40,11 +41,11 @@ class Prover:
     """Finds proofs from facts by rules; exact, and complete within the depth that is asked for.
 
     A query that is a fact never serves in its own proof. Limits of the environment on the atoms and the
-    successors of a state are not regarded.
+    successors of a state are not regarded. When a budget's time is up, `OutOfTime` is raised.
     """
 
-    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule]) -> None:
-        self._knowledge = Knowledge(facts, rules)
+    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule], budget: Budget | None = None) -> None:
+        self._knowledge, self._budget = Knowledge(facts, rules), budget
 
     def is_fact(self, atom: Atom) -> bool:
         """Whether it is among the facts."""
@@ -55,7 +56,7 @@ class Prover:
         _check_depth(max_depth)
         if not query.ground:
             raise ValueError(f"{query.atom} has variables; `answers` lists what they can be")
-        tables = GoalTables(self._knowledge, query.atom)
+        tables = GoalTables(self._knowledge, query.atom, self._budget)
         goal, pair = _goal(query), (query.atom.first, query.atom.second)
         for cost in range(1, max_depth + 1):
             if tables.answers(goal, cost).get(pair, cost + 1) <= cost:
@@ -66,7 +67,7 @@ class Prover:
         _check_depth(max_depth)
         if query.ground:
             raise ValueError(f"{query.atom} has no variables; `proofs` lists its proofs")
-        tables, goal = GoalTables(self._knowledge, None), _goal(query)
+        tables, goal = GoalTables(self._knowledge, None, self._budget), _goal(query)
         for depth in range(1, max_depth + 1):
             found = [pair for pair, cost in tables.answers(goal, depth).items() if cost == depth]
             for pair in sorted(found, key=lambda pair: [name_order(name) for name in pair]):
@@ -81,7 +82,8 @@ class Prover:
             said.append(f"{atom} is a fact, which may not prove itself")
         if not rules:
             return [*said, f"no rule has {atom.predicate} in its head"]
-        tables, goal = GoalTables(self._knowledge, atom if query.ground else None), _goal(query)
+        tables = GoalTables(self._knowledge, atom if query.ground else None, self._budget)
+        goal = _goal(query)
         return said + [_what_fails(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)]
 
 

@@ -249,6 +249,12 @@ class QuerySet(ByFingerprint):
 
     def selected(self, config: QueryConfig) -> "QuerySet":
         """The queries that a config admits, sorted by depth where depths are weighted."""
+        by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
+        if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
+            raise ValueError(
+                "no query has a known depth to be chosen by: set depth_limit, so that depths are computed, "
+                "or give depth files"
+            )
         low = -1 if config.min_depth is None else config.min_depth
         kept = self.depths >= low
         if config.max_depth is not None:
