@@ -60,7 +60,7 @@ def prove(
     A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
     cost nothing. A query never serves as its own fact.
     """
-    from phalanx.core.drawing import count
+    from phalanx.core.text import counted
     from phalanx.proofs.knowledge.budget import Budget, OutOfTime, to_stderr
     from phalanx.proofs.knowledge.data import DataHandler
     from phalanx.proofs.search.proving import Prover, read_query
@@ -99,7 +99,7 @@ def prove(
         for path in pictures:
             typer.echo(str(path))
     else:
-        _say_why_not(why, asked, f"{seconds:g} s" if not complete else count(depth, "step"), new=new)
+        _say_why_not(why, asked, f"{seconds:g} s" if not complete else counted(depth, "step"), new=new)
     if not complete:
         typer.echo("The search was not complete: give it more --seconds, or a smaller --depth", err=True)
     if not proofs:
@@ -152,9 +152,9 @@ def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", *, more: 
 def _tree(proof: "Proof") -> "Tree":
     from rich.tree import Tree
 
-    from phalanx.core.drawing import count
+    from phalanx.core.text import counted
 
-    tree = Tree(_goal(proof, count(proof.depth, "step")), guide_style="dim")
+    tree = Tree(_goal(proof, counted(proof.depth, "step")), guide_style="dim")
     _grow(tree, proof)
     return tree
 
