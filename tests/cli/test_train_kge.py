@@ -79,3 +79,26 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
 def test_help_needs_no_jax() -> None:
     code = "import sys; import phalanx.cli.train; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0
+
+
+def test_every_tracker_that_is_asked_for_is_told_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("wandb", "tensorboardX", "mlflow"):
+        pytest.importorskip(library)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    out = tmp_path / "run"
+    train(*SMALL, "--out", out, "--wandb", "--tensorboard", "--tracker", "mlflow", "--tracker", "wandb")
+    offline = list(out.glob("wandb/offline-run-*/*.wandb"))
+    assert len(offline) == 1
+    assert b"evaluation/valid/kge" in offline[0].read_bytes()
+    events = b"".join(path.read_bytes() for path in out.glob("**/events.out.tfevents.*"))
+    assert b"evaluation/valid/kge" in events
+    assert list(out.glob("**/mlflow*")) or list(out.parent.glob("mlflow*"))
+
+
+def test_a_tracker_that_there_is_not_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no tracker 'aim'; trackers are wandb, tensorboard, mlflow"):
+        train(*SMALL, "--out", tmp_path / "run", "--tracker", "aim")
+    assert not (tmp_path / "run").exists()

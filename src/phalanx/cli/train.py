@@ -31,6 +31,7 @@ def _policy_command(kind: str, algorithm: str, about: str) -> None:
         seeds: options.Seeds = None,
         wandb: options.Wandb = False,
         tensorboard: options.Tensorboard = False,
+        tracker: options.Tracker = None,
         coordinator: options.Coordinator = None,
         process_id: options.ProcessId = None,
         num_processes: options.NumProcesses = None,
@@ -38,7 +39,7 @@ def _policy_command(kind: str, algorithm: str, about: str) -> None:
         options.connect(coordinator, process_id, num_processes)
         from phalanx import agents
 
-        chosen = options.Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard)
+        chosen = options.Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard, tracker)
         chosen.train(getattr(agents, algorithm))
 
 
@@ -58,10 +59,13 @@ def kge(
     resume: options.Resume = False,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
 ) -> None:
     from phalanx.agents import KGETraining
 
-    options.Chosen("kge", overrides, preset, out, resume, None, wandb, tensorboard).train(KGETraining)
+    options.Chosen("kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker).train(
+        KGETraining
+    )
 
 
 @app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")
@@ -82,11 +86,12 @@ def lm(
     resume: options.Resume = False,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
 ) -> None:
     settings = [*_source(plan, dataset, samples, arcade, games, env), *(overrides or [])]
     from phalanx.agents import LMTraining
 
-    options.Chosen("lm", settings, preset, out, resume, None, wandb, tensorboard).train(LMTraining)
+    options.Chosen("lm", settings, preset, out, resume, None, wandb, tensorboard, tracker).train(LMTraining)
 
 
 def _source(
@@ -133,10 +138,13 @@ def custom(
     seeds: options.Seeds = None,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
 ) -> None:
     from phalanx.runs import load_algorithm
 
     with user_errors():
         algorithm = load_algorithm(file)
-    chosen = options.Chosen(f"custom {file}", overrides, preset, out, resume, seeds, wandb, tensorboard)
+    chosen = options.Chosen(
+        f"custom {file}", overrides, preset, out, resume, seeds, wandb, tensorboard, tracker
+    )
     chosen.train(algorithm)

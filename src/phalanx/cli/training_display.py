@@ -49,19 +49,11 @@ def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Ha
     """The handlers of a run: files and pictures, and the trackers that were asked for."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
-        from phalanx.logs import SVGHandler
+        from phalanx.logs import SVGHandler, make_tracker
         from phalanx.runs.folder import EPISODES, files_only
 
-        handlers = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
-        if "wandb" in trackers:
-            from phalanx.logs import WandbHandler
-
-            handlers["wandb"] = WandbHandler(project="phalanx", name=folder.name, dir=folder)
-        if "tensorboard" in trackers:
-            from phalanx.logs import TensorBoardHandler
-
-            handlers["tensorboard"] = TensorBoardHandler(folder / "tensorboard")
-        return handlers
+        own = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
+        return own | {name: make_tracker(name, folder) for name in trackers}
 
     return make
 
@@ -111,7 +103,7 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", comma
     from phalanx.runs.checkpoints import FOLDER
 
     def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False)
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     for line in algorithm.describe(outcome):
         say(line)
@@ -129,7 +121,7 @@ def say_warnings() -> None:
     """Complaints of the logger and of the run appear above the bar, one line each."""
     from rich.logging import RichHandler
 
-    for name in ("phalanx.logs", "phalanx.runs"):
+    for name in ("phalanx.logs", "phalanx.runs", "phalanx.streams"):
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(RichHandler(show_path=False, show_time=False))

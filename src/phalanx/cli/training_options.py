@@ -28,6 +28,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --
 Seeds = Annotated[int | None, typer.Option(min=1, help="Train so many seeds at once (num_seeds).")]
 Wandb = Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard too.")]
+Tracker = Annotated[
+    list[str] | None,
+    typer.Option("--tracker", metavar="NAME", help="Log to wandb, tensorboard or mlflow too; repeatable."),
+]
 Coordinator = Annotated[
     str | None, typer.Option(help="HOST:PORT of the first process, where there are several.")
 ]
@@ -48,6 +52,7 @@ class Chosen:
     seeds: int | None = None
     wandb: bool = False
     tensorboard: bool = False
+    tracker: list[str] | None = None
 
     def train(self, algorithm: type[Any]) -> None:
         """Read the settings, make the algorithm of them, and run it."""
@@ -55,15 +60,25 @@ class Chosen:
         from phalanx.runs import next_free
 
         with user_errors():
+            trackers = self._trackers()
             made = algorithm(self._config(algorithm.kind, algorithm.config_type))
-        wanted = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
         run_training(
             made,
             self.out or next_free(f"runs/{algorithm.kind}"),
             resume=self.resume,
-            trackers=[name for name, asked in wanted if asked],
+            trackers=trackers,
             command=f"phalanx train {self.command}",
         )
+
+    def _trackers(self) -> list[str]:
+        """The trackers that were asked for, each once."""
+        from phalanx.logs import TRACKERS
+
+        flags = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
+        wanted = [*(name for name, asked in flags if asked), *(self.tracker or [])]
+        if unknown := [name for name in wanted if name not in TRACKERS]:
+            raise ValueError(f"there is no tracker {unknown[0]!r}; trackers are {', '.join(TRACKERS)}")
+        return list(dict.fromkeys(wanted))
 
     def _config(self, kind: str, cls: "type[RunConfig]") -> "RunConfig":
         """The run's own config where it goes on, else a new one."""

@@ -15,10 +15,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.logs import ExperimentLogger, LineFile
-from phalanx.logs.records import as_json
+from phalanx.logs import ExperimentLogger
 from phalanx.runs.algorithm import Algorithm, Report
-from phalanx.runs.folder import EVALUATIONS, FACTS, MakeHandlers, write_facts
+from phalanx.runs.folder import FACTS, MakeHandlers, write_facts
 from phalanx.runs.processes import is_first_process, local
 
 _LOG = logging.getLogger("phalanx.runs")
@@ -33,7 +32,9 @@ def of_seed(tree: PyTree, seed: int, num_seeds: int) -> PyTree:
 class Journal:
     """One logger for each seed, the evaluations, and `run.json`."""
 
-    def __init__(self, algorithm: Algorithm, folder: Path, handlers: MakeHandlers) -> None:
+    def __init__(
+        self, algorithm: Algorithm, folder: Path, handlers: MakeHandlers, facts: Mapping[str, Any]
+    ) -> None:
         self._algorithm, self._settings = algorithm, algorithm.config.logging
         seeds = algorithm.num_seeds
         self._folders = [folder] if seeds == 1 else [folder / f"seed_{seed}" for seed in range(seeds)]
@@ -47,7 +48,9 @@ class Journal:
             metrics_only = self._settings.model_copy(update={"sampling_enabled": False})
             for each in self._folders:
                 each.mkdir(parents=True, exist_ok=True)
-                self._loggers.append(ExperimentLogger(metrics_only, handlers(each, algorithm.config)))
+                logger = ExperimentLogger(metrics_only, handlers(each, algorithm.config))
+                logger.log_config(algorithm.config, dict(facts))
+                self._loggers.append(logger)
 
     def __enter__(self) -> "Journal":
         return self
@@ -78,18 +81,14 @@ class Journal:
     def evaluate(self, learner: PyTree, update: int, counts: Mapping[str, Any], *, last: bool) -> None:
         """Every process evaluates, so that none waits for the first at the next update."""
         seeds = self._algorithm.num_seeds
-        for seed, folder in enumerate(self._folders):
+        for seed in range(seeds):
             own = {name: int(count) for name, count in self._own(counts, seed).items()}
             for record in self._algorithm.evaluate(self._own(learner, seed), update, last):
                 line = {**record, "timestamp": time.time(), "step": update, **own}
                 line |= {} if seeds == 1 else {"seed": seed}
                 self.evaluations.append(line)
                 if self._writes:
-                    with (
-                        self.tolerating("an evaluation could not be written"),
-                        contextlib.closing(LineFile(folder / EVALUATIONS)) as file,
-                    ):
-                        file.write_line(as_json(line))
+                    self._loggers[seed].log_evaluation(line)
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Renew `run.json`."""

@@ -77,7 +77,9 @@ class Run:
             checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
             if self.resume:
                 learner = self._restored(checkpoints, learner)
-            journal = stack.enter_context(Journal(algorithm, self.folder, self.handlers))
+            journal = stack.enter_context(
+                Journal(algorithm, self.folder, self.handlers, self._facts(learner))
+            )
             journal.describe({**self._facts(learner), "status": "running"})
             stop = stack.enter_context(stop_on_signals())
             try:
