@@ -253,7 +253,7 @@ class Planner {
     const Grid& grid = trial.grid;
     const uint32_t* mask = grid.boards + kClipboardMask * kRows;
     const Box size = box_of(mask, kRows);
-    while (static_cast<int>(trial.steps.size()) < best_.total) {
+    while (trial.possible && static_cast<int>(trial.steps.size()) < best_.total) {
       const Sums right(worth.cells, wrong_cells(grid, target_));
       int best = kUnit, row = -1, column = 0;
       for (int r = 0; r < target_.height(); ++r) {

@@ -4,6 +4,8 @@ Whole data sets are planned by `benchmarks/planner.py`, whose measurement is use
 hold is in `test_demonstrations`.
 """
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from literals import grid, task
 from oracle import reset_oracle, step_oracle
-from planner import carried_out, cell_by_cell, every_pair, measure
+from planner import carried_out, cell_by_cell, every_pair, main, measure
 
 from phalanx.arc import (
     FAMILIES,
@@ -178,6 +180,13 @@ def test_flood_fills_alone_do_where_regions_only_change_their_color(selection_fo
     assert np.array_equal(after(before, actions, selection_format, config_for(selection_format, 30)), target)
 
 
+@each_format
+def test_what_may_be_copied_but_not_pasted_is_painted(selection_format):
+    allowed = [operation for operation in range(34) if operation != Operation.PASTE]
+    actions = plan_pair(grid("12/34"), grid("1212/3434"), selection_format, allowed_operations=allowed)
+    assert {int(action.operation) for action in actions} == {1, 2, 3, 4, 33}
+
+
 def test_clear_stands_in_for_filling_with_0():
     assert steps(plan_pair(grid("111"), grid("100"), allowed_operations=[31])) == [(31, 0, 1, 0, 2)]
 
@@ -208,7 +217,7 @@ def test_what_cannot_be_planned_is_refused_in_words(call, message):
 
 
 def test_without_the_compiled_extension_planning_says_what_it_lacks(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "phalanx._native", None)
+    monkeypatch.setitem(sys.modules, "phalanx._native", None)
     monkeypatch.delattr("phalanx._native", raising=False)
     with pytest.raises(RuntimeError, match="planning needs the compiled extension"):
         plan_pair(grid("0"), grid("1"))
@@ -229,12 +238,35 @@ def test_generated_pairs_are_planned_without_their_solutions(selection_format):
     assert np.median(measured.steps / measured.cells) <= longest[selection_format]
 
 
+def test_the_same_pair_has_the_same_plan_whatever_was_planned_before():
+    pairs = [pair for made in generate_tasks(num_tasks=15, seed=6) for pair in made.pairs]
+    first = [steps(plan_pair(pair.input, pair.output)) for pair in pairs]
+    again = [steps(plan_pair(pair.input, pair.output)) for pair in reversed(pairs)]
+    assert first == again[::-1]
+
+
+def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch, capsys):
+    for number, made in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
+        file = tmp_path / "mini-arc" / "MiniARC" / f"{number}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(made.to_dict()))
+    chosen = ["--data-dir", str(tmp_path), "--datasets", "mini-arc", "--formats", "mask", "--every", "1"]
+    monkeypatch.setattr(sys, "argv", ["planner.py", *chosen])
+    assert main() == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["dataset"] for line in told] == ["mini-arc", "all"]
+    for line in told:
+        assert (line["pairs"], line["exact"], line["selection_format"]) == (3, 1.0, "mask")
+        assert (line["steps_mean"], line["cell_by_cell_mean"]) == (1.0, 1.67)
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @each_format
 def test_real_pairs_have_exact_and_short_plans(selection_format):
     names = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
-    tasks = [made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]]
-    measured = measure(tasks, selection_format)
+    # The second ARC set holds tasks of the first under the same names.
+    tasks = {made.id: made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]}
+    measured = measure(list(tasks.values()), selection_format)
     assert len(measured.exact) > 200 and measured.exact.all()
     shortest = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
     assert measured.record()["ratio_median"] <= shortest[selection_format]
