@@ -61,16 +61,21 @@ inline Finish fill_boxes(const Grid& grid, const Grid& target, const Means& mean
     for (const int color : colors) {
       Rows open{};
       for (int r = 0; r < height; ++r) open[r] = of[color][r] | covered[r];
-      each_largest_box(open, left & of[color], height, [&](const Box& box) {
+      const Rows wanted = left & of[color];
+      each_largest_box(open, wanted, height, [&](const Box& box) {
         const uint32_t run = span(box.left, box.right);
         int gain = 0, fresh = 0;
+        uint32_t beyond = (box.top > 0 ? wanted[box.top - 1] & run : 0) | (wanted[box.bottom + 1] & run);
         for (int r = box.top; r <= box.bottom; ++r) {
-          gain += count(left[r] & run);
+          gain += count(wanted[r] & run);
           fresh += count(run & ~covered[r]);
+          beyond |= wanted[r] & (run << 1 | run >> 1) & ~run;
         }
-        // Most wrong cells first, then most cells that become free for the layers below.
-        if (gain != 0 && gain * 1024 + fresh > best) {
-          best = gain * 1024 + fresh;
+        // First what makes all of a region right, which needs a step of its own anyway; then most wrong
+        // cells, then most cells that become free for the layers below.
+        const int score = gain == 0 ? 0 : (beyond == 0 ? 1 << 24 : 0) + gain * 1024 + fresh;
+        if (score > best) {
+          best = score;
           best_color = color;
           best_box = box;
         }

@@ -50,7 +50,7 @@ class Planner {
     const Finish last = finish(best_.grid, target_, means_);
     Steps steps = best_.steps;
     steps.insert(steps.end(), last.steps.begin(), last.steps.end());
-    return {without_idle(steps), last.missing};
+    return {last.missing == 0 ? tidy(steps) : steps, last.missing};
   }
 
  private:
@@ -170,7 +170,7 @@ class Planner {
     for (const Match& match : matcher.best(kMatches)) {
       if (same_size && !match.planned) in_place(base, match);
       const Rows inside = worth.wrong & cells_of(match.to);
-      for (const Box& to : {match.to, box_of(inside.data(), kRows)}) copy(base, match, to, worth);
+      for (const Box& to : {box_of(inside.data(), kRows), match.to}) copy(base, match, to, worth);
     }
   }
 
@@ -253,7 +253,7 @@ class Planner {
     const Grid& grid = trial.grid;
     const uint32_t* mask = grid.boards + kClipboardMask * kRows;
     const Box size = box_of(mask, kRows);
-    while (static_cast<int>(trial.steps.size()) < best_.total) {
+    while (trial.possible && static_cast<int>(trial.steps.size()) < best_.total) {
       const Sums right(worth.cells, wrong_cells(grid, target_));
       int best = kUnit, row = -1, column = 0;
       for (int r = 0; r < target_.height(); ++r) {
@@ -292,20 +292,38 @@ class Planner {
     best_.painted = 0;
   }
 
-  // Steps without which the result is the same are left out.
-  Steps without_idle(Steps steps) const {
-    Grid end = start_;
-    end.apply(steps);
+  bool leads_to_target(const Steps& steps) const {
+    Grid grid = start_;
+    grid.apply(steps);
+    return grid.fits(target_) && count(wrong_cells(grid, target_)) == 0;
+  }
+
+  // Leave out steps that are not needed, and select no more for a move, a flip or a rotation than is.
+  Steps tidy(Steps steps) const {
     for (size_t i = 0; i < steps.size();) {
       Steps fewer = steps;
       fewer.erase(fewer.begin() + static_cast<int64_t>(i));
-      Grid grid = start_;
-      grid.apply(fewer);
-      const Rows changed = wrong_cells(grid, end);
-      if (grid.fits(end) && is_empty(changed.data(), kRows)) {
+      if (leads_to_target(fewer)) {
         steps = std::move(fewer);
       } else {
         ++i;
+      }
+    }
+    if (means_.format == Format::kPoint) return steps;
+    for (Step& step : steps) {
+      if (step.operation < kMoveUp || step.operation >= kCopy) continue;
+      // One side after the other, and both sides at once, about which a flip is symmetric.
+      for (const Box& by : std::vector<Box>{
+               {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {1, 1, 0, 0}, {0, 0, 1, 1}}) {
+        for (bool smaller = true; smaller;) {
+          const Rows before = step.cells;
+          const Box box = box_of(before.data(), kRows);
+          const Box rest{box.top + by.top, box.bottom - by.bottom, box.left + by.left, box.right - by.right};
+          if (is_empty(rest)) break;
+          step.cells = cells_of(rest);
+          smaller = leads_to_target(steps);
+          if (!smaller) step.cells = before;
+        }
       }
     }
     return steps;

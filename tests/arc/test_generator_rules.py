@@ -11,7 +11,7 @@ import pytest
 from phalanx.arc.generators import FAMILIES, generate_task, generate_tasks
 from phalanx.arc.tasks import GridPair
 
-GREY, HEAD = 5, 2
+GRAY, HEAD = 5, 2
 SIDES = [(-1, 0), (1, 0), (0, -1), (0, 1)]
 AROUND = [*SIDES, (-1, -1), (-1, 1), (1, -1), (1, 1)]
 
@@ -59,7 +59,7 @@ def the_one_that_fits(rules: list[Callable[[np.ndarray], np.ndarray]], demos: tu
 
 
 @rule
-def recolour(grid, demos):
+def recolor(grid, demos):
     mapping = dict(zip(demos[0].input.ravel().tolist(), demos[0].output.ravel().tolist(), strict=True))
     return np.vectorize(lambda color: mapping.get(color, color))(grid)
 
@@ -89,13 +89,13 @@ def complete_symmetry(grid, demos):
 
 @rule
 def move_until_hit(grid, demos):
-    body = (grid != 0) & (grid != GREY)
+    body = (grid != 0) & (grid != GRAY)
     head, tail = np.argwhere(grid == HEAD)[0], np.argwhere(body & (grid != HEAD))[0]
     ahead = head - tail
     cells, distance = np.argwhere(body), 0
     while True:
         places = cells + (distance + 1) * ahead
-        if (places < 0).any() or (places >= grid.shape).any() or (grid[tuple(places.T)] == GREY).any():
+        if (places < 0).any() or (places >= grid.shape).any() or (grid[tuple(places.T)] == GRAY).any():
             break
         distance += 1
     result = np.where(body, 0, grid)
@@ -134,7 +134,7 @@ def crop_to_object(grid, demos):
 @rule
 def extend_line(grid, demos):
     result = grid.copy()
-    for color in set(grid.ravel().tolist()) - {0, GREY}:
+    for color in set(grid.ravel().tolist()) - {0, GRAY}:
         first, second = np.argwhere(grid == color)
         for cell, step in ((second, second - first), (first, first - second)):
             place = cell + step
@@ -183,7 +183,7 @@ def swap_colors(grid, demos):
 @rule
 def fill_rooms(grid, demos):
     result = grid.copy()
-    for room in parts(grid != GREY, SIDES):
+    for room in parts(grid != GRAY, SIDES):
         seeds = set(grid[room].tolist()) - {0}
         assert len(seeds) <= 1
         result[room] = seeds.pop() if seeds else 0
@@ -192,9 +192,9 @@ def fill_rooms(grid, demos):
 
 @rule
 def stamp(grid, demos):
-    pattern = grid[hull((grid != 0) & (grid != GREY))]
+    pattern = grid[hull((grid != 0) & (grid != GRAY))]
     result = grid.copy()
-    for r, c in np.argwhere(grid == GREY):
+    for r, c in np.argwhere(grid == GRAY):
         result[r : r + len(pattern), c : c + len(pattern[0])] = pattern
     return result
 
@@ -213,7 +213,7 @@ def test_all_pairs_of_a_task_follow_the_rule_that_its_demonstrations_show(family
 
 
 @pytest.mark.parametrize("size", [(3, 3), (6, 5), (30, 30)], ids=str)
-def test_denoise_restores_bands_of_which_one_foreign_colour_has_spoilt_less_than_half(size):
+def test_denoise_restores_bands_of_which_one_foreign_color_has_spoilt_less_than_half(size):
     for seed in range(4):
         for pair in generate_task("denoise", seed, height=size[0], width=size[1]).pairs:
             spoilt = pair.input != pair.output
@@ -239,6 +239,6 @@ def test_tasks_that_need_demonstrations_differ_in_their_rules():
     for family in ("mirror", "rotate"):
         first_steps = {task.solutions[0][0].operation for task in generate_tasks((family,), 12)}
         assert len(first_steps) == 2
-    for family in ("recolour", "draw_border"):
+    for family in ("recolor", "draw_border"):
         colors = {task.solutions[0][0].operation for task in generate_tasks((family,), 12)}
         assert len(colors) > 3

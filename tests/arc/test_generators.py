@@ -50,7 +50,7 @@ def grid(text: str) -> np.ndarray:
 def test_the_families_that_every_user_may_rely_on_exist():
     assert list_families() == NAMES
     assert NAMES[:12] == [
-        "recolour",
+        "recolor",
         "fill_enclosed",
         "complete_symmetry",
         "move_until_hit",
@@ -157,7 +157,7 @@ def test_the_proofs_premises_hold_at_every_size(family, size):
             longest = max(longest, length)
             assert bound <= length
             if family in (
-                "recolour",
+                "recolor",
                 "fill_enclosed",
                 "extend_line",
                 "fill_rooms",
@@ -176,7 +176,7 @@ def test_the_proofs_premises_hold_at_every_size(family, size):
             else:
                 assert length <= 2
     if size == (30, 30):
-        grows = ("recolour", "fill_enclosed", "extend_line", "fill_rooms", "stamp", "draw_border", "denoise")
+        grows = ("recolor", "fill_enclosed", "extend_line", "fill_rooms", "stamp", "draw_border", "denoise")
         assert longest >= (3 if family in grows else 1)
 
 
@@ -188,7 +188,7 @@ def test_the_search_knows_shortcuts():
     assert in_two(grid("000/120/340"), grid("12/34"))
 
 
-def test_the_growth_bound_counts_new_colours_growing_colours_and_a_change_of_size():
+def test_the_growth_bound_counts_new_colors_growing_colors_and_a_change_of_size():
     assert least_operations(grid("12"), grid("12")) == 0
     assert least_operations(grid("120"), grid("012")) == 1
     assert least_operations(grid("1020"), grid("3040")) == 2
@@ -250,7 +250,7 @@ def test_families_take_turns():
 
 
 def test_different_seeds_give_different_tasks():
-    tasks = [task for seed in range(4) for task in generate_tasks(("recolour", "crop_to_object"), 12, seed)]
+    tasks = [task for seed in range(4) for task in generate_tasks(("recolor", "crop_to_object"), 12, seed)]
     grids = {tuple(pair.input.tobytes() for pair in task.pairs) for task in tasks}
     assert len(grids) == len({task.id for task in tasks}) == 48
 
@@ -282,9 +282,9 @@ def test_the_numbers_of_pairs_can_be_chosen():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: generate_task("recolor", 0), "unknown task family 'recolor'; did you mean 'recolour'"),
+        (lambda: generate_task("recolour", 0), "unknown task family 'recolour'; did you mean 'recolor'"),
         (lambda: generate_tasks(("gravty",)), "did you mean 'gravity'"),
-        (lambda: generate_task("xyzzy", 0), "unknown task family 'xyzzy'; choose from recolour"),
+        (lambda: generate_task("xyzzy", 0), "unknown task family 'xyzzy'; choose from recolor"),
         (lambda: generate_task("mirror", 0, height=2), "height must be between 3 and 30, got 2"),
         (lambda: generate_task("mirror", 0, width=31), "width must be between 3 and 30, got 31"),
         (lambda: generate_task("mirror", 0, max_size=40), "min_size and max_size must satisfy 3 <= min"),
@@ -323,9 +323,9 @@ print(time.process_time() - start)
 
 
 def test_a_family_of_ones_own_needs_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, "mine", FAMILIES["recolour"])
+    monkeypatch.setitem(FAMILIES, "mine", FAMILIES["recolor"])
     with pytest.raises(ValueError, match="there is a task family 'mine' already"):
-        register_family(dataclasses.replace(FAMILIES["recolour"], name="mine"))
+        register_family(dataclasses.replace(FAMILIES["recolor"], name="mine"))
     monkeypatch.delitem(FAMILIES, "mine")
-    assert register_family(dataclasses.replace(FAMILIES["recolour"], name="mine")) is FAMILIES["mine"]
+    assert register_family(dataclasses.replace(FAMILIES["recolor"], name="mine")) is FAMILIES["mine"]
     assert generate_task("mine", seed=1).family == "mine"

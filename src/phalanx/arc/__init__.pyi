@@ -42,6 +42,12 @@ from .operations import (
     operation_name as operation_name,
     operations_in as operations_in,
 )
+from .planning import (
+    Demonstrations as Demonstrations,
+    demonstrations as demonstrations,
+    plan_pair as plan_pair,
+    solution_actions as solution_actions,
+)
 from .readers import load_tasks as load_tasks
 from .rewards import (
     REWARD_NUMBERS as REWARD_NUMBERS,

@@ -1,6 +1,16 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
-from .family import Draft as Draft, Family as Family, PairMaker as PairMaker, blank as blank, point as point
+from .family import (
+    Box as Box,
+    Draft as Draft,
+    Family as Family,
+    PairMaker as PairMaker,
+    blank as blank,
+    fill as fill,
+    flood as flood,
+    point as point,
+    select as select,
+)
 from .generate import (
     FAMILIES as FAMILIES,
     Split as Split,
@@ -10,4 +20,4 @@ from .generate import (
     list_families as list_families,
     register_family as register_family,
 )
-from .placement import palette as palette, pick as pick
+from .placement import chance as chance, palette as palette, pick as pick

@@ -1,23 +1,23 @@
-"""Families about the colours of whole objects: recolour, swap_colors, count_to_color.
+"""Families about colors: objects that take new ones, and regions that are filled with one.
 
-Filling empty regions is in `regions`.
+Drawing lines and completing pictures is in `lines`, moving objects in `motion`.
 """
 
 import itertools
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, flood, point, transposed
-from phalanx.arc.generators.placement import GREY, Site, blob, chance, least_operations, palette, pick
+from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, flood, point
+from phalanx.arc.generators.placement import GRAY, Site, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid
 
 
-def recolour(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Some colours become others, by a mapping that is the task's rule; one flood fill an object.
+def recolor(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+    """Some colors become others, by a mapping that is the task's rule; one flood fill an object.
 
-    Shortest: each mapped colour has one object, and the new colours are absent from the input, so each of
-    them needs an operation of its own (colour growth).
+    Shortest: each mapped color has one object, and the new colors are absent from the input, so each of
+    them needs an operation of its own (color growth).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -43,17 +43,15 @@ def recolour(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 
 def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Two objects that do not touch exchange their colours; one flood fill each.
+    """Two objects that do not touch exchange their colors; one flood fill each.
 
-    Shortest: the objects differ in size, so one colour becomes more frequent, which takes a fill or flood
-    fill of that colour (a single paste has nothing to paste). That operation writes no other colour, but the
+    Shortest: the objects differ in size, so one color becomes more frequent, which takes a fill or flood
+    fill of that color (a single paste has nothing to paste). That operation writes no other color, but the
     other object changes too.
     """
 
     def pair() -> Draft | None:
-        across = chance(rng, 0.5)
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, chance(rng, 0.5))
 
     def draw(rows: int, cols: int) -> Draft | None:
         first, second = palette(rng, 2)
@@ -75,10 +73,10 @@ def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 
 def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """As many objects as the one cell of the output says with its colour: fill the corner, cut the grid down.
+    """As many objects as the one cell of the output says with its color: fill the corner, cut the grid down.
 
-    Shortest: only resize changes the size, and by itself it would keep the corner's colour, which is wrong:
-    the objects never have the colour that stands for their number.
+    Shortest: only resize changes the size, and by itself it would keep the corner's color, which is wrong:
+    the objects never have the color that stands for their number.
     """
 
     def pair() -> Draft | None:
@@ -98,11 +96,11 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMak
 
 
 def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """What a ring encloses takes the ring's colour; open rings stay empty. One flood fill a ring.
+    """What a ring encloses takes the ring's color; open rings stay empty. One flood fill a ring.
 
-    Shortest: every ring has its own colour, which becomes more frequent, so colour growth asks for one
+    Shortest: every ring has its own color, which becomes more frequent, so color growth asks for one
     operation a ring. Three rings are drawn only where they are so wide that the bound says three (the
-    interior outweighs the ring; otherwise one paste could carry several colours).
+    interior outweighs the ring; otherwise one paste could carry several colors).
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
@@ -158,29 +156,27 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: Site, c
 
 
 def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Grey walls make rooms; a room with a coloured seed takes its colour. One flood fill a seed.
+    """Gray walls make rooms; a room with a colored seed takes its color. One flood fill a seed.
 
-    Shortest: the seeds' colours differ and each grows from one cell to a room, so colour growth asks for one
+    Shortest: the seeds' colors differ and each grows from one cell to a room, so color growth asks for one
     operation a seed; pairs for which the bound is lower (many seeds in tiny rooms) are not drawn.
     """
     most = min(5, 1 + min(height, width) // 3)
 
     def pair() -> Draft | None:
-        across = chance(rng, 0.5)
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, chance(rng, 0.5))
 
     def draw(rows: int, cols: int) -> Draft | None:
         before = blank(rows, cols)
         for _ in range(pick(rng, 1, 2 if cols >= 8 else 1)):
-            before[:, pick(rng, 1, cols - 2)] = GREY
+            before[:, pick(rng, 1, cols - 2)] = GRAY
         if rows >= 5 and cols >= 5 and chance(rng, 0.7):
-            before[pick(rng, 2, rows - 3), :] = GREY
+            before[pick(rng, 2, rows - 3), :] = GRAY
         rooms = _rooms(before)
         if len(rooms) < 2:
             return None
         count = pick(rng, 1, min(most, len(rooms)))
-        colors = palette(rng, count, exclude=(GREY,))
+        colors = palette(rng, count, exclude=(GRAY,))
         after = before.copy()
         solution = []
         for index, color in zip(rng.permutation(len(rooms)).tolist(), colors, strict=False):
@@ -199,8 +195,8 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 def _rooms(walls: Grid) -> list[Box]:
     """The boxes between straight walls, those of a single cell left out."""
-    rows = _spans((walls == GREY).all(axis=1).tolist())
-    cols = _spans((walls == GREY).all(axis=0).tolist())
+    rows = _spans((walls == GRAY).all(axis=1).tolist())
+    cols = _spans((walls == GRAY).all(axis=0).tolist())
     boxes = [Box(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
     return [box for box in boxes if box.height * box.width > 1]
 

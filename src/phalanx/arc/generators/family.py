@@ -1,6 +1,6 @@
 """What a generator draws: an input, its output, and the shortest way from one to the other.
 
-Choosing random places and colours is in `placement`; putting drafts together to tasks is in `generate`.
+Choosing random places and colors is in `placement`; putting drafts together to tasks is in `generate`.
 """
 
 import dataclasses
@@ -57,11 +57,6 @@ def blank(height: int, width: int) -> Grid:
     return np.zeros((height, width), np.int8)
 
 
-def whole(grid: Grid) -> Box:
-    """The box that covers a grid."""
-    return Box(0, 0, grid.shape[0] - 1, grid.shape[1] - 1)
-
-
 def select(operation: int, box: Box) -> SolutionStep:
     """The step that applies an operation to a box."""
     return SolutionStep(int(operation), *box)
@@ -73,12 +68,12 @@ def point(operation: int, row: int, col: int) -> SolutionStep:
 
 
 def fill(color: int, box: Box) -> SolutionStep:
-    """The step that gives a box one colour."""
+    """The step that gives a box one color."""
     return select(Operation.FILL_0 + color, box)
 
 
 def flood(color: int, row: int, col: int) -> SolutionStep:
-    """The step that gives the region around a cell one colour."""
+    """The step that gives the region around a cell one color."""
     return point(Operation.FLOOD_FILL_0 + color, row, col)
 
 
@@ -106,6 +101,14 @@ def transposed(draft: Draft) -> Draft:
             for s in draft.solution
         ),
     )
+
+
+def either_way(
+    draw: Callable[[int, int], Draft | None], height: int, width: int, across: bool
+) -> Draft | None:
+    """Draw a pair on a grid of so many rows and columns, lying on its side if `across`."""
+    draft = draw(width, height) if across else draw(height, width)
+    return transposed(draft) if across and draft is not None else draft
 
 
 PairMaker = Callable[[], Draft | None]

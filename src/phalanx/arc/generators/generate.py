@@ -1,6 +1,6 @@
-"""The table of task families.
+"""The table of task families, and tasks drawn from it by seed.
 
-How each draws its pairs, and why its solutions are shortest, is in the functions that the table names.
+How a family draws its pairs, and why its solutions are shortest, is in `coloring`, `lines` and `motion`.
 """
 
 import difflib
@@ -11,74 +11,79 @@ from typing import Literal
 import numpy as np
 
 from phalanx.arc.config import MAX_GRID_SIDE
-from phalanx.arc.generators import (
-    coloring,
-    coloring as regions,
-    lines,
-    lines as pictures,
-    motion,
-    motion as copying,
-    motion as turning,
-)
+from phalanx.arc.generators import coloring, lines, motion
 from phalanx.arc.generators.family import Draft, Family
 from phalanx.arc.tasks import ArcTask, GridPair
 
+Split = Literal["training", "evaluation"]
+
+MIN_GRID_SIDE = 3
+"""The smallest grid that families are drawn on."""
+
+TASKS_PER_SEED = 1_000_000
+"""How many tasks of one family and split a seed of `generate_tasks` has before it meets the next seed's."""
+
+_SPLITS: tuple[Split, ...] = ("training", "evaluation")
+
+_SEED_NAMES = {"recolor": "recolour"}
+"""Families whose tasks are drawn by a former name, so that a renaming changes no task."""
+
 _TABLE = (
     Family(
-        "recolour",
-        "Objects of some colours take new colours, by a mapping that the demonstrations show.",
-        coloring.recolour,
+        "recolor",
+        "Objects of some colors take new colors, by a mapping that the demonstrations show.",
+        coloring.recolor,
         point_solvable=True,
         needs_demos=True,
     ),
     Family(
         "fill_enclosed",
-        "What a closed ring encloses takes the ring's colour; open rings stay as they are.",
-        regions.fill_enclosed,
+        "What a closed ring encloses takes the ring's color; open rings stay as they are.",
+        coloring.fill_enclosed,
         point_solvable=True,
     ),
     Family(
         "complete_symmetry",
         "A picture that is its own mirror image gets its missing cells back.",
-        pictures.complete_symmetry,
+        lines.complete_symmetry,
         point_solvable=True,
     ),
     Family(
         "move_until_hit",
-        "An object moves the way its red head points until it hits a grey wall or the grid's side.",
+        "An object moves the way its red head points until it hits a gray wall or the grid's side.",
         motion.move_until_hit,
     ),
     Family(
         "mirror",
         "Every object is mirrored in its box, along the axis that the demonstrations show.",
-        turning.mirror,
+        motion.mirror,
         needs_demos=True,
     ),
     Family(
         "rotate",
         "Every object turns by 90 degrees, its top left corner stays; the demonstrations show which way.",
-        turning.rotate,
+        motion.rotate,
         needs_demos=True,
     ),
     Family(
         "crop_to_object",
         "The grid is cut down to the object.",
-        copying.crop_to_object,
+        motion.crop_to_object,
     ),
     Family(
         "extend_line",
-        "Lines that start at one side go on to the other side, or up to a grey cell.",
+        "Lines that start at one side go on to the other side, or up to a gray cell.",
         lines.extend_line,
     ),
     Family(
         "count_to_color",
-        "The output is one cell: its colour is the number of objects.",
+        "The output is one cell: its color is the number of objects.",
         coloring.count_to_color,
         point_solvable=True,
     ),
     Family(
         "draw_border",
-        "A rectangle gets rings around it, in the colours that the demonstrations show.",
+        "A rectangle gets rings around it, in the colors that the demonstrations show.",
         lines.draw_border,
         needs_demos=True,
     ),
@@ -89,25 +94,25 @@ _TABLE = (
     ),
     Family(
         "denoise",
-        "Bands of one colour each lose the cells that do not belong.",
-        pictures.denoise,
+        "Bands of one color each lose the cells that do not belong.",
+        lines.denoise,
     ),
     Family(
         "swap_colors",
-        "Two objects exchange their colours.",
+        "Two objects exchange their colors.",
         coloring.swap_colors,
         point_solvable=True,
     ),
     Family(
         "fill_rooms",
-        "Grey walls make rooms; a room with a coloured cell takes its colour.",
-        regions.fill_rooms,
+        "Gray walls make rooms; a room with a colored cell takes its color.",
+        coloring.fill_rooms,
         point_solvable=True,
     ),
     Family(
         "stamp",
-        "A copy of the object appears at every grey cell.",
-        copying.stamp,
+        "A copy of the object appears at every gray cell.",
+        motion.stamp,
     ),
 )
 
@@ -127,7 +132,7 @@ def list_families() -> list[str]:
     """The names of all task families.
 
     >>> list_families()[:2]
-    ['recolour', 'fill_enclosed']
+    ['recolor', 'fill_enclosed']
     """
     return list(FAMILIES)
 
@@ -145,17 +150,6 @@ def find_family(name: str) -> Family:
     raise ValueError(f"unknown task family {name!r}; {hint}choose from {', '.join(FAMILIES)}")
 
 
-Split = Literal["training", "evaluation"]
-
-MIN_GRID_SIDE = 3
-"""The smallest grid that families are drawn on."""
-
-TASKS_PER_SEED = 1_000_000
-"""How many tasks of one family and split a seed of `generate_tasks` has before it meets the next seed's."""
-
-_SPLITS: tuple[Split, ...] = ("training", "evaluation")
-
-
 def generate_task(
     family: str,
     seed: int,
@@ -169,9 +163,9 @@ def generate_task(
 ) -> ArcTask:
     """One task. A side that is not given is drawn between `min_size` and `max_size`.
 
-    >>> task = generate_task("recolour", 17, height=3, width=4)
+    >>> task = generate_task("recolor", 17, height=3, width=4)
     >>> task.id, task.demos[0].input.shape, len(task.solutions)
-    ('recolour-000017', (3, 4), 4)
+    ('recolor-000017', (3, 4), 4)
     """
     heights = (min_size, max_size) if height is None else (height, height)
     widths = (min_size, max_size) if width is None else (width, width)
@@ -242,7 +236,8 @@ def _build(
     if seed < 0:
         raise ValueError(f"seed must not be negative, got {seed}")
     # The name goes into the seed, so that two families do not draw in step.
-    rng = np.random.default_rng((seed, zlib.crc32(family.name.encode())))
+    name = _SEED_NAMES.get(family.name, family.name)
+    rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
     height = _draw_side(rng, family, "height", heights)
     width = _draw_side(rng, family, "width", widths)
     drafts = family.generate(rng, height, width, num_demos + num_tests, half=seed % 2)

@@ -1,13 +1,13 @@
-"""Families that draw lines and outlines: extend_line, draw_border.
+"""Families about lines and pictures: lines that go on, borders, and pictures that are made whole again.
 
-Filling what lines enclose is in `regions`.
+Filling what lines enclose is in `coloring`.
 """
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, fill, flood, point, transposed
+from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, fill, flood, point
 from phalanx.arc.generators.placement import (
-    GREY,
+    GRAY,
     chance,
     least_operations,
     one_paste_suffices,
@@ -19,16 +19,14 @@ from phalanx.arc.tasks import Grid, SolutionStep
 
 
 def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Lines that start at one side go on to the other side, or up to a grey cell. One fill a line.
+    """Lines that start at one side go on to the other side, or up to a gray cell. One fill a line.
 
-    Shortest: every line has its own colour and grows. For one and two lines that is enough; three and four
-    are drawn only where they grow so much that colour growth excludes pastes.
+    Shortest: every line has its own color and grows. For one and two lines that is enough; three and four
+    are drawn only where they grow so much that color growth excludes pastes.
     """
 
     def pair() -> Draft | None:
-        across = chance(rng, 0.5)
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, chance(rng, 0.5))
 
     def draw(rows: int, cols: int) -> Draft | None:
         count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
@@ -36,7 +34,7 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         after = before.copy()
         solution = []
         lanes = rng.permutation(rows)[:count].tolist()
-        for row, color in zip(lanes, palette(rng, count, exclude=(GREY,)), strict=True):
+        for row, color in zip(lanes, palette(rng, count, exclude=(GRAY,)), strict=True):
             end = cols
             if cols >= 5 and chance(rng, 0.3):
                 end = pick(rng, 3, cols - 1)
@@ -46,7 +44,7 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
                 line = grid[row] if rightwards else grid[row, ::-1]
                 line[:reach] = color
                 if end < cols:
-                    line[end] = GREY
+                    line[end] = GRAY
             first, last = (start, end - 1) if rightwards else (cols - end, cols - 1 - start)
             solution.append(fill(color, Box(row, first, row, last)))
         if count > 2 and least_operations(before, after) < count:
@@ -57,10 +55,10 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """A rectangle gets one to three rings around it, in the colours that are the task's rule.
+    """A rectangle gets one to three rings around it, in the colors that are the task's rule.
 
     Solved by filling from the outside in, the rectangle last: one operation more than there are rings.
-    Shortest: every ring's colour is absent from the input, so each needs its own fill or flood fill, and with
+    Shortest: every ring's color is absent from the input, so each needs its own fill or flood fill, and with
     no further operation these alone must do. A ring's fill covers the whole ring, hence the rectangle inside,
     which nothing restores. A first flood fill takes the whole background, the outside included; and where
     nothing lies outside a second one takes the first ring along. So rings + 1 operations are needed, but for
@@ -125,7 +123,7 @@ def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None
 def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """A picture that is its own mirror image has lost one to three cells; one fill a cell.
 
-    Shortest: the lost cells have different colours, so up to two need an operation each by colour growth.
+    Shortest: the lost cells have different colors, so up to two need an operation each by color growth.
     Three in two operations could only be copy (or cut) and paste: pairs where copying works are not drawn,
     and after a cut an empty cell remains, while the output has none.
     """
@@ -134,8 +132,7 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
     most = 1 if small < 4 else 2 if small < 6 else 3
 
     def pair() -> Draft | None:
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, across)
 
     def draw(rows: int, cols: int) -> Draft | None:
         colors = palette(rng, pick(rng, 2, 5))
@@ -161,17 +158,15 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
 
 
 def denoise(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Bands of one colour each are sprinkled with cells of a colour that does not belong; one fill a band.
+    """Bands of one color each are sprinkled with cells of a color that does not belong; one fill a band.
 
-    Shortest: every band's colour becomes more frequent, so up to two bands need an operation each by colour
+    Shortest: every band's color becomes more frequent, so up to two bands need an operation each by color
     growth. Three in two operations could only be copy (or cut) and paste: pairs where copying works are not
     drawn, and after a cut an empty cell remains, while the output has none.
     """
 
     def pair() -> Draft | None:
-        across = chance(rng, 0.5)
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, chance(rng, 0.5))
 
     def draw(rows: int, cols: int) -> Draft | None:
         count = pick(rng, 1, min(3, rows - 1))

@@ -1,24 +1,24 @@
-"""Families in which objects change their place: move_until_hit, gravity.
+"""Families about objects that are carried: moved, mirrored, turned, cropped or copied.
 
-Objects that turn where they stand are in `turning`.
+Objects that only change their color are in `coloring`.
 """
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, point, select, transposed
-from phalanx.arc.generators.placement import GREY, Site, chance, palette, pick, picture
+from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, point, select
+from phalanx.arc.generators.placement import GRAY, Site, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution
 
 HEAD = 2
-"""The colour of the side with which an object moves ahead."""
+"""The color of the side with which an object moves ahead."""
 
 
 def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """An object moves the way its red head points, until it hits a grey wall or the grid's side.
+    """An object moves the way its red head points, until it hits a gray wall or the grid's side.
 
     One cell away: one move. Further: cut, and paste in front of the wall. Shortest: head and tail are two
-    colours, and both appear in places that neither had, so no single fill does it, and without a copy no
+    colors, and both appear in places that neither had, so no single fill does it, and without a copy no
     paste. A move goes one cell. A flip along the way puts the head behind, and one across it brings nothing
     nearer to the wall. A rotation lays the tail's cells along the way, where they must stand across it; and
     a tail and head of one cell each it puts across, where they must lie along it.
@@ -33,7 +33,7 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
         distance = pick(rng, 1, end - 2)
         first = pick(rng, 0, lanes - 1)
         last = pick(rng, first, min(lanes - 1, first + lanes // 3))
-        (color,) = palette(rng, 1, exclude=(HEAD, GREY))
+        (color,) = palette(rng, 1, exclude=(HEAD, GRAY))
 
         grids = blank(lanes, length), blank(lanes, length)
         tails = end - distance - 2, end - 2
@@ -41,7 +41,7 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
             grid[first : last + 1, tail] = color
             grid[first : last + 1, tail + 1] = HEAD
             if end < length:
-                grid[:, end] = GREY
+                grid[:, end] = GRAY
         if backwards:
             grids = grids[0][:, ::-1], grids[1][:, ::-1]
             tails = length - 2 - tails[0], length - 2 - tails[1]
@@ -63,8 +63,8 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
 def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """Rectangles in the air fall to the ground; for each, one flip of the box from its top to the ground.
 
-    Shortest: one rectangle changes, so one operation. Two differ in colour, top and distance and share no
-    column. No fill writes two colours, a paste has nothing to paste, a move takes both equally far. A flip or
+    Shortest: one rectangle changes, so one operation. Two differ in color, top and distance and share no
+    column. No fill writes two colors, a paste has nothing to paste, a move takes both equally far. A flip or
     rotation that makes a rectangle fall holds its old and its new place. A flip left-right moves nothing
     down; one top-bottom puts a rectangle on the ground only if its axis lies halfway between the rectangle's
     top and the ground, and the tops differ. A rotation takes the lowest row from a single column, but both
@@ -94,16 +94,15 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """Every object is mirrored in its box, left-right or top-bottom as the task's rule says; one flip each.
 
-    Shortest: one object changes, so one operation. Of two objects each has two colours of its own at the ends
-    of its first row, which change places. No fill writes several colours, a paste has nothing to paste, and
+    Shortest: one object changes, so one operation. Of two objects each has two colors of its own at the ends
+    of its first row, which change places. No fill writes several colors, a paste has nothing to paste, and
     of the operations that carry cells only a flip exchanges the ends of a row; one flip has one axis, and
     the two objects' axes differ.
     """
     across = chance(rng, 0.5)
 
     def pair() -> Draft | None:
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, across)
 
     def draw(rows: int, cols: int) -> Draft | None:
         boxes = _objects(rng, rows, cols, square=False)
@@ -121,17 +120,16 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """Every object turns by 90 degrees, its top left corner stays, to the side that the task's rule says.
 
-    One rotation each. Shortest: one object changes, so one operation. Of two objects each has two colours of
+    One rotation each. Shortest: one object changes, so one operation. Of two objects each has two colors of
     its own at the ends of its first row, which both move, and the row becomes a column. No fill writes
-    several colours, a paste has nothing to paste, and of the operations that carry cells only this rotation
+    several colors, a paste has nothing to paste, and of the operations that carry cells only this rotation
     turns a row so; one rotation takes the corner (r, c) of a box h rows high to its place only if it has
     the same r - c and r + c + h, and the two objects differ in them.
     """
     across = chance(rng, 0.5)
 
     def pair() -> Draft | None:
-        draft = draw(width, height) if across else draw(height, width)
-        return transposed(draft) if across and draft is not None else draft
+        return either_way(draw, height, width, across)
 
     def draw(rows: int, cols: int) -> Draft | None:
         # Each object gets a square of room, so that it can turn; it may be narrower itself.
@@ -171,7 +169,7 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
 
 
 def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Box]) -> Grid:
-    """Fill the boxes with colours; those at the ends of each box's first row occur nowhere else."""
+    """Fill the boxes with colors; those at the ends of each box's first row occur nowhere else."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
     for box in boxes:
@@ -187,7 +185,7 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMak
     One cell away from the corner a move replaces copy and paste. Shortest: the size changes, which takes a
     resize and only one, and the object is not in the corner, so two operations at least. Were two enough for
     a longer way, one other operation would carry the object to the corner, before the resize or after it.
-    Three of its corners have colours that occur nowhere else: no fill makes more than one of them, a paste
+    Three of its corners have colors that occur nowhere else: no fill makes more than one of them, a paste
     has nothing to paste, a move goes one cell, and no flip or rotation shifts three corners of a box alike.
     """
 
@@ -213,10 +211,10 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMak
 
 
 def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """A copy of the object appears at every grey cell, which becomes its top left: copy, then paste.
+    """A copy of the object appears at every gray cell, which becomes its top left: copy, then paste.
 
-    Shortest: with k copies each of the object's colours, of which there are more than k, becomes k + 1 times
-    as frequent. k operations, f of them fills, multiply the others by at most k - f (colour growth, k <= 3).
+    Shortest: with k copies each of the object's colors, of which there are more than k, becomes k + 1 times
+    as frequent. k operations, f of them fills, multiply the others by at most k - f (color growth, k <= 3).
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3
@@ -226,9 +224,9 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         tall, wide = pick(rng, 1, max(1, height // 3)), pick(rng, 1, max(1, width // 3))
         if tall * wide <= copies:
             tall, wide = (1, copies + 1) if chance(rng, 0.5) else (copies + 1, 1)
-        colors = palette(rng, copies + 1, exclude=(GREY,))
+        colors = palette(rng, copies + 1, exclude=(GRAY,))
         pattern = picture(rng, tall, wide, colors)
-        # Every colour must occur at least once: different random cells take one each.
+        # Every color must occur at least once: different random cells take one each.
         pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
         site = Site(height, width, gap=0 if small < 5 else 1)
         boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
@@ -242,7 +240,7 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
                 before[box.cells] = pattern
                 solution.append(select(Operation.COPY, box))
             else:
-                before[box.r1, box.c1] = GREY
+                before[box.r1, box.c1] = GRAY
                 solution.append(point(Operation.PASTE, box.r1, box.c1))
         return Draft(before, after, tuple(solution))
 

@@ -1,6 +1,6 @@
-"""Random numbers, colours, and places on a grid that are still free.
+"""What families draw with: random numbers, colors, free places, and bounds on how short a solution can be.
 
-What is drawn there is the families' business (`coloring`, `regions`, `lines`, ...).
+What is drawn is the families' business: `coloring`, `lines`, `motion`.
 """
 
 from collections.abc import Collection
@@ -12,8 +12,8 @@ from phalanx.arc.generators.family import Box
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.tasks import Grid
 
-GREY = 5
-"""The colour of walls and markers, in every family that has them."""
+GRAY = 5
+"""The color of walls and markers, in every family that has them."""
 
 _TRIES = 8
 
@@ -30,15 +30,15 @@ def chance(rng: np.random.Generator, probability: float) -> bool:
 
 
 def palette(rng: np.random.Generator, count: int, exclude: Collection[int] = ()) -> list[int]:
-    """Different colours other than 0 and the excluded ones, in random order."""
+    """Different colors other than 0 and the excluded ones, in random order."""
     colors = [c for c in range(1, NUM_COLORS) if c not in exclude]
     if count > len(colors):
-        raise ValueError(f"{count} different colours asked for, only {len(colors)} are left")
+        raise ValueError(f"{count} different colors asked for, only {len(colors)} are left")
     return [colors.pop(pick(rng, 0, len(colors) - 1)) for _ in range(count)]
 
 
 def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]) -> Grid:
-    """A box of cells, each of a random one of the colours."""
+    """A box of cells, each of a random one of the colors."""
     return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
 
 
@@ -85,11 +85,11 @@ def blob(rng: np.random.Generator, grid: Grid, site: Site, color: int, side: int
 
 
 GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
-"""The largest factor by which k copies and pastes can multiply a colour's count."""
+"""The largest factor by which k copies and pastes can multiply a color's count."""
 
 
 def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
-    """A number of operations below which no solution exists, by colour growth and change of size.
+    """A number of operations below which no solution exists, by color growth and change of size.
 
     >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
     >>> least_operations(before, after)

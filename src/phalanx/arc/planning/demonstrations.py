@@ -63,37 +63,33 @@ class Demonstrations:
             yield self._replay(order[first : first + batch_size], batch_size, step)
 
     def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> Transitions:
-        # The last batch is filled up with its own first episode, so that all compile to one program.
-        slots = np.concatenate([episodes, np.full(batch_size - len(episodes), episodes[0])])
-        lengths = np.array([len(self.plans[episode]) for episode in episodes])
-        operations, selections = self._padded(slots, lengths.max())
+        # The last batch is filled up with episodes of its own, so that all compile to one program.
+        slots = np.resize(episodes, batch_size)
+        operations, selections = self._padded(slots)
+        wanted = operations >= 0
+        wanted[len(episodes) :] = False
         states, observations = self.environment.batch_reset_to(
             jnp.asarray(self.tasks[slots]), jnp.asarray(self.pairs[slots])
         )
-        seen, done, whose = [], [], []
-        for time in range(lengths.max()):
-            active = np.flatnonzero(lengths > time)
-            seen.append(jax.tree.map(lambda leaf: np.asarray(leaf)[active], observations))  # noqa: B023
-            done.append((operations[active, time], selections[active, time]))
-            whose.append(episodes[active])
+        seen = []
+        for time in range(operations.shape[1]):
+            seen.append(jax.tree.map(np.asarray, observations))
             actions = as_action(operations[:, time], selections[:, time])
             states, observations, *_ = step(states, actions)
         self._check(np.asarray(states.working_grid)[: len(episodes)], episodes)
-        # By time so far; by episode is what a reader expects.
-        by_episode = np.argsort(np.concatenate(whose), kind="stable")
-        gather = lambda *leaves: np.concatenate(leaves)[by_episode]  # noqa: E731
         return Transitions(
-            jax.tree.map(gather, *seen),
-            as_action(*(gather(*parts) for parts in zip(*done, strict=True))),
-            gather(*whose).astype(np.int32),
+            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[wanted], *seen),
+            as_action(operations[wanted], selections[wanted]),
+            np.broadcast_to(slots[:, None], wanted.shape)[wanted].astype(np.int32),
         )
 
-    def _padded(self, episodes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Operations and cells, [episodes, length, ...]; where a plan has ended, an invalid operation."""
+    def _padded(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Operations and cells, [episodes, steps, ...]; where a plan has ended, an invalid operation."""
         plans = [self.plans[episode] for episode in episodes]
+        shape = len(plans), max(map(len, plans))
         cells = plans[0].selections
-        operations = np.full((len(plans), length), -1, np.int32)
-        selections = np.zeros((len(plans), length, *cells.shape[1:]), cells.dtype)
+        operations = np.full(shape, -1, np.int32)
+        selections = np.zeros((*shape, *cells.shape[1:]), cells.dtype)
         for row, plan in enumerate(plans):
             operations[row, : len(plan)] = plan.operations
             selections[row, : len(plan)] = plan.selections

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 from jaxtyping import Bool, Int32
+from numpy.typing import ArrayLike
 
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
@@ -42,7 +43,7 @@ class Plan:
         )
 
 
-def as_action(operations: np.ndarray, selections: np.ndarray) -> Action:
+def as_action(operations: ArrayLike, selections: np.ndarray) -> Action:
     """The action, or the batch of actions, that operations and their cells stand for."""
     if selections.dtype == np.bool_:
         return create_mask_action(operations, selections)

@@ -1,0 +1,272 @@
+"""Plans lead exactly to their outputs, in every action format, and are short.
+
+Whole data sets are planned by `benchmarks/planner.py`, whose measurement is used here; what demonstrations
+hold is in `test_demonstrations`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from literals import grid, task
+from oracle import reset_oracle, step_oracle
+from planner import carried_out, cell_by_cell, every_pair, main, measure
+
+from phalanx.arc import (
+    FAMILIES,
+    Action,
+    ActionConfig,
+    ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    DatasetConfig,
+    EnvironmentConfig,
+    GridPair,
+    Operation,
+    generate_tasks,
+    load_tasks,
+)
+from phalanx.arc.planning import plan_pair, solution_actions
+from phalanx.arc.planning.plans import solution_plan
+
+SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
+FORMATS = ("point", "bbox", "mask")
+
+each_format = pytest.mark.parametrize("selection_format", FORMATS)
+
+
+def steps(actions: list[Action]) -> list[tuple[int, ...]]:
+    """Points and boxes as plain numbers, operation first."""
+    return [tuple(np.asarray(action.__jax_array__()).tolist()) for action in actions]
+
+
+def cells_of(action: Action) -> object:
+    """What the oracle takes as a selection."""
+    if hasattr(action, "selection"):
+        return np.asarray(action.selection)
+    return tuple(np.asarray(action.__jax_array__()).tolist()[1:])
+
+
+def after(before: np.ndarray, actions: list[Action], selection_format: str, config: ArcConfig) -> np.ndarray:
+    """The working grid after actions, as the oracle has it."""
+    # The output differs from every grid, so that no step ends the episode.
+    state = reset_oracle(ArcTask("t", (GridPair(before, None),), ()), 0, config)
+    for action in actions:
+        state, _, _, info = step_oracle(
+            state, selection_format, int(action.operation), cells_of(action), config
+        )
+        assert info["operation_type"] == int(action.operation), "an invalid action"
+    return state.working
+
+
+def config_for(selection_format: str, side: int, engine: str = "auto", allowed=None) -> ArcConfig:
+    return ArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=1000),
+        dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
+        action=ActionConfig(selection_format=selection_format, allowed_operations=allowed),
+        engine=engine,
+    )
+
+
+def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
+    """Whether the solution of each pair solves it in the environment."""
+    plans = [solution_plan(task, pair, config) for task in tasks for pair in range(len(task.pairs))]
+    return carried_out(ArcEnvironment.create(config, every_pair(tasks)), plans)
+
+
+@each_format
+@pytest.mark.parametrize(("engine", "per_family"), [("auto", 20), ("xla", 4)])
+def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, engine, per_family):
+    tasks = generate_tasks(num_tasks=per_family * len(FAMILIES), seed=11)
+    exact = replayed(tasks, config_for(selection_format, 10, engine))
+    assert len(exact) == 4 * per_family * len(FAMILIES)
+    assert exact.all()
+
+
+@each_format
+@pytest.mark.parametrize("side", [4, 30])
+def test_they_do_on_grids_that_fill_the_canvas(selection_format, side):
+    sides = {"min_height": side, "max_height": side, "min_width": side, "max_width": side}
+    assert replayed(generate_tasks(num_tasks=30, seed=3, **sides), config_for(selection_format, side)).all()
+
+
+@pytest.mark.parametrize("selection_format", ["bbox", "mask"])
+def test_boxes_and_masks_take_the_shortest_solution_as_it_is(selection_format):
+    for made in generate_tasks(num_tasks=30, seed=4):
+        for pair, solution in enumerate(made.solutions):
+            actions = solution_actions(made, pair, selection_format)
+            assert [int(action.operation) for action in actions] == [step.operation for step in solution]
+
+
+def test_points_take_it_where_no_step_needs_a_box_and_plan_otherwise():
+    fill, resize = (1, 0, 0, 0, 1), (int(Operation.RESIZE), 0, 0, 0, 2)
+    boxes = task("t", [("000", "110")])
+    assert steps(plan_pair(grid("000"), grid("110"), "bbox")) == [fill]
+    assert steps(solution_actions(boxes, 0, "point")) == [(1, 0, 1), (1, 0, 0)]
+    assert steps(solution_actions(task("u", [("10", "100")]), 0, "bbox")) == [resize]
+    assert steps(solution_actions(task("u", [("10", "100")]), 0, "point")) == [(33, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("selection_format", "before", "target", "plan"),
+    [
+        ("bbox", "12", "12", []),
+        ("bbox", "0000/0000/0000", "0000/0330/0330", [(3, 1, 1, 2, 2)]),
+        # Painted over one another, not around one another.
+        ("bbox", "00000/00000/00000", "22222/23332/22222", [(2, 0, 0, 2, 4), (3, 1, 1, 1, 3)]),
+        ("bbox", "1010/1110/0001/0100", "2020/2220/0001/0100", [(12, 0, 0, 0, 0)]),
+        ("bbox", "123/456/789", "741/852/963", [(24, 0, 0, 2, 2)]),
+        ("bbox", "00000/01200/03400", "00000/00120/00340", [(23, 1, 1, 2, 2)]),
+        ("bbox", "0000/0012/0034", "12/34", [(28, 1, 2, 2, 3), (33, 0, 0, 1, 1), (29, 0, 0, 0, 0)]),
+        ("bbox", "1234/5678", "12341234/56785678", [(28, 0, 0, 1, 3), (33, 0, 0, 1, 7), (29, 0, 4, 0, 4)]),
+        ("point", "00/00", "00/70", [(7, 1, 0)]),
+        ("point", "1110/1010/1110", "2220/2020/2220", [(12, 0, 0)]),
+        ("point", "123/456", "321/654", [(26, 2, 0)]),
+        ("point", "12/34", "1212/3434", [(28, 2, 0), (33, 1, 3), (29, 0, 2)]),
+    ],
+)
+def test_plans_are_what_a_person_would_do(selection_format, before, target, plan):
+    assert steps(plan_pair(grid(before), grid(target), selection_format)) == plan
+
+
+def test_a_mask_paints_all_cells_of_a_color_at_once():
+    actions = plan_pair(grid("000/000"), grid("303/040"), "mask", grid_shape=(2, 3))
+    assert [int(action.operation) for action in actions] == [3, 4]
+    assert np.asarray(actions[0].selection).tolist() == [[True, False, True], [False, False, False]]
+
+
+def test_the_last_action_hands_in_where_asked():
+    assert steps(plan_pair(grid("1"), grid("2"), "point", submit=True)) == [(2, 0, 0), (34, 0, 0)]
+    assert steps(solution_actions(task("t", [("1", "1")]), 0, submit=True)) == [(34, 0, 0, 0, 0)]
+
+
+def test_from_a_spoiled_grid_the_plan_may_start_again():
+    before, target, spoiled = grid("1234/5678"), grid("1234/5670"), grid("8341/2765")
+    assert steps(plan_pair(before, target, start=spoiled)) == [(32, 0, 0, 0, 0), (0, 1, 3, 1, 3)]
+    assert steps(plan_pair(before, target, start=grid("1234/5671"))) == [(0, 1, 3, 1, 3)]
+
+
+grids = st.integers(1, 5).flatmap(
+    lambda width: st.lists(
+        st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=5
+    )
+)
+allowed_operations = st.one_of(
+    st.none(), st.sets(st.integers(0, 33)).map(lambda chosen: tuple(sorted(chosen | {0, 1, 2, 3, 33})))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(grids, grids, st.sampled_from(FORMATS), st.integers(5, 7), allowed_operations)
+def test_any_grid_is_turned_into_any_other_by_allowed_operations(
+    before, target, selection_format, side, allowed
+):
+    actions = plan_pair(before, target, selection_format, grid_shape=(side, side), allowed_operations=allowed)
+    made = after(
+        np.array(before), actions, selection_format, config_for(selection_format, side, allowed=allowed)
+    )
+    assert np.array_equal(made, target)
+    assert len(actions) <= cell_by_cell(np.array(before), np.array(target))
+
+
+@each_format
+def test_flood_fills_alone_do_where_regions_only_change_their_color(selection_format):
+    before, target = grid("1100/1000/0033"), grid("2200/2000/0044")
+    actions = plan_pair(before, target, selection_format, allowed_operations=[12, 14])
+    assert [int(action.operation) for action in actions] == [12, 14]
+    assert np.array_equal(after(before, actions, selection_format, config_for(selection_format, 30)), target)
+
+
+@each_format
+def test_what_may_be_copied_but_not_pasted_is_painted(selection_format):
+    allowed = [operation for operation in range(34) if operation != Operation.PASTE]
+    actions = plan_pair(grid("12/34"), grid("1212/3434"), selection_format, allowed_operations=allowed)
+    assert {int(action.operation) for action in actions} == {1, 2, 3, 4, 33}
+
+
+def test_clear_stands_in_for_filling_with_0():
+    assert steps(plan_pair(grid("111"), grid("100"), allowed_operations=[31])) == [(31, 0, 1, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plan_pair(grid("0"), grid("3"), allowed_operations=[1, 2]), "would take some of Fill 3"),
+        (lambda: plan_pair(grid("0"), grid("00"), allowed_operations=[0]), "1x2, not 1x1, and Resize is not"),
+        (lambda: plan_pair(grid("0"), grid("1"), allowed_operations=[42]), "between 0 and 41, got 42"),
+        (lambda: plan_pair(grid("00"), grid("11"), grid_shape=(3, 1)), "1x2 does not fit a canvas of 3x1"),
+        (lambda: plan_pair([[0]], [[10]]), r"output: cell \(0, 0\) must be a colou?r"),
+        (lambda: plan_pair([[0]], [[1]], allowed_operations=[1], submit=True), "needs Submit"),
+        (lambda: solution_actions(task("t", [("0", "1")]), 1), "'t' has pairs 0 to 0, got 1"),
+        (
+            lambda: solution_actions(task("t", [("0", "1")]), 0, allowed_operations=[2]),
+            "task 't': pair 0: no plan",
+        ),
+        (
+            lambda: solution_actions(ArcTask("t", (), (GridPair(grid("1"), None),)), 0),
+            "task 't': pair 0 has no output",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_words(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_without_the_compiled_extension_planning_says_what_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "phalanx._native", None)
+    monkeypatch.delattr("phalanx._native", raising=False)
+    with pytest.raises(RuntimeError, match="planning needs the compiled extension"):
+        plan_pair(grid("0"), grid("1"))
+
+
+def test_the_cell_by_cell_script_resizes_and_paints_every_wrong_cell():
+    assert cell_by_cell(grid("12/34"), grid("12/35")) == 1
+    assert cell_by_cell(grid("12/34"), grid("120/440/000")) == 2
+    assert cell_by_cell(grid("12/34"), grid("12/34")) == 0
+
+
+@each_format
+def test_generated_pairs_are_planned_without_their_solutions(selection_format):
+    measured = measure(generate_tasks(num_tasks=150, seed=8), selection_format)
+    assert measured.exact.all()
+    assert (measured.steps <= measured.cells).all()
+    longest = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
+    assert np.median(measured.steps / measured.cells) <= longest[selection_format]
+
+
+def test_the_same_pair_has_the_same_plan_whatever_was_planned_before():
+    pairs = [pair for made in generate_tasks(num_tasks=15, seed=6) for pair in made.pairs]
+    first = [steps(plan_pair(pair.input, pair.output)) for pair in pairs]
+    again = [steps(plan_pair(pair.input, pair.output)) for pair in reversed(pairs)]
+    assert first == again[::-1]
+
+
+def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch, capsys):
+    for number, made in enumerate((task("a", [("10", "22")]), task("b", [("1", "2")], [("12", "21")]))):
+        file = tmp_path / "mini-arc" / "MiniARC" / f"{number}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(made.to_dict()))
+    chosen = ["--data-dir", str(tmp_path), "--datasets", "mini-arc", "--formats", "mask", "--every", "1"]
+    monkeypatch.setattr(sys, "argv", ["planner.py", *chosen])
+    assert main() == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["dataset"] for line in told] == ["mini-arc", "all"]
+    for line in told:
+        assert (line["pairs"], line["exact"], line["selection_format"]) == (3, 1.0, "mask")
+        assert (line["steps_mean"], line["cell_by_cell_mean"]) == (1.0, 1.67)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+@each_format
+def test_real_pairs_have_exact_and_short_plans(selection_format):
+    names = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
+    # The second ARC set holds tasks of the first under the same names.
+    tasks = {made.id: made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]}
+    measured = measure(list(tasks.values()), selection_format)
+    assert len(measured.exact) > 200 and measured.exact.all()
+    shortest = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
+    assert measured.record()["ratio_median"] <= shortest[selection_format]
