@@ -91,8 +91,8 @@ class NetworkPolicy(eqx.Module):
     network: Network
     key: Key | None
     """None for the greedy policy."""
+    environment: Environment
     distribution: MakeDistribution = eqx.field(static=True)
-    environment: Environment = eqx.field(static=True)
     clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True)
 
     def __call__(self, states: PyTree) -> dict[str, Any]:
@@ -125,4 +125,4 @@ def network_policy(
     A `policy_fn` sees states only, so what is drawn follows from the key, the environment's place in the
     batch and the steps that its state has taken: `clock` says where a state keeps those.
     """
-    return NetworkPolicy(network, key, distribution, environment, clock)
+    return NetworkPolicy(network, key, environment, distribution, clock)
