@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.agents.ppo.rollouts import Game, Network
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import ArcState, named_tasks
 from phalanx.core.batching import map_where
 from phalanx.core.environment import Key, Keys
 
@@ -183,7 +183,7 @@ def _episode(
 
 def _task_name(state: Any) -> str:
     """Of a state that refers to a buffer of tasks; other environments have no ids to give."""
-    return state.tasks[int(state.task_index)].id if isinstance(state, ArcState) else ""
+    return named_tasks(state)[int(state.task_index)].id if isinstance(state, ArcState) else ""
 
 
 def _row(states: PyTree, place: int | tuple[int, int]) -> PyTree:

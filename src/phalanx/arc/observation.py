@@ -79,6 +79,7 @@ def observation_of(
 
 def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
     """The first `count` demonstrations but the current pair, which would give its answer away."""
+    assert state.tasks is not None, "the environment binds what it shows"
     tasks = state.tasks.arrays
     table = tasks.table[state.task_index]
     slot = jnp.arange(count)

@@ -51,3 +51,4 @@ from .profiling import (
     warm_up_batch_functions as warm_up_batch_functions,
 )
 from .spaces import Box as Box, Discrete as Discrete, Record as Record, Space as Space
+from .traced import TracedEnvironment as TracedEnvironment

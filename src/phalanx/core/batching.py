@@ -77,7 +77,7 @@ def batch_step(
         return environment.batch_step(states, actions)
     step = _donating_step if donate else _step
     after, *rest = step(environment, environment.unbind(states), actions)
-    return environment.bind(after), *rest  # type: ignore[return-value]
+    return environment.bind(after), *rest
 
 
 def is_traced(*trees: PyTree) -> bool:
