@@ -135,14 +135,21 @@ def working(state: Any) -> str:
     return text(read(state, "working_grid")[0])
 
 
-def oracle_starts(keys: jax.Array, tasks: Sequence[ArcTask], config: ArcConfig) -> list[OracleState]:
-    """The first states that these keys must give."""
+def oracle_starts(
+    keys: jax.Array, tasks: Sequence[ArcTask], config: ArcConfig, weights: Sequence[int] | None = None
+) -> list[OracleState]:
+    """The first states that these keys must give; weights are whole numbers, so that nothing is rounded."""
     bits = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys))
     states = []
     for for_task, for_pair in bits.tolist():
-        drawn = tasks[for_task % len(tasks)]
+        if weights is None:
+            drawn = tasks[for_task % len(tasks)]
+        else:
+            place = (for_task >> 8) * sum(weights) / 2**24
+            drawn = next(task for task, end in zip(tasks, np.cumsum(weights), strict=True) if place < end)
         candidates = start_candidates(drawn, config)
-        states.append(reset_oracle(drawn, candidates[for_pair % len(candidates)], config))
+        noise = (for_task * 0x85EBCA6B % 2**32) ^ for_pair
+        states.append(reset_oracle(drawn, candidates[for_pair % len(candidates)], config, noise))
     return states
 
 

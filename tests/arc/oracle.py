@@ -88,9 +88,32 @@ def indices_of_tests(task: ArcTask) -> list[int]:
     return list(range(len(task.demos), len(task.pairs)))
 
 
-def reset_oracle(task: ArcTask, pair: int, config: ArcConfig) -> OracleState:
+def random_color(noise: int, row: int, column: int) -> int:
+    """A color for a cell from one 32-bit word: MurmurHash3's finalizer, scaled to ten."""
+    x = (noise + (32 * row + column) * 0x9E3779B9) % 2**32
+    x = (x ^ (x >> 16)) * 0x85EBCA6B % 2**32
+    x = (x ^ (x >> 13)) * 0xC2B2AE35 % 2**32
+    return ((x ^ (x >> 16)) >> 16) * 10 >> 16
+
+
+def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.ndarray:
+    """The working grid that an episode begins with."""
+    given = np.array(task.pairs[pair].input, int)
+    if config.environment.initial_grid == "blank":
+        return np.zeros_like(given)
+    if config.environment.initial_grid == "random":
+        rows, columns = given.shape
+        return np.array([[random_color(noise, r, c) for c in range(columns)] for r in range(rows)])
+    if config.environment.initial_grid == "demonstration":
+        others = [demo for demo in indices_of_demos(task) if demo != pair]
+        shown = task.pairs[others[noise % len(others)]].output if others else None
+        return given if shown is None else np.array(shown, int)
+    return given
+
+
+def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) -> OracleState:
     """The first state of an episode on one pair."""
-    working = np.array(task.pairs[pair].input, int)
+    working = first_grid(task, pair, config, noise)
     similarity = similarity_of(working, target_of(task, pair))
     return OracleState(
         task=task,

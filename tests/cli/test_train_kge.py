@@ -81,6 +81,8 @@ def test_help_needs_no_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0
 
 
+# MLflow's own use of its database warns.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_tracker_that_is_asked_for_is_told_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,7 +95,7 @@ class NetworkPolicy(eqx.Module):
 
     network: Network
     distribution: MakeDistribution = eqx.field(static=True)
-    environment: Environment = eqx.field(static=True)
+    environment: Environment
     key: Key | None = None
     clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True, default=step_count_of)
 

@@ -31,7 +31,7 @@ class TaskArrays(NamedTuple):
     """Input height and width, output height and width; 0 where there is no output."""
     table: Int32[Array, "*groups tasks 3"]
     """First pair, number of demonstrations, number of tests; all 0 behind the last task."""
-    count: Int32[Array, "*groups"]  # type: ignore[assignment]
+    num_tasks: Int32[Array, "*groups"]
     """How many tasks there are."""
 
 

@@ -17,7 +17,7 @@ from phalanx.arc.actions import Action, action_space, random_action
 from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import transition
-from phalanx.arc.engines.interface import Packed, check_packed, fields_of
+from phalanx.arc.engines.interface import Packed, blank_states, check_packed, fields_of
 from phalanx.arc.observation import Observation, is_plain, legal_operations, observation_of, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.arc.planes import area_of, pack_grid
@@ -29,6 +29,7 @@ from phalanx.arc.rewards import (
     StepInfo,
     as_reward,
     changed_numbers,
+    info_of,
     pay,
     reward_numbers,
     transition_of,
@@ -41,7 +42,7 @@ from phalanx.arc.starts import (
     task_bounds,
     uniform_weights,
 )
-from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS, STATUS, STEP_COUNT, ArcState, bound_to
+from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, bound_to
 from phalanx.arc.tasks import as_grid
 from phalanx.core import engine as native
 from phalanx.core.batching import map_where
@@ -219,17 +220,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         batch = words.shape[:-1]
         rows, columns = self.config.grid_shape
         seen = (rows, columns) if self.config.observation.working_grid else (0, 0)
-        empty = Packed(
-            jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
-            jnp.zeros((*batch, NUM_REGISTERS), jnp.int32),
-            jnp.zeros(batch, jnp.float32),
-        )
         packed, working = transition.reset(
             self.config,
             self.arrays,
             jnp.ones(batch, bool),
             words,
-            empty,
+            blank_states(batch, rows),
             jnp.zeros((*batch, *seen), jnp.int8),
         )
         state = ArcState(*packed, self.tasks, columns)
@@ -259,16 +255,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         fields = fields_of(action, state.batch_shape, state.grid_shape)
         packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
         new = ArcState(*packed, state.tasks, state.columns)
-        info = StepInfo(
-            similarity=new.similarity,
-            similarity_improvement=outcome.improvement,
-            operation_type=outcome.operation_type,
-            step_count=outcome.step_count,
-            episode_done=outcome.done,
-            terminated=outcome.terminated,
-            truncated=outcome.truncated,
-            solved=outcome.solved,
-        )
+        info = info_of(new.similarity, outcome)
         paid = outcome.reward
         if self.reward is not None:
             limit = self.config.environment.max_episode_steps

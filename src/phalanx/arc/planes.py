@@ -68,7 +68,7 @@ def unpack_cells(
     cells = sum(_bytes_of_bits(planes[..., k, :], columns) << k for k in range(NUM_PLANES))
     cells = cells | _bytes_of_bits(~inside, columns) * jnp.uint32(0xFF)
     split = jax.lax.bitcast_convert_type(cells, jnp.int8)
-    return split.reshape(*split.shape[:-2], -1)[..., :columns]
+    return split.reshape(*split.shape[:-2], 4 * split.shape[-2])[..., :columns]
 
 
 def _bytes_of_bits(words: UInt32[Array, "*batch rows"], columns: int) -> UInt32[Array, "*batch rows quads"]:

@@ -76,6 +76,20 @@ class Transition(eqx.Module):
     """Steps after which an episode is truncated."""
 
 
+def info_of(similarity: Float32[Array, "*batch"], outcome: Outcome) -> StepInfo:
+    """What a step tells, from an engine's outcome and the similarity after it."""
+    return StepInfo(
+        similarity=similarity,
+        similarity_improvement=outcome.improvement,
+        operation_type=outcome.operation_type,
+        step_count=outcome.step_count,
+        episode_done=outcome.done,
+        terminated=outcome.terminated,
+        truncated=outcome.truncated,
+        solved=outcome.solved,
+    )
+
+
 def transition_of(
     before: Float32[Array, "*batch"],
     after: Float32[Array, "*batch"],

@@ -33,7 +33,7 @@ def checked_weights(weights: object, num_tasks: int, room: int) -> Float32[Array
 
 def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """The same weight for every task that there is."""
-    return (jnp.arange(tasks.table.shape[-2]) < tasks.count).astype(jnp.float32)
+    return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
 
 
 def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
@@ -42,7 +42,7 @@ def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32
     A task of weight 0 (and the room behind the last) ends where the task before it does, whatever the
     rounding, so that it is never drawn.
     """
-    there = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.count)
+    there = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
     sums = jnp.cumsum(jnp.where(there, weights, 0.0))
     return jax.lax.cummax(jnp.where(there, sums, 0.0))
 
@@ -50,7 +50,7 @@ def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32
 def draw_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
     """The words of a start; without bounds every task is as likely as any other."""
     words = jax.random.bits(key, (2,), jnp.uint32)
-    count = tasks.count.astype(jnp.uint32)
+    count = tasks.num_tasks.astype(jnp.uint32)
     if bounds is None:
         task = words[0] % count
     else:
@@ -65,7 +65,7 @@ def given_start(
     task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
 ) -> UInt32[Array, "*batch 3"]:
     """The words of a start on a given pair of a given task; after the last comes the first again."""
-    words = task.astype(jnp.uint32) % tasks.count.astype(jnp.uint32), pair.astype(jnp.uint32)
+    words = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
     return jnp.stack([*words, noise(*words)], axis=-1)
 
 

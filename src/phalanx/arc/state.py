@@ -104,9 +104,7 @@ class ArcState(eqx.Module):
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
         """Which pairs of the task have been solved in this episode."""
-        if not isinstance(self.tasks, TaskBuffer):
-            raise ValueError(_UNBOUND)
-        count = max(len(task.pairs) for task in self.tasks)
+        count = max(len(task.pairs) for task in named_tasks(self))
         return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
@@ -172,13 +170,6 @@ class ArcState(eqx.Module):
             raise ValueError(_UNBOUND)
         return self.tasks.arrays
 
-    @property
-    def named_tasks(self) -> TaskBuffer:
-        """The tasks with their names; a state that does not know them says so."""
-        if not isinstance(self.tasks, TaskBuffer):
-            raise ValueError(_UNBOUND)
-        return self.tasks
-
     def __getitem__(self, index: Any) -> "ArcState":
         """One state, or a slice, of a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
@@ -212,6 +203,13 @@ def bound_to(tasks: TaskBuffer | UnnamedTasks | None, states: ArcState) -> ArcSt
     copied = object.__new__(ArcState)
     vars(copied).update(vars(states), tasks=tasks)
     return copied
+
+
+def named_tasks(states: ArcState) -> TaskBuffer:
+    """The tasks that states refer to, with their ids and grids."""
+    if not isinstance(states.tasks, TaskBuffer):
+        raise ValueError(_UNBOUND)
+    return states.tasks
 
 
 _UNBOUND = (

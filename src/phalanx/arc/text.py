@@ -14,7 +14,7 @@ from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.render.snapshots import snapshot
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.tasks import ArcTask
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
@@ -38,7 +38,7 @@ _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 def task_of(state: ArcState) -> ArcTask:
     """The task that one state is about."""
-    return state.named_tasks[int(state.task_index)]
+    return named_tasks(state)[int(state.task_index)]
 
 
 def observation_text(config: ArcConfig, state: ArcState, legal: Sequence[int]) -> str:

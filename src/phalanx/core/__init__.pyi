@@ -70,3 +70,4 @@ from .spaces import (
     with_choice as with_choice,
 )
 from .text import percent as percent
+from .traced import TracedEnvironment as TracedEnvironment

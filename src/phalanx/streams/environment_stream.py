@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int64, PyTree
 
+from phalanx.core.batching import batch_reset
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.streams.base import IteratedStream
@@ -102,13 +103,19 @@ class EnvironmentStream(IteratedStream):
         """The samples of `wanted` episodes from number `first` on."""
         # Always a full batch, so that the last one needs no compilation of its own.
         numbers = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
+        key = jax.random.key(self.seed)
+        keys = _keys(key, numbers)
+        # Outside of the program that plays, so that the agent's states know their tasks.
+        states, _ = batch_reset(keys, self.environment)
+        # The agent's own randomness: apart from the episodes', and another one in each batch.
+        agent_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), numbers[0])
         play = _play(
             self.environment,
             self.tokenizer,
             self.agent,
-            self._agent_state,
-            jax.random.key(self.seed),
-            numbers,
+            (states, self._agent_state),
+            keys,
+            agent_key,
             self.max_steps,
         )
         # Episode by episode, in NumPy, with the steps after an episode's end left out.
@@ -171,21 +178,23 @@ class _Told(NamedTuple):
     """Whether they came to an end of their own."""
 
 
+@jax.jit
+def _keys(key: Any, numbers: Array) -> Keys:
+    """A key of its own number for each episode."""
+    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+
+
 @eqx.filter_jit
 def _play(
     environment: Environment,
     tokenizer: EpisodeTokenizer,
     agent: AgentFunction | None,
-    agent_state: PyTree,
-    key: Any,
-    numbers: Array,
+    start: tuple[PyTree, PyTree],
+    keys: Keys,
+    agent_key: Any,
     max_steps: int,
 ) -> _Play:
-    """Whole episodes, each from a key of its own number."""
-    keys: Keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-    states, _ = environment.batch_reset(keys)
-    # The agent's own randomness: apart from the episodes', and another one in each batch.
-    agent_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), numbers[0])
+    """Whole episodes from their first states and the agent's."""
 
     def step(carry: tuple[PyTree, PyTree], time: Array) -> tuple[tuple[PyTree, PyTree], _Play]:
         states, agent_state = carry
@@ -199,4 +208,4 @@ def _play(
         states, _, rewards, done, infos = environment.batch_step(states, actions)
         return (states, agent_state), _Play(seen, actions, rewards, runs, done, infos)
 
-    return jax.lax.scan(step, (states, agent_state), jnp.arange(max_steps))[1]
+    return jax.lax.scan(step, start, jnp.arange(max_steps))[1]

@@ -70,7 +70,17 @@ def fields_of(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int
                 f"it must have shape {wanted}"
             )
     # Fields are made to be int32, but a `tree.map` may have changed them since.
-    return Fields._make([*(whole_numbers(value, name) for value in fields[:5]), cell_mask(fields.mask)])
+    operation, r1, c1, r2, c2 = (whole_numbers(value, name) for value in fields[:5])
+    return Fields(operation, r1, c1, r2, c2, cell_mask(fields.mask))
+
+
+def blank_states(batch: tuple[int, ...], rows: int) -> Packed:
+    """Leaves of zeros, to be written over."""
+    return Packed(
+        jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
+        jnp.zeros((*batch, NUM_REGISTERS), jnp.int32),
+        jnp.zeros(batch, jnp.float32),
+    )
 
 
 def check_packed(packed: Packed, grid_shape: tuple[int, int], batch: tuple[int, ...]) -> None:

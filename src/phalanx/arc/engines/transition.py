@@ -101,9 +101,9 @@ def _in_one_buffer(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
     pairs = tasks.pairs.shape[1]
     group = jnp.arange(groups, dtype=jnp.int32)
     table = tasks.table.at[:, :, 0].add(group[:, None] * pairs)
-    joined = (leaf.reshape(-1, *leaf.shape[2:]) for leaf in (tasks.pairs, tasks.sizes, table))
+    joined = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in (tasks.pairs, tasks.sizes, table)]
     first = jnp.repeat(group * room, batch // groups, total_repeat_length=batch)
-    return TaskArrays._make([*joined, jnp.int32(groups * room)]), first
+    return TaskArrays(joined[0], joined[1], joined[2], jnp.int32(groups * room)), first
 
 
 def _moved(task: Array, first: Array, room: int) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Integer
 
 from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.operations import NUM_COLORS, operation_name
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import ArcState, named_tasks
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
 """Cells by row and column: colors 0 to 9, and -1 where there is no cell."""
@@ -99,8 +99,9 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     """The first few states of a batch, or the one state that is not a batch."""
+    tasks = named_tasks(states)
     columns = jax.device_get(_view(states, limit))
-    return tuple(_one(states.named_tasks, *row) for row in zip(*columns, strict=True))
+    return tuple(_one(tasks, *row) for row in zip(*columns, strict=True))
 
 
 # Compiled as one: property by property, each small operation would be compiled and run on its own.

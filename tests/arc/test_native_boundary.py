@@ -1,0 +1,372 @@
+"""No call can make the kernels leave their memory: sizes, attributes and states are checked before they run.
+
+What the right answers are to calls that make sense is in `test_engines_against_oracle`.
+"""
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from random_cases import random_tasks
+
+from phalanx.arc import (
+    ArcConfig,
+    ArcEnvironment,
+    ArcState,
+    BboxAction,
+    DatasetConfig,
+    MaskAction,
+    ObservationConfig,
+    PointAction,
+    TaskBuffer,
+)
+from phalanx.arc.buffer import TaskArrays
+from phalanx.arc.engines.interface import Fields, Packed
+from phalanx.arc.engines.transition import reset, step
+from phalanx.arc.rewards import reward_numbers
+from phalanx.core import engine as native
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=f"native engine: {native.reason()}")
+
+CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
+BATCH = 5
+EXTREMES = (0, 1, 2, 5, 6, 7, 29, 30, 31, 32, 33, 63, 64, 1000, 2**31 - 1, -1, -2, -31, -(2**31))
+RUNS = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def config(engine: str = "native", **sections: object) -> ArcConfig:
+    return ArcConfig(**{"engine": engine, "dataset": CANVAS, **sections})
+
+
+def tasks(count: int = 12) -> TaskBuffer:
+    return TaskBuffer.from_tasks(random_tasks((7, 6), with_all_kinds=False)[:count])
+
+
+def batch(environment: ArcEnvironment, size: int = BATCH) -> ArcState:
+    return environment.batch_reset(jax.random.split(jax.random.PRNGKey(1), size))[0]
+
+
+def built(action: Any, *leaves: Any) -> Any:
+    """An action of these leaves as they are, past its constructor and its annotations."""
+    return jax.tree.unflatten(jax.tree.structure(action), leaves)
+
+
+POINT, BOX = PointAction(0, 0, 0), BboxAction(0, 0, 0, 0, 0)
+MASK = MaskAction(0, jnp.zeros((7, 6), bool))
+EIGHT = jnp.zeros(8, jnp.int32)
+
+WRONG_SHAPES = {
+    "one state with 4 actions": ((), built(POINT, *[jnp.zeros(4, jnp.int32)] * 3)),
+    "8 states with one action": ((8,), POINT),
+    "8 states with actions [8, 3]": ((8,), built(POINT, *[jnp.zeros((8, 3), jnp.int32)] * 3)),
+    "a row [8, 2] beside an operation [8]": ((8,), built(POINT, EIGHT, jnp.zeros((8, 2), jnp.int32), EIGHT)),
+    "a corner that is missing": ((8,), built(BOX, EIGHT, EIGHT, EIGHT, EIGHT, jnp.int32(0))),
+    "9 masks": ((8,), built(MASK, EIGHT, jnp.zeros((9, 7, 6), bool))),
+    "masks of another canvas": ((8,), built(MASK, EIGHT, jnp.zeros((8, 6, 7), bool))),
+    "one mask for all": ((8,), built(MASK, EIGHT, jnp.zeros((7, 6), bool))),
+    "no batch": ((0,), built(POINT, EIGHT, EIGHT, EIGHT)),
+}
+
+
+@pytest.mark.parametrize("engine", ["native", "xla"])
+@pytest.mark.parametrize("case", list(WRONG_SHAPES))
+def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, engine: str) -> None:
+    shape, action = WRONG_SHAPES[case]
+    environment = ArcEnvironment.create(config(engine), tasks())
+    states = batch(environment, shape[0]) if shape else environment.reset(jax.random.key(0))[0]
+    with pytest.raises(ValueError, match=r"has shape .* it must have shape|does not cover a canvas"):
+        environment.step(states, action)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "bool"])
+@pytest.mark.parametrize("action", [POINT, BOX, MASK], ids=lambda action: type(action).__name__)
+def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dtype: str) -> None:
+    environment = ArcEnvironment.create(config(), tasks())
+    state = environment.reset(jax.random.key(0))[0]
+    for field in dataclasses.fields(action):
+        if field.name == "selection" and dtype == "bool":
+            continue
+        values = {other.name: getattr(action, other.name) for other in dataclasses.fields(action)}
+        values[field.name] = jnp.asarray(values[field.name], dtype)
+        words = f"made of (whole numbers|booleans), got {dtype}"
+        with pytest.raises(TypeError, match=words):
+            type(action)(**values)
+        # The annotations, switched on in tests, refuse such a mask before the words are said.
+        with pytest.raises(TypeError, match=None if field.name == "selection" else words):
+            environment.step(state, built(action, *values.values()))
+    with pytest.raises(TypeError, match="got float64"):
+        PointAction(0.5, 0, 0)
+
+
+def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
+    environment = ArcEnvironment.create(config(), tasks())
+    state = environment.reset(jax.random.key(0))[0]
+    for huge in (2**32, 2**32 + 3, -(2**32), 2**63 - 1, np.uint32(2**32 - 1), np.uint64(2**64 - 1)):
+        for action in (PointAction(huge, 0, 0), PointAction(0, huge, 0), PointAction(0, 0, huge)):
+            assert int(environment.step(state, action)[4].operation_type) == -1
+    for small in (np.int8(3), np.uint8(3), np.int64(3), 3):
+        assert int(environment.step(state, PointAction(small, small, small))[4].operation_type) == 3
+
+
+@pytest.mark.parametrize("engine", ["native", "xla"])
+def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(engine: str) -> None:
+    environment = ArcEnvironment.create(config(engine), tasks())
+    states = batch(environment)
+    action = PointAction(*jnp.zeros((3, BATCH), jnp.int32))
+    keys = jax.random.split(jax.random.key(0), BATCH)
+    for changes in (
+        {"registers": states.registers.astype(jnp.float32)},
+        {"registers": states.registers[:, :7]},
+        {"registers": states.registers[:3]},
+        {"boards": states.boards.astype(jnp.int32)},
+        {"boards": states.boards[:, :9]},
+        {"boards": states.boards[:2]},
+        {"similarity": states.similarity.astype(jnp.float16)},
+        {"boards": jnp.zeros((BATCH, 10, 6), jnp.uint32)},
+        {"columns": 7},
+    ):
+        broken = object.__new__(ArcState)
+        vars(broken).update(vars(states), **changes)
+        with pytest.raises(ValueError, match=r"must be .* of shape|does not fit a canvas"):
+            environment.step(broken, action)
+        with pytest.raises(ValueError, match=r"must be .* of shape|does not fit a canvas"):
+            environment.batch_reset_where(jnp.ones(BATCH, bool), keys, broken, states.working_grid)
+
+
+@pytest.mark.parametrize("engine", ["native", "xla"])
+def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(engine: str) -> None:
+    large, small = (ArcEnvironment.create(config(engine), tasks(count)) for count in (12, 1))
+    states = large.unbind(batch(large, 40))
+    foreign = np.asarray(states.task_index) > 0
+    assert foreign.any() and not foreign.all()
+    fill = PointAction(*jnp.zeros((3, 40), jnp.int32))
+    after, seen, rewards, _, info = small.batch_step(states, fill)
+    assert (np.asarray(info.operation_type) == np.where(foreign, -1, 0)).all()
+    assert (np.asarray(rewards)[foreign] == -1.0).all()
+    np.testing.assert_array_equal(after.boards[foreign], states.boards[foreign])
+    np.testing.assert_array_equal(seen[foreign], states.working_grid[foreign])
+
+
+@pytest.mark.parametrize("engine", ["native", "xla"])
+def test_no_states_at_all_can_be_reset_and_stepped(engine: str) -> None:
+    see = ObservationConfig(input_grid=True, target_grid=True, selected=True, demonstrations=2, scalars=True)
+    for sections in ({}, {"observation": see}):
+        environment = ArcEnvironment.create(config(engine, **sections), tasks())
+        states, seen = environment.batch_reset(jax.random.split(jax.random.key(0), 0))
+        action = PointAction(*jnp.zeros((3, 0), jnp.int32))
+        states, seen, rewards, dones, _ = environment.batch_step(states, action)
+        assert states.batch_shape == rewards.shape == dones.shape == (0,)
+        assert all(leaf.shape[0] == 0 for leaf in jax.tree.leaves(seen))
+
+
+words = st.integers(0, 2**32 - 1)
+numbers = st.sampled_from(EXTREMES) | st.integers(-(2**31), 2**31 - 1)
+
+
+def drawn(data: st.DataObject, shape: tuple[int, ...], values: Any, dtype: Any) -> np.ndarray:
+    count = int(np.prod(shape))
+    return np.array(data.draw(st.lists(values, min_size=count, max_size=count)), dtype).reshape(shape)
+
+
+def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
+    """The array with a few numbers replaced by extremes."""
+    changed = np.array(array)
+    flat = changed.reshape(-1)
+    if flat.size:
+        places = data.draw(st.lists(st.integers(0, flat.size - 1), max_size=at_most))
+        flat[places] = [data.draw(numbers) for _ in places]
+    return jnp.asarray(changed)
+
+
+@RUNS
+@given(st.data())
+def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObject) -> None:
+    """Registers of any value over tasks that are whole: the engines agree in all that comes out."""
+    results = []
+    environment = ArcEnvironment.create(config(), tasks())
+    states = environment.unbind(batch(environment))
+    registers = sprinkled(data, states.registers)
+    states = dataclasses.replace(states, registers=registers)
+    fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int64)) for _ in range(4)]
+    operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42) | numbers, np.int64))
+    for engine in ("native", "xla"):
+        play = jax.jit(ArcEnvironment.create(config(engine), tasks()).step)
+        results.append(play(states, BboxAction(operation, *fields)))
+    for mine, other in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
+
+
+@RUNS
+@given(st.data())
+def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -> None:
+    """Everything damaged at once, the tasks' table and sizes too: whatever comes out, the process lives."""
+    environment = ArcEnvironment.create(config(), tasks())
+    arrays = environment.arrays
+    damaged = TaskArrays(
+        arrays.pairs,
+        sprinkled(data, arrays.sizes),
+        sprinkled(data, arrays.table),
+        jnp.int32(data.draw(numbers)),
+    )
+    states = batch(environment)
+    packed = Packed(
+        jnp.asarray(drawn(data, (BATCH, 10, 1), words, np.uint32)) * jnp.ones((1, 1, 7), jnp.uint32),
+        sprinkled(data, states.registers),
+        jnp.asarray(drawn(data, (BATCH,), st.sampled_from([0.0, 1.0, np.nan, np.inf]), np.float32)),
+    )
+    fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int32)) for _ in range(4)]
+    operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42), np.int32))
+    none = jnp.zeros((BATCH, 0, 0), bool)
+    pay = jnp.asarray(reward_numbers(config().reward))
+    new, outcome = _step(damaged, pay, Fields(operation, *fields, none), packed)
+    where = jnp.asarray(drawn(data, (BATCH,), st.booleans(), bool))
+    start = jnp.asarray(drawn(data, (BATCH, 3), words, np.uint32))
+    begun, seen = _reset(damaged, where, start, new, outcome.observation)
+    again, _ = _step(damaged, pay, Fields(operation, *fields, none), begun)
+    jax.block_until_ready((again, seen))
+
+
+_step = jax.jit(lambda *arguments: step(config(), *arguments))
+_reset = jax.jit(lambda *arguments: reset(config(), *arguments))
+
+
+def calls(rows: int = 7, columns: int = 6, size: int = BATCH) -> dict[str, tuple[list, list, dict[str, Any]]]:
+    """Operands, results and attributes of a right call of each kernel, as names, shapes and dtypes."""
+    arrays = [("pairs", (9, 2, 4, 7), "u4"), ("sizes", (9, 4), "i4"), ("table", (3, 3), "i4")]
+    state = [
+        ("boards", (size, 10, rows), "u4"),
+        ("registers", (size, 8), "i4"),
+        ("similarity", (size,), "f4"),
+    ]
+    seen = [("observation", (size, rows, columns), "i1")]
+    fields = [(name, (size,), "i4") for name in ("operation", "r1", "c1", "r2", "c2")]
+    told = [(name, (size,), "f4") for name in ("reward", "improvement")]
+    told += [(name, (size,), "i4") for name in ("operation_type", "step_count")]
+    told += [(name, (size,), "?") for name in ("done", "terminated", "truncated", "solved")]
+    mask = [("mask", (size, rows, columns), "?")]
+    limits = np.array([columns, 10, 2**42 - 1, 0, 0, 0], np.int64)
+    attributes = {"columns": np.int64(columns), "evaluation": np.bool_(False), "initial": np.int64(2)}
+    return {
+        "phalanx_arc_step": (
+            [*arrays, ("pay", (1, 7), "f4"), *fields, *mask, *state],
+            [*state, *seen, *told],
+            {"limits": limits},
+        ),
+        "phalanx_arc_reset": (
+            [*arrays, ("where", (size,), "?"), ("words", (size, 3), "u4"), *state, *seen],
+            [*state, *seen],
+            attributes,
+        ),
+    }
+
+
+def call(name: str, operands: list, results: list, attributes: dict[str, Any]) -> Any:
+    arrays = [np.zeros(shape, dtype) for _, shape, dtype in operands]
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for _, shape, dtype in results]
+    return jax.block_until_ready(jax.ffi.ffi_call(name, shapes)(*arrays, **attributes))
+
+
+@pytest.mark.parametrize("name", ["phalanx_arc_step", "phalanx_arc_reset"])
+def test_a_right_call_is_right(name: str) -> None:
+    call(name, *calls()[name])
+
+
+@pytest.mark.parametrize("name", ["phalanx_arc_step", "phalanx_arc_reset"])
+@RUNS
+@given(st.data())
+def test_the_foreign_functions_refuse_sizes_and_attributes_that_do_not_go_together(
+    name: str, data: st.DataObject
+) -> None:
+    """One shape of a right call is changed, or an attribute: refused in words, and nothing is touched."""
+    operands, results, attributes = calls()[name]
+    operands, results, attributes = list(operands), list(results), dict(attributes)
+    kind = data.draw(st.sampled_from(["operand", "result", "attribute"]))
+    if kind == "attribute":
+        attributes |= data.draw(st.sampled_from(_wrong_attributes(name)))
+    else:
+        chosen = operands if kind == "operand" else results
+        place = data.draw(st.integers(0, len(chosen) - 1))
+        label, shape, dtype = chosen[place]
+        chosen[place] = (label, data.draw(_other_shapes(shape)), dtype)
+    if kind == "operand" and _is_free(name, chosen[place][0], shape, chosen[place][1]):
+        call(name, operands, results, attributes)
+        return
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{name}|must be|INVALID_ARGUMENT"):
+        call(name, operands, results, attributes)
+
+
+def _wrong_attributes(name: str) -> list[dict[str, Any]]:
+    right = calls()[name][2]
+    if name == "phalanx_arc_reset":
+        sides = [{"columns": np.int64(side)} for side in (-1, 0, 5, 7, 31, 2**62, -(2**63))]
+        return sides + [{"initial": np.int64(which)} for which in (-1, 4, 2**40)]
+    wrong = [right["limits"][:5], np.append(right["limits"], 0), np.zeros(0, np.int64)]
+    for side in (-1, 0, 5, 7, 31, 2**62, -(2**63)):
+        wrong.append(np.array([side, *right["limits"][1:]], np.int64))
+    return [{"limits": limits} for limits in wrong]
+
+
+def _other_shapes(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes that differ in one axis, in the number of axes, or in all."""
+
+    def resized(axis_and_size: tuple[int, int]) -> tuple[int, ...]:
+        axis, size = axis_and_size
+        return (*shape[:axis], size, *shape[axis + 1 :])
+
+    one_axis = st.tuples(st.integers(0, len(shape) - 1), st.sampled_from([0, 1, 2, 3, 8, 11, 31, 33]))
+    any_shape = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+    candidates = one_axis.map(resized) | st.just((*shape, 2)) | st.just(shape[1:]) | any_shape
+    return candidates.filter(lambda other: other != shape)
+
+
+def _is_free(name: str, label: str, shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether this operand may have the other shape: any number of tasks and rows, or no mask at all."""
+    if label == "mask":
+        return other == (BATCH, 0, 0)
+    if label == "table":
+        return len(other) == 2 and other[0] >= 1 and other[1] == 3
+    if label == "pairs":
+        return len(other) == 4 and other[:3] == shape[:3] and other[3] >= 1
+    if label == "pay":
+        return len(other) == 2 and other[1] == 7 and other[0] >= 1 and BATCH % other[0] == 0
+    return False
+
+
+PUBLIC = """
+import jax, jax.numpy as jnp
+from phalanx.arc import ArcConfig, ArcEnvironment, PointAction, generate_tasks
+from phalanx.core import batch_reset, batch_step
+
+config, tasks = ArcConfig(), generate_tasks(num_tasks=3)
+one, _ = batch_reset(jax.random.split(jax.random.key(0), 1), config, tasks)
+eight, _ = batch_reset(jax.random.split(jax.random.key(0), 8), config, tasks)
+zeros = lambda *shape: jnp.zeros(shape, jnp.int32)
+for states, action in (
+    (one[0], lambda: PointAction(zeros(4), zeros(4), zeros(4))),
+    (eight, lambda: PointAction(zeros(8, 3), zeros(8, 3), zeros(8, 3))),
+    (eight, lambda: PointAction(zeros(8), zeros(8, 2), zeros(8))),
+    (eight, lambda: PointAction(jnp.zeros(8), zeros(8), zeros(8))),
+):
+    try:
+        batch_step(states, action(), config)
+    except (ValueError, TypeError) as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+def test_what_once_killed_the_process_is_refused_in_words_without_the_annotations_of_the_tests() -> None:
+    done = subprocess.run([sys.executable, "-c", PUBLIC], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second, third, fourth = done.stdout.splitlines()
+    assert first.startswith(
+        "ValueError PointAction.operation has shape (4,), but the states are a single one"
+    )
+    assert second.startswith("ValueError PointAction.operation has shape (8, 3), but the states are a batch")
+    assert third.startswith("ValueError PointAction.row has shape (8, 2), but the states are a batch")
+    assert fourth.startswith("TypeError an action is made of whole numbers, got float32")
