@@ -171,7 +171,7 @@ def _episode(
     episode_num: int,
 ) -> dict[str, Any]:
     returns, lengths, measures = numbers
-    state = _row(initial, row)
+    state = environment.bind(_row(initial, row))
     length = int(lengths[row])
     similarity = measures["similarity_scores"][row] if "similarity_scores" in measures else 0.0
     return {
@@ -183,8 +183,8 @@ def _episode(
         "final_similarity": float(similarity),
         "success": bool(measures["success_mask"][row]) if "success_mask" in measures else False,
         "initial_state": state,
-        "final_state": _row(played.final_states, row),
-        "step_states": [_row(played.step_states, (step, row)) for step in range(length)],
+        "final_state": environment.bind(_row(played.final_states, row)),
+        "step_states": [environment.bind(_row(played.step_states, (step, row))) for step in range(length)],
     }
 
 

@@ -183,7 +183,7 @@ class ProofTrainingConfig(PPOTrainingConfig):
     depth_limit: int | None = Field(default=4, ge=1)
     """Depths of queries are computed, exactly, up to this; deeper ones count as -1. None computes nothing and
     takes the depths that the files give."""
-    depth_seconds: float | None = Field(default=60, ge=0)
+    depth_seconds: float | None = Field(default=60.0, ge=0)
     """Time for computing depths; what is not settled then counts as -1. None takes all the time it needs."""
     proofs: ProofConfig = ProofConfig()
     """The environment and its queries."""

@@ -32,7 +32,7 @@ class CheckpointConfig(Config):
 
     every: int = Field(default=50, ge=1)
     """Updates between checkpoints."""
-    minutes: float | None = Field(default=10, gt=0)
+    minutes: float | None = Field(default=10.0, gt=0)
     """Minutes after which one is saved in any case; none for no such limit."""
     keep: int = Field(default=2, ge=1)
     """How many of the newest are kept."""

@@ -75,7 +75,7 @@ class RankingConfig(Config):
     """Rounds of forward chaining in the mode `exact`; none goes on until nothing new follows."""
     exact_seconds: float | None = Field(default=None, ge=0)
     """Time for these rounds; what would follow later counts as not proved. None for as long as it takes."""
-    depth_seconds: float | None = Field(default=30, ge=0)
+    depth_seconds: float | None = Field(default=30.0, ge=0)
     """Time for the depths that results are told by, and for the screen; 0 leaves both out."""
     fit_queries: int | None = Field(default=2000, ge=1)
     """Validation queries that the mode `learned` is fitted to; none for all."""

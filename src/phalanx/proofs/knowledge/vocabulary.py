@@ -200,6 +200,7 @@ def check_triples(
 def check_name(name: str, names: Collection[str], kind: str, where: Atom, hint: str = "") -> None:
     """Raises unless the name is among these; the error tells where it stands, and the nearest ones."""
     if name not in names:
+        names = [other for other in names if not other.endswith(KGE_SUFFIX)]
         close = [other for other in names if other.casefold() == name.casefold()]
         close = close[:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
         close = close or difflib.get_close_matches(name, names, n=1, cutoff=0.0)
