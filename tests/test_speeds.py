@@ -39,7 +39,7 @@ def test_every_file_of_tests_is_in_one_of_the_two() -> None:
 
 
 def test_a_test_is_slow_by_its_folder_its_file_or_its_name() -> None:
-    assert is_slow("examples/test_examples.py::test_x") and is_slow("tokens/test_ray_lengths.py")
+    assert is_slow("examples/test_examples.py::test_x") and is_slow("tokens/lengths/test_ray_lengths.py")
     name = "arc/test_environment.py::test_one_action_shared_by_a_whole_vmapped_batch_is_spread"
     assert is_slow(name) and is_slow(f"{name}[xla]")
     assert not is_slow("arc/test_environment.py") and not is_slow(f"{name}_out")
