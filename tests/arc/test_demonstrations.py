@@ -3,6 +3,8 @@
 Whether plans are exact and short is in `test_planner`.
 """
 
+from importlib.util import find_spec
+
 import jax
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ from phalanx.arc import (
     generate_tasks,
 )
 from phalanx.arc.planning import Transitions, demonstrations
+
+pytestmark = pytest.mark.skipif(
+    find_spec("phalanx._native") is None, reason="planning needs the compiled extension"
+)
 
 TASKS = [
     task("fill", [("00/00", "30/00"), ("10/00", "12/34")], [("0", "1")]),

@@ -6,6 +6,7 @@ hold is in `test_demonstrations`.
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,10 @@ from phalanx.arc import (
 )
 from phalanx.arc.planning import plan_pair, solution_actions
 from phalanx.arc.planning.plans import solution_plan
+
+pytestmark = pytest.mark.skipif(
+    find_spec("phalanx._native") is None, reason="planning needs the compiled extension"
+)
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
 FORMATS = ("point", "bbox", "mask")
