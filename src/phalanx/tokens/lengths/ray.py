@@ -12,7 +12,7 @@ import os
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -175,7 +175,9 @@ def iterate_lengths_on_ray(
     with _connected(ray, address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         parts = cut_into_parts(files, part_bytes or _part_bytes(files, count))
-        yield from _in_order(parts, _counted(ray, parts, tokenizer, text_field, count), text_field)
+        # Closed in this thread where a fault ends the reading early: Ray cannot be left to the collector.
+        with contextlib.closing(_counted(ray, parts, tokenizer, text_field, count)) as tables:
+            yield from _in_order(parts, tables, text_field)
 
 
 def _part_bytes(files: Sequence[Path], workers: int) -> int:
@@ -237,7 +239,7 @@ def _no_usage_reports() -> Iterator[None]:
 
 def _counted(
     ray: Any, parts: Sequence[CorpusPart], tokenizer: Tokenizer, text_field: str, workers: int
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Tables of `_count_part`, in the order of the parts."""
     if not parts:
         return
