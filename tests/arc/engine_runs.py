@@ -149,7 +149,9 @@ def oracle_starts(
             drawn = next(task for task, end in zip(tasks, np.cumsum(weights), strict=True) if place < end)
         candidates = start_candidates(drawn, config)
         noise = (for_task * 0x85EBCA6B % 2**32) ^ for_pair
-        states.append(reset_oracle(drawn, candidates[for_pair % len(candidates)], config, noise))
+        # A whole task begins with its first test pair.
+        chosen = 0 if config.environment.mode == "evaluation" else for_pair % len(candidates)
+        states.append(reset_oracle(drawn, candidates[chosen], config, noise))
     return states
 
 

@@ -48,6 +48,10 @@ class OracleState:
     similarity: np.float32
     last_operation: int
     """The last valid operation, -1 before the first."""
+    kept: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    """In evaluation: the grid of each test pair when it was last left."""
+    handed_in: tuple[dict[int, np.ndarray], ...] = ()
+    """In evaluation: the grids of all test pairs, attempt by attempt."""
 
     @property
     def done(self) -> bool:
@@ -113,8 +117,12 @@ def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.nd
 
 def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) -> OracleState:
     """The first state of an episode on one pair."""
-    working = first_grid(task, pair, config, noise)
-    similarity = similarity_of(working, target_of(task, pair))
+    kept = {}
+    if config.environment.mode == "evaluation":
+        for number, test in enumerate(indices_of_tests(task)):
+            kept[test] = first_grid(task, test, config, (noise * 0x85EBCA6B % 2**32) ^ number)
+    working = kept[pair] if kept else first_grid(task, pair, config, noise)
+    similarity = np.float32(0.0) if kept else similarity_of(working, target_of(task, pair))
     return OracleState(
         task=task,
         pair=pair,
@@ -127,6 +135,7 @@ def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) ->
         solved_pairs=frozenset([pair]) if similarity == 1.0 else frozenset(),
         similarity=similarity,
         last_operation=-1,
+        kept=kept,
     )
 
 
@@ -316,11 +325,16 @@ def step_oracle(
     steps = state.step_count + 1
     raw = raw_selection(action_format, selection, config)
     if not is_valid(operation, raw, config):
-        after = dataclasses.replace(state, step_count=steps, truncated=steps >= limit)
         penalty = np.float32(config.reward.invalid_action_penalty)
+        if config.environment.mode == "evaluation":
+            after, paid = judged(dataclasses.replace(state, step_count=steps), config)
+            return after, penalty + paid, after.done, info_of(state, after, -1)
+        after = dataclasses.replace(state, step_count=steps, truncated=steps >= limit)
         return after, penalty, after.done, info_of(state, after, -1)
 
     assert raw is not None
+    if config.environment.mode == "evaluation":
+        return step_in_evaluation(state, operation, raw, config)
     after = operate(state, operation, raw, config)
     similarity = similarity_of(after.working, target_of(after.task, after.pair))
     equal = bool(similarity == 1.0)
@@ -336,6 +350,44 @@ def step_oracle(
     )
     reward = reward_of(state, after, operation == SUBMIT, config)
     return after, reward, after.done, info_of(state, after, operation)
+
+
+def step_in_evaluation(
+    state: OracleState, operation: int, raw: np.ndarray, config: ArcConfig
+) -> tuple[OracleState, np.float32, bool, dict[str, Any]]:
+    """A valid step where all grids of a task are handed in together and nothing is told before."""
+    after = dataclasses.replace(
+        operate(state, operation, raw, config), step_count=state.step_count + 1, last_operation=operation
+    )
+    if operation in (NEXT_DEMO, PREVIOUS_DEMO, NEXT_TEST, PREVIOUS_TEST, FIRST_UNSOLVED_DEMO, FIRST_UNSOLVED_TEST):
+        kept = {**state.kept, state.pair: state.working}
+        nothing = np.zeros(config.grid_shape, bool)
+        after = dataclasses.replace(after, kept=kept, working=kept[after.pair], selected=nothing)
+    if operation == SUBMIT:
+        after = dataclasses.replace(after, handed_in=(*after.handed_in, {**after.kept, after.pair: after.working}))
+    after, paid = judged(after, config)
+    step = 0.0 if config.reward.reward_on_submit_only else config.reward.step_penalty
+    return after, np.float32(step) + paid, after.done, info_of(state, after, operation)
+
+
+def judged(state: OracleState, config: ArcConfig) -> tuple[OracleState, np.float32]:
+    """The state after it was seen whether the episode has ended, and what the ending pays."""
+    overdue = state.step_count >= config.environment.max_episode_steps
+    made = len(state.handed_in)
+    if made == 0 or not (made >= config.environment.attempts or overdue):
+        return dataclasses.replace(state, truncated=overdue), np.float32(0.0)
+    best = {
+        test: max(similarity_of(attempt[test], target_of(state.task, test)) for attempt in state.handed_in)
+        for test in indices_of_tests(state.task)
+    }
+    similarity = np.float32(np.sum(np.array(list(best.values()), np.float32)) / np.float32(len(best)))
+    right = frozenset(test for test, score in best.items() if score == 1.0)
+    ended = dataclasses.replace(state, terminated=True, similarity=similarity, solved_pairs=right)
+    settings = config.reward
+    if not ended.solved:
+        return ended, np.float32(settings.unsolved_submission_penalty)
+    quick = ended.step_count <= settings.efficiency_bonus_threshold
+    return ended, np.float32(settings.success_bonus + (settings.efficiency_bonus if quick else 0.0))
 
 
 def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str, Any]:
@@ -367,7 +419,10 @@ def view_of(state: OracleState, config: ArcConfig) -> dict[str, np.ndarray]:
     for cell, color in (state.clipboard or {}).items():
         clipboard[cell] = color
     working = on_canvas(state.working, shape)
-    target, source = on_canvas(target_of(state.task, state.pair), shape), on_canvas(pair.input, shape)
+    known = target_of(state.task, state.pair)
+    if config.environment.mode == "evaluation":
+        known = np.zeros((0, 0), int)
+    target, source = on_canvas(known, shape), on_canvas(pair.input, shape)
     return {
         "working_grid": working,
         "target_grid": target,

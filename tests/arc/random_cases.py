@@ -28,6 +28,8 @@ class Scenario:
     batch: int
     steps: int
     seed: int
+    submits: float = 0.0
+    """How often the answer is handed in besides by chance."""
 
     @property
     def format(self) -> str:
@@ -40,6 +42,8 @@ def _scenario(
     action_format: str,
     seed: int,
     steps: int = 22,
+    batch: int = 288,
+    submits: float = 0.0,
     allowed: tuple[int, ...] | None = None,
     environment: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
@@ -50,7 +54,7 @@ def _scenario(
         environment=EnvironmentConfig(**(environment or {})),
         reward=RewardConfig(**(reward or {})),
     )
-    return Scenario(name, config, batch=288, steps=steps, seed=seed)
+    return Scenario(name, config, batch=batch, steps=steps, seed=seed, submits=submits)
 
 
 SCENARIOS = (
@@ -72,8 +76,28 @@ SCENARIOS = (
         (30, 30),
         "bbox",
         seed=2,
-        environment={"mode": "evaluation"},
+        environment={"mode": "evaluation", "initial_grid": "random"},
         reward={"similarity_weight": 3.0, "unsolved_submission_penalty": -2.0, "step_penalty": -0.125},
+    ),
+    _scenario(
+        "boxes on 6x6 in evaluation, two attempts, truncated at 20 steps",
+        (6, 6),
+        "bbox",
+        seed=6,
+        batch=1024,
+        environment={"mode": "evaluation", "attempts": 2, "max_episode_steps": 20},
+        reward={"efficiency_bonus": 2.5, "efficiency_bonus_threshold": 9, "unsolved_submission_penalty": -0.5},
+    ),
+    _scenario(
+        "points on 1x2 in evaluation, three attempts, paid on submit only",
+        (1, 2),
+        "point",
+        seed=7,
+        steps=14,
+        submits=0.2,
+        allowed=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 33, 34, 37, 38, 39, 41),
+        environment={"mode": "evaluation", "attempts": 3, "max_episode_steps": 14},
+        reward={"reward_on_submit_only": True, "unsolved_submission_penalty": -1.5},
     ),
     _scenario(
         "masks on 30x30",
@@ -150,8 +174,8 @@ def random_pair(rng: np.random.Generator, shape: tuple[int, int]) -> GridPair:
 
 @functools.cache
 def random_tasks(shape: tuple[int, int], with_all_kinds: bool) -> tuple[ArcTask, ...]:
-    """Tasks of all sizes that fit the canvas; `with_all_kinds` adds some that evaluation would refuse:
-    without tests, or with a secret output."""
+    """Tasks of all sizes that fit the canvas; `with_all_kinds` adds some without tests, which
+    evaluation would refuse; some have a secret output."""
     rng = np.random.default_rng([*shape, with_all_kinds])
     tasks = []
     for i in range(NUM_TASKS):
@@ -163,7 +187,7 @@ def random_tasks(shape: tuple[int, int], with_all_kinds: bool) -> tuple[ArcTask,
         elif i % 10 == 2 and with_all_kinds:
             tests = 0
         pairs = [random_pair(rng, shape) for _ in range(demos + tests)]
-        if i % 10 == 3 and with_all_kinds:
+        if i % 10 == 3:
             pairs[-1] = GridPair(pairs[-1].input, None)
         tasks.append(ArcTask(f"random-{i}", tuple(pairs[:demos]), tuple(pairs[demos:])))
     return tuple(tasks)
@@ -177,8 +201,10 @@ def keys_of(scenario: Scenario) -> jax.Array:
     return jax.random.split(jax.random.PRNGKey(scenario.seed), scenario.batch)
 
 
-def random_operation(rng: np.random.Generator) -> int:
+def random_operation(rng: np.random.Generator, submits: float) -> int:
     """All 42, but rarely those that end the episode or start the grid again, and now and then a bad id."""
+    if submits and rng.random() < submits:
+        return 34
     if rng.random() < 0.03:
         return int(rng.choice(BAD_OPERATIONS))
     operation = int(rng.integers(42))
@@ -293,7 +319,7 @@ def oracle_run(scenario: Scenario) -> Run:
     states = first = oracle_starts(keys_of(scenario), tasks_of(scenario), config)
     turns = []
     for _ in range(scenario.steps):
-        operations = np.array([random_operation(rng) for _ in states], np.int32)
+        operations = np.array([random_operation(rng, scenario.submits) for _ in states], np.int32)
         selections = np.array(
             [
                 random_selection(rng, scenario, state, int(op))

@@ -6,6 +6,7 @@ A state holds indices into its buffer. Reading tasks from files is in `readers`.
 import dataclasses
 import functools
 import hashlib
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.files import ByFingerprint
 
 MAX_PAIRS = 31
+
+_KEY = secrets.token_bytes(16)
 
 
 class TaskArrays(NamedTuple):
@@ -55,6 +58,8 @@ class TaskBuffer(ByFingerprint):
     """int32 [pairs, input height, input width, output height, output width]; 0 where there is no output."""
     table: np.ndarray
     """int32 [tasks, first pair, number of demonstrations, number of tests]."""
+    _sealed: "TaskBuffer | None" = None
+    """The tasks with their answers, where these are without: for the examiner alone."""
 
     @classmethod
     def from_tasks(
@@ -111,6 +116,18 @@ class TaskBuffer(ByFingerprint):
         """The same tasks in a buffer of these shapes; itself where they have them already."""
         return self if room == self.capacity else TaskBuffer.from_tasks(self.tasks, **room._asdict())
 
+    @functools.cached_property
+    def without_answers(self) -> "TaskBuffer":
+        """The tasks as an agent is shown them in evaluation."""
+        count = self.capacity.num_tasks
+        shown = TaskBuffer.from_tasks([task.without_answers() for task in self.tasks], num_tasks=count)
+        return dataclasses.replace(shown, _sealed=self)
+
+    @property
+    def unsealed(self) -> "TaskBuffer":
+        """The tasks with their answers, for who examines and not for who is examined."""
+        return self._sealed or self
+
     def fits(self, room: Capacity) -> bool:
         """Whether the tasks find place in so much room."""
         return all(need <= given for need, given in zip(_needed(self.tasks), room, strict=True))
@@ -163,10 +180,13 @@ class TaskBuffer(ByFingerprint):
         text = "".join(task.fingerprint for task in self.tasks)
         if self.capacity != _needed(self.tasks):
             text += str(tuple(self.capacity))
+        if self._sealed is not None:
+            # Other answers make other tasks; without the key a guessed answer cannot be tried on the digest.
+            text += hashlib.sha256(_KEY + self._sealed.fingerprint.encode()).hexdigest()
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self, config: ArcConfig) -> None:
-        """Every task must fit the config's canvas and have the outputs that its mode compares with."""
+        """Every task must fit the config's canvas and have the pairs, in training with outputs, that it uses."""
         rows, columns = config.grid_shape
         evaluation = config.environment.mode == "evaluation"
         for task in self.tasks:
@@ -178,8 +198,9 @@ class TaskBuffer(ByFingerprint):
                 )
             if evaluation and not task.tests:
                 raise ValueError(f"task {task.id!r} has no test pair to evaluate on")
-            used = task.tests if evaluation or not task.demos else task.demos
-            for number, pair in enumerate(used):
+            if evaluation:
+                continue
+            for number, pair in enumerate(task.demos or task.tests):
                 if pair.output is None:
                     raise ValueError(f"task {task.id!r}: pair {number} has no output to compare with")
 

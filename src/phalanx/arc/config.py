@@ -29,9 +29,13 @@ class EnvironmentConfig(Config):
     max_episode_steps: int = Field(default=100, ge=1)
     """Steps after which an episode is truncated."""
     mode: Mode = "training"
-    """Training starts from a demonstration pair, evaluation from a test pair with target and score hidden."""
+    """In training an episode is one pair, and every step tells how near it is. In evaluation it is a whole
+    task: a grid for each test pair, all handed in by Submit, and nothing is told before that."""
     require_submit: bool = False
-    """Whether a solved grid must be submitted; otherwise the episode ends as soon as it is solved."""
+    """Whether a solved grid must be submitted in training; otherwise the episode ends as soon as it is
+    solved. In evaluation it always must."""
+    attempts: int = Field(default=1, ge=1, le=4)
+    """How often the answers may be handed in, in evaluation; an output is right if one attempt at it is."""
     initial_grid: InitialGrid = "input"
     """The first working grid: the pair's input, a blank or a random one of its size, or the output of another
     demonstration (the input where there is none). Operations that start a pair again go to its input."""
@@ -115,7 +119,7 @@ class ObservationConfig(Config):
     input_grid: bool = False
     """The pair's input."""
     target_grid: bool = False
-    """The pair's output; blank in evaluation until the end."""
+    """The pair's output; blank in evaluation."""
     selected: bool = False
     """The last selection, as a mask."""
     clipboard: bool = False

@@ -18,8 +18,9 @@ from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedT
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import transition
 from phalanx.arc.engines.interface import Packed, blank_states, check_packed, fields_of
+from phalanx.arc.evaluation import Answers, answers_of, begin, settle, split_answers, words_by_test
 from phalanx.arc.observation import Observation, is_plain, legal_operations, observation_of, observation_space
-from phalanx.arc.operations import NUM_OPERATIONS
+from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.planes import area_of, pack_grid
 from phalanx.arc.readers import config_tasks
 from phalanx.arc.rewards import (
@@ -45,7 +46,7 @@ from phalanx.arc.starts import (
 from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, bound_to
 from phalanx.arc.tasks import as_grid
 from phalanx.core import engine as native
-from phalanx.core.batching import map_where
+from phalanx.core.batching import map_where, select_rows
 from phalanx.core.environment import Key, Keys
 from phalanx.core.spaces import Space
 from phalanx.core.traced import TracedEnvironment
@@ -63,6 +64,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     - Reward: change of similarity, a step penalty, a success bonus (`RewardConfig`), or your own function.
     - Termination: submission or solution; truncation at `max_episode_steps`.
 
+    In evaluation an episode is a whole task and its answers are handed in by Submit: states and engines have
+    the tasks without the outputs of their test pairs, and nothing is told before the last hand-in.
+
     Make it with `create`, which settles the engine and checks that the tasks fit; `with_tasks`,
     `with_weights` and `with_reward` give changed copies. Tasks, weights and the numbers of the reward are
     arrays: as an argument of a compiled function an environment brings them along, so that a changed copy
@@ -73,15 +77,17 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     tasks: TaskBuffer | None
     """The tasks that `reset` draws from; None inside a program that has the environment as an argument."""
     arrays: TaskArrays
-    """What is read of the tasks."""
+    """What the engines read of the tasks; in evaluation without the outputs of test pairs."""
     weights: Float32[Array, "*groups tasks"] | None
     """How often each task is drawn in proportion to the others; None draws all equally often."""
     numbers: RewardNumbers
     """What the default reward pays, in the order of `REWARD_NUMBERS`; `config.reward` has the first ones."""
     reward: RewardFunction | None = None
     """Pays in the default reward's place."""
+    answers: Answers | None = None
+    """The outputs of test pairs, in evaluation."""
 
-    traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward")
+    traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward", "answers")
     named_fields: ClassVar = ("tasks",)
 
     @classmethod
@@ -98,7 +104,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         `weights` are as in `with_weights`. `reward` is a function from one `Transition` to a number; an
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
-        made = _environment(cls, config, None if task is None else as_buffer(task), native.reason())
+        buffer = None if task is None else as_buffer(task).unsealed
+        made = _environment(cls, config, buffer, native.reason())
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))
         return made if weights is None else made.with_weights(weights)
@@ -111,15 +118,17 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         they began with: start new ones.
         """
         if isinstance(tasks, TaskArrays):
-            buffer, arrays = None, tasks
+            buffer, arrays, answers = None, tasks, self.answers
+            if answers is not None:
+                arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
         else:
-            buffer = as_buffer(tasks)
+            buffer = as_buffer(tasks).unsealed
             buffer.check(self.config)
             room = Capacity(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
             buffer = buffer.with_room(room) if buffer.fits(room) else buffer
-            arrays = buffer.arrays
+            arrays, answers = _examined(self.config, buffer)
         weights = None if self.weights is None else uniform_weights(arrays)
-        return dataclasses.replace(self, tasks=buffer, arrays=arrays, weights=weights)
+        return dataclasses.replace(self, tasks=buffer, arrays=arrays, weights=weights, answers=answers)
 
     def with_weights(self: Made, weights: object) -> Made:
         """The same environment that draws each task in proportion to its weight; None draws all equally."""
@@ -155,8 +164,17 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             )
         return self.tasks
 
+    @property
+    def _shown(self) -> TaskBuffer | None:
+        """The tasks that states know."""
+        return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
+
     def bind(self, states: ArcState) -> ArcState:
-        return bound_to(UnnamedTasks(self.arrays) if self.tasks is None else self.tasks, states)
+        return bound_to(UnnamedTasks(self.arrays) if self.tasks is None else self._shown, states)
+
+    def reveal(self, states: ArcState) -> ArcState:
+        """The same states with the answers: what evaluation keeps from agents, for those who look on."""
+        return bound_to(self.task_buffer, states)
 
     def unbind(self, states: ArcState) -> ArcState:
         self._check_tasks(states)
@@ -164,10 +182,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def _check_tasks(self, states: ArcState) -> None:
         """States of other tasks are refused where both are known; the kernels take them for invalid ones."""
-        if isinstance(states.tasks, TaskBuffer) and self.tasks is not None and states.tasks != self.tasks:
+        mine = self._shown
+        if isinstance(states.tasks, TaskBuffer) and mine is not None and states.tasks != mine:
             raise ValueError(
                 f"these states belong to other tasks than this environment's: they refer to {states.tasks}, "
-                f"the environment has {self.tasks}; start new episodes after a change of tasks"
+                f"the environment has {mine}; start new episodes after a change of tasks"
             )
 
     @property
@@ -179,18 +198,24 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return action_space(self.config)
 
     def reset(self, key: Key) -> tuple[ArcState, Observation]:
-        return self._start(draw_start(key, self.arrays, self._bounds))
+        return self._start(self._drawn(key, self._bounds))
 
     def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
-        return self._start(jax.vmap(draw_start, (0, None, None))(keys, self.arrays, self._bounds))
+        return self._start(jax.vmap(self._drawn, (0, None))(keys, self._bounds))
+
+    def _drawn(self, key: Key, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
+        words = draw_start(key, self.arrays, bounds)
+        # A whole task begins with its first test pair.
+        return words if self.answers is None else words.at[1].set(0)
 
     def batch_reset_to(
         self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
     ) -> tuple[ArcState, Observation]:
         """Start the given pairs of the given tasks, for evaluations that leave none out.
 
-        Pairs count from 0 among those that the mode starts from: the tests in evaluation and for a task
-        without demonstrations, the demonstrations otherwise. After the last comes the first again.
+        Pairs count from 0 among those that the mode starts from: the tests in evaluation, where a pair is the
+        one that a whole task begins with, and for a task without demonstrations, the demonstrations otherwise.
+        After the last comes the first again.
         """
         return self._start(given_start(tasks, pairs, self.arrays))
 
@@ -210,17 +235,27 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         state, _ = self._start(given_start(jnp.int32(index), jnp.int32(pair), self.arrays))
         planes = pack_grid(cells, rows)
         packed = transition.with_grid(self.config, self.arrays, packed_of(state), planes, *cells.shape)
-        return ArcState(*packed, self.tasks, columns)
+        return ArcState(*packed, state.tasks, columns, state.work)
 
     @property
     def _bounds(self) -> Float32[Array, " tasks"] | None:
         return None if self.weights is None else task_bounds(self.weights, self.arrays)
 
     def _start(self, words: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
+        if self.answers is not None:
+            tests = words_by_test(words, self.answers.sizes.shape[-2])
+            packed, work = begin(self.config, self.arrays, words, self._first_states(tests)[0])
+            state = ArcState(*packed, self._shown, self.config.grid_shape[1], work)
+            return state, self._observation(state, None)
+        packed, working = self._first_states(words)
+        state = ArcState(*packed, self.tasks, self.config.grid_shape[1])
+        return state, self._observation(state, working)
+
+    def _first_states(self, words: UInt32[Array, "*batch 3"]) -> tuple[Packed, Array]:
         batch = words.shape[:-1]
         rows, columns = self.config.grid_shape
         seen = (rows, columns) if self.config.observation.working_grid else (0, 0)
-        packed, working = transition.reset(
+        return transition.reset(
             self.config,
             self.arrays,
             jnp.ones(batch, bool),
@@ -228,14 +263,15 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             blank_states(batch, rows),
             jnp.zeros((*batch, *seen), jnp.int8),
         )
-        state = ArcState(*packed, self.tasks, columns)
-        return state, self._observation(state, working)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
     ) -> tuple[ArcState, Observation]:
         self._check(states)
         bounds = self._bounds
+        if self.answers is not None:
+            fresh, seen = self.batch_reset(keys)
+            return select_rows(mask, (fresh, seen), (bound_to(fresh.tasks, states), observations))
         words = map_where(
             lambda key: draw_start(key, self.arrays, bounds),
             mask,
@@ -254,14 +290,20 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check(state)
         fields = fields_of(action, state.batch_shape, state.grid_shape)
         packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
-        new = ArcState(*packed, state.tasks, state.columns)
+        work, seen = None, outcome.observation
+        if self.answers is not None:
+            packed, work, outcome = settle(
+                self.config, self.arrays, self.answers, self.numbers, state, packed, outcome
+            )
+            seen = None
+        new = ArcState(*packed, state.tasks, state.columns, work)
         info = info_of(new.similarity, outcome)
         paid = outcome.reward
         if self.reward is not None:
             limit = self.config.environment.max_episode_steps
             happened = transition_of(state.similarity, new.similarity, ~state.episode_done, outcome, limit)
             paid = pay(self.reward, happened, ~state.episode_done)
-        return new, self._observation(new, outcome.observation), paid, outcome.done, info
+        return new, self._observation(new, seen), paid, outcome.done, info
 
     def batch_step(
         self, states: ArcState, actions: Action
@@ -274,6 +316,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
                 f"a state of {states.grid_shape} does not fit a canvas of {self.config.grid_shape}"
             )
         check_packed(packed_of(states), states.grid_shape, states.batch_shape)
+        if (states.work is None) != (self.answers is None):
+            raise ValueError("states of training and of evaluation differ: start new episodes")
         self._check_tasks(states)
 
     def _observation(self, state: ArcState, working: Array | None) -> Observation:
@@ -297,7 +341,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def content(self, state: ArcState) -> PyTree:
-        return state.boards, state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0), state.similarity
+        registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
+        return state.boards, registers, state.similarity, state.work
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
         """Which operations are legal; cells may be any of the canvas."""
@@ -311,8 +356,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Input, working grid and, but in evaluation, the target."""
         from phalanx.arc.render.picture import render_picture
 
-        show_target = self.config.environment.mode == "training"
-        return render_picture(self.bind(state), mode, show_target=show_target)
+        return render_picture(self.bind(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
         return words.task_of(self.bind(state)).id
@@ -368,6 +412,20 @@ def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, wh
     config = config.model_copy(update={"engine": native.resolve_engine(config.engine)})
     tasks = config_tasks(config) if tasks is None else tasks
     tasks.check(config)
+    if config.environment.mode == "evaluation" and Operation.SUBMIT not in legal_ids(config):
+        raise ValueError(
+            "in evaluation answers are handed in: action.allowed_operations must contain "
+            f"{int(Operation.SUBMIT)} (Submit)"
+        )
+    arrays, answers = _examined(config, tasks)
     with jax.ensure_compile_time_eval():
         numbers = jnp.asarray(reward_numbers(config.reward))
-    return cls(config, tasks, tasks.arrays, None, numbers)
+    return cls(config, tasks, arrays, None, numbers, answers=answers)
+
+
+def _examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
+    """What the engines read of tasks, and what only an examiner does."""
+    if config.environment.mode == "training":
+        return tasks.arrays, None
+    with jax.ensure_compile_time_eval():
+        return tasks.without_answers.arrays, answers_of(tasks, config.grid_shape[0])

@@ -1,6 +1,6 @@
 """What an agent sees of a state (the working grid alone, or a record), and which actions are legal in it.
 
-In evaluation the target and the score stay hidden until the end. What actions do is in the engines.
+In evaluation the score stays hidden until the last hand-in. What actions do is in the engines.
 """
 
 import equinox as eqx
@@ -24,7 +24,7 @@ class ArcObservation(eqx.Module):
     input_grid: Int8[Array, "*batch rows columns"] | None = None
     """The pair's input."""
     target_grid: Int8[Array, "*batch rows columns"] | None = None
-    """The pair's output; all -1 in evaluation until the end."""
+    """The pair's output; all -1 in evaluation."""
     selected: Bool[Array, "*batch rows columns"] | None = None
     """The last selection."""
     clipboard: Int8[Array, "*batch rows columns"] | None = None
@@ -59,19 +59,14 @@ def observation_of(
         working = state.working_grid if see.working_grid else nothing
     if is_plain(config):
         return working
-    hidden = (
-        ~state.episode_done if config.environment.mode == "evaluation" else jnp.zeros_like(state.episode_done)
-    )
     return ArcObservation(
         working_grid=working,
         input_grid=state.input_grid if see.input_grid else None,
-        target_grid=jnp.where(hidden[..., None, None], jnp.int8(-1), state.target_grid)
-        if see.target_grid
-        else None,
+        target_grid=state.target_grid if see.target_grid else None,
         selected=state.selected if see.selected else None,
         clipboard=state.clipboard if see.clipboard else None,
         demonstrations=_demonstrations(state, see.demonstrations) if see.demonstrations else None,
-        similarity=jnp.where(hidden, 0.0, state.similarity) if see.scalars else None,
+        similarity=state.similarity if see.scalars else None,
         step_count=state.step_count if see.scalars else None,
         legal_operations=legal_operations(state, config) if see.scalars else None,
     )

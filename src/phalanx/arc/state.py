@@ -24,6 +24,21 @@ TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = ra
 TERMINATED, TRUNCATED = 1, 2
 
 
+class Work(eqx.Module):
+    """What an episode of evaluation keeps besides the grid at hand: one for each test pair of its task."""
+
+    grids: UInt32[Array, "*batch tests 4 rows"]
+    """The grid of each test pair as it was when it was left; the one at hand is in the boards."""
+    sizes: Int32[Array, "*batch tests 2"]
+    """Height and width of each."""
+    handed_grids: UInt32[Array, "*batch attempts tests 4 rows"]
+    """What was handed in, by attempt."""
+    handed_sizes: Int32[Array, "*batch attempts tests 2"]
+    """Height and width; 0 where nothing was handed in yet."""
+    attempts: Int32[Array, "*batch"]
+    """How often the answers were handed in."""
+
+
 class ArcState(eqx.Module):
     """One episode's state, or a batch of them; 1,236 bytes each on a 30x30 canvas.
 
@@ -40,6 +55,8 @@ class ArcState(eqx.Module):
     similarity: Float32[Array, "*batch"]
     tasks: TaskBuffer | UnnamedTasks | None = eqx.field(static=True)
     columns: int = eqx.field(static=True)
+    work: Work | None = None
+    """The grids of all test pairs, in evaluation."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
@@ -109,7 +126,10 @@ class ArcState(eqx.Module):
 
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
-        """Equal cells over the cells of the union of the working area and the target's."""
+        """Equal cells over the cells of the union of the working area and the target's.
+
+        In evaluation 0 until the last hand-in, and then the mean over the test pairs of the best attempt.
+        """
         return self.similarity
 
     @property
@@ -145,7 +165,7 @@ class ArcState(eqx.Module):
 
     @property
     def target_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """The current pair's output; -1 outside it."""
+        """The current pair's output; -1 outside it, and everywhere in evaluation unless revealed."""
         return unpack_cells(*self._pair_grid(output=True), self.columns)
 
     @property

@@ -219,6 +219,11 @@ class ArcTask:
         """Demonstration pairs, then test pairs."""
         return self.demos + self.tests
 
+    def without_answers(self) -> "ArcTask":
+        """The task as an agent is shown it in evaluation: no test outputs and no solutions."""
+        tests = tuple(GridPair(pair.input, None) for pair in self.tests)
+        return ArcTask(self.id, self.demos, tests, self.family)
+
     @property
     def max_shape(self) -> tuple[int, int]:
         """The largest height and the largest width of any of its grids."""
