@@ -22,7 +22,7 @@ import phalanx.adapters.gymnasium
 gym.register_envs(phalanx.adapters.gymnasium)
 
 NATIVE, SYNC, ASYNC = "PhalanxVectorEnv", "SyncVectorEnv", "AsyncVectorEnv"
-IDS = {"arc": "phalanx/arc-v1", "proofs": "phalanx/proofs-v1"}
+IDS = {"arc": "phalanx/arc-v2", "proofs": "phalanx/proofs-v1"}
 
 
 class GymnasiumContender(stepping.Contender):

@@ -37,7 +37,7 @@ def make_environment(num_envs: int) -> RecordEpisodeStatistics:
     """The puzzles, with four colors to paint with and eight steps to solve one."""
     painting = tuple(int(getattr(Operation, f"FILL_{color}")) for color in range(4))
     envs = gym.make_vec(
-        "phalanx/arc-v1",
+        "phalanx/arc-v2",
         num_envs=num_envs,
         vectorization_mode="vector_entry_point",
         tasks=puzzles(),

@@ -38,5 +38,5 @@ ANCESTORS: dict[str, Any] = {
 }
 """Four people in a line; a grandparent is a parent's parent; two steps at most."""
 
-paintings = make("arc-v1", **PAINTINGS)
+paintings = make("arc-v2", **PAINTINGS)
 ancestors = make("proofs-v1", **ANCESTORS)

@@ -42,31 +42,31 @@ def test_every_form_of_action_passes_the_checker(selection: str) -> None:
 
 
 def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() -> None:
-    envs = gym.make_vec("phalanx/arc-v1", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
+    envs = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
     assert isinstance(envs, PhalanxVectorEnv) and envs.num_envs == 2
     assert envs.single_observation_space["observation"].shape == (5, 5)
     again = gym.make_vec(envs.spec)
     assert again.environment == envs.environment and again.num_envs == 2
-    single = gym.make_vec("phalanx/arc-v1", num_envs=2, vectorization_mode="sync", config="mini")
+    single = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="sync", config="mini")
     assert single.observation_space == envs.observation_space
     proving = gym.make_vec("phalanx/proofs-v1", num_envs=3, **ANCESTORS)
     assert proving.reset(seed=0)[0]["derived_sub_indices"].shape == (3, 4, 3, 3)
 
 
 def test_registering_twice_changes_nothing() -> None:
-    before = gym.spec("phalanx/arc-v1")
+    before = gym.spec("phalanx/arc-v2")
     register_environments()
-    assert gym.spec("phalanx/arc-v1") is before
+    assert gym.spec("phalanx/arc-v2") is before
 
 
 def test_tasks_are_shared_and_not_copied() -> None:
     tasks = generate_tasks(num_tasks=3, max_height=5, max_width=5)
     buffer = TaskBuffer.from_tasks(tasks)
     made = [
-        gym.make_vec("phalanx/arc-v1", num_envs=2, tasks=given, dataset=SMALL) for given in (buffer, buffer)
+        gym.make_vec("phalanx/arc-v2", num_envs=2, tasks=given, dataset=SMALL) for given in (buffer, buffer)
     ]
     assert all(envs.environment.task_buffer is buffer for envs in made)
-    lists = [gym.make("phalanx/arc-v1", tasks=list(tasks), dataset=SMALL).unwrapped for _ in range(2)]
+    lists = [gym.make("phalanx/arc-v2", tasks=list(tasks), dataset=SMALL).unwrapped for _ in range(2)]
     assert lists[0].environment.task_buffer is lists[1].environment.task_buffer
     assert lists[0].environment.task_buffer == buffer
 
@@ -74,7 +74,7 @@ def test_tasks_are_shared_and_not_copied() -> None:
 def test_settings_change_what_they_name_and_nothing_else() -> None:
     base = ArcConfig(environment={"max_episode_steps": 9, "mode": "evaluation"}, engine="xla")
     envs = gym.make_vec(
-        "phalanx/arc-v1", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
+        "phalanx/arc-v2", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
     )
     config = envs.environment.config
     assert config.environment.max_episode_steps == 3 and config.environment.mode == "evaluation"
@@ -86,28 +86,28 @@ def test_settings_change_what_they_name_and_nothing_else() -> None:
 
 
 def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> None:
-    env = gym.make("phalanx/arc-v1", config="mini", observation={"scalars": True, "input_grid": True})
+    env = gym.make("phalanx/arc-v2", config="mini", observation={"scalars": True, "input_grid": True})
     fields = set(env.observation_space.spaces)
     assert fields == {
         "working_grid", "input_grid", "similarity", "step_count", "legal_operations", "action_mask"
     }  # fmt: skip
-    flat = gym.make_vec("phalanx/arc-v1", num_envs=2, config="mini", observation={"scalars": True}, flat=True)
+    flat = gym.make_vec("phalanx/arc-v2", num_envs=2, config="mini", observation={"scalars": True}, flat=True)
     assert flat.single_observation_space.shape == (25 + 2 + 42,)
 
 
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment.max_episode_s"):
-        gym.make("phalanx/arc-v1", max_steps=3)
+        gym.make("phalanx/arc-v2", max_steps=3)
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
-        gym.make("phalanx/arc-v1", dataset={"max_grid_height": 31})
+        gym.make("phalanx/arc-v2", dataset={"max_grid_height": 31})
     with pytest.raises(
         TypeError, match="config must be of ArcConfig, a preset's name or a file's, got ProofConfig"
     ):
-        gym.make("phalanx/arc-v1", config=ProofConfig())
+        gym.make("phalanx/arc-v2", config=ProofConfig())
     with pytest.raises(ValueError, match="tiny"):
-        gym.make("phalanx/arc-v1", config="tiny")
+        gym.make("phalanx/arc-v2", config="tiny")
     with pytest.raises(ValueError, match="render_mode must be None or one of: svg, ansi, rgb_array; got"):
-        gym.make("phalanx/arc-v1", render_mode="human")
+        gym.make("phalanx/arc-v2", render_mode="human")
 
 
 def test_arc_is_drawn_as_text_and_as_pixels() -> None:

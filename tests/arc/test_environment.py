@@ -75,15 +75,20 @@ def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the
     config = small(engine, observation=see, environment=EnvironmentConfig(mode="evaluation"))
     state, seen = arc_reset(jax.random.key(0), config, task())
     assert isinstance(seen, ArcObservation)
-    assert state.working_grid[0, 0] == 5 and state.target_grid[0, 0] == 6
+    assert state.working_grid[0, 0] == 5 and (state.target_grid == -1).all()
     assert (seen.target_grid == -1).all() and seen.similarity == 0.0
-    action = BboxAction(6, 0, 0, 0, 2)
-    state, seen, reward, done, info = arc_step(state, action, config)
-    assert info.similarity == 0.5 and seen.similarity == 0.0 and not done
-    assert reward == np.float32(-0.01), "no similarity term in evaluation"
-    state, seen, reward, done, info = arc_step(state, BboxAction(6, 1, 0, 1, 2), config)
-    assert done and info.solved and seen.similarity == 1.0
-    assert (seen.target_grid[:2, :3] == 6).all()
+    for row in range(2):
+        action = BboxAction(6, row, 0, row, 2)
+        state, seen, reward, done, info = arc_step(state, action, config)
+        assert info.similarity == 0.0 == state.similarity_score == seen.similarity
+        assert not done and not info.solved and not state.solved_pairs.any()
+        assert reward == np.float32(-0.01), "the right grid is not told"
+    state, seen, reward, done, info = arc_step(state, BboxAction(34, 0, 0, 0, 0), config)
+    assert done and info.solved and info.similarity == 1.0 == seen.similarity
+    assert reward == pytest.approx(10 - 0.01)
+    assert (seen.target_grid == -1).all(), "for whoever looks on there is environment.reveal"
+    revealed = config.environment_for(state.tasks).reveal(state)
+    assert (revealed.target_grid[:2, :3] == 6).all()
 
 
 def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
@@ -189,7 +194,8 @@ def test_legal_operations_and_validation_follow_the_config() -> None:
 
 
 EVALUATION = EnvironmentConfig(mode="evaluation")
-SECRET = ArcTask("secret", task().demos, (GridPair(as_grid([[1]]), None),))
+SECRET = ArcTask("secret", (), (GridPair(as_grid([[1]]), None),))
+CANNOT_SUBMIT = small(environment=EVALUATION, action=ActionConfig(allowed_operations=(1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,8 @@ SECRET = ArcTask("secret", task().demos, (GridPair(as_grid([[1]]), None),))
     [
         (ArcConfig(dataset=DatasetConfig(max_grid_height=1)), task(), "needs a canvas of 2x3, the config"),
         (small(environment=EVALUATION), task(tests=0), "no test pair to evaluate on"),
-        (small(environment=EVALUATION), SECRET, "pair 0 has no output"),
+        (small(), SECRET, "pair 0 has no output"),
+        (CANNOT_SUBMIT, task(), r"must contain 34 \(Submit\)"),
     ],
 )
 def test_tasks_that_do_not_fit_the_config_are_refused_in_words(

@@ -12,7 +12,7 @@ from phalanx.arc import ArcConfig, ArcEnvironment, TaskBuffer, generate_tasks
 from phalanx.core import registry
 from phalanx.core.environment import Environment
 
-OWN = ("arc-v1", "proofs-v1")
+OWN = ("arc-v2", "proofs-v1")
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +53,10 @@ def test_a_version_that_the_environment_has_not_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("id", "words"),
     [
-        ("arc-v2", "'arc' is at version 1 here, not 2: make 'arc-v1'"),
-        ("ark-v1", "no environment 'ark-v1'; did you mean 'arc-v1'"),
+        ("arc-v2", "'arc' is at version 1 here, not 2: make 'arc-v2'"),
+        ("ark-v1", "no environment 'ark-v1'; did you mean 'arc-v2'"),
         ("proofs", "no environment 'proofs'; did you mean 'proofs-v1'"),
-        ("chess", "no environment 'chess'; there are arc-v1, proofs-v1"),
+        ("chess", "no environment 'chess'; there are arc-v2, proofs-v1"),
     ],
 )
 def test_an_unknown_id_says_what_there_is(id: str, words: str) -> None:
@@ -69,8 +69,8 @@ def test_ids_and_factories_that_cannot_be_are_refused_in_words() -> None:
         phalanx.register("maze", Corridor)
     with pytest.raises(ValueError, match=r"named as 'package\.module:name', got 'mazes\.Maze'"):
         phalanx.register("maze-v1", "mazes.Maze")
-    with pytest.raises(ValueError, match=r"'arc-v1' is registered already, as phalanx\.arc\.making:make_arc"):
-        phalanx.register("arc-v1", Corridor)
+    with pytest.raises(ValueError, match=r"'arc-v2' is registered already, as phalanx\.arc\.making:make_arc"):
+        phalanx.register("arc-v2", Corridor)
 
 
 def test_a_class_that_is_defined_again_takes_its_own_place() -> None:
@@ -94,7 +94,7 @@ def test_another_package_names_its_environments_by_entry_points(monkeypatch: pyt
 
 def test_arc_takes_a_config_sections_overrides_and_tasks() -> None:
     environment = phalanx.make(
-        "arc-v1",
+        "arc-v2",
         config="mini",
         action={"selection_format": "bbox"},
         observation={"scalars": True},
@@ -104,27 +104,27 @@ def test_arc_takes_a_config_sections_overrides_and_tasks() -> None:
     config = environment.config
     assert (config.grid_shape, config.action.selection_format, config.engine) == ((5, 5), "bbox", "xla")
     assert config.observation.scalars and config.environment.max_episode_steps == 7
-    assert phalanx.make("arc-v1", config=config) == environment
+    assert phalanx.make("arc-v2", config=config) == environment
     tasks = generate_tasks(num_tasks=2, max_height=5, max_width=5)
     small = {"max_grid_height": 5, "max_grid_width": 5}
-    assert phalanx.make("arc-v1", tasks=tasks, dataset=small).task_buffer == TaskBuffer.from_tasks(tasks)
-    one = phalanx.make("arc-v1", task=tasks[1], dataset=small)
+    assert phalanx.make("arc-v2", tasks=tasks, dataset=small).task_buffer == TaskBuffer.from_tasks(tasks)
+    one = phalanx.make("arc-v2", task=tasks[1], dataset=small)
     assert [task.id for task in one.task_buffer] == [tasks[1].id]
     everything = ArcEnvironment.create(ArcConfig(dataset=small))
     wanted = everything.task_buffer[3].id
-    assert [task.id for task in phalanx.make("arc-v1", task=wanted, dataset=small).task_buffer] == [wanted]
+    assert [task.id for task in phalanx.make("arc-v2", task=wanted, dataset=small).task_buffer] == [wanted]
 
 
 def test_settings_that_cannot_be_are_refused_in_words() -> None:
     tasks = generate_tasks(num_tasks=1, max_height=5, max_width=5)
     with pytest.raises(TypeError, match="task and tasks were both given"):
-        phalanx.make("arc-v1", task=tasks[0], tasks=tasks)
+        phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
     with pytest.raises(KeyError, match="no task 'nothing'"):
-        phalanx.make("arc-v1", task="nothing")
+        phalanx.make("arc-v2", task="nothing")
     with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment\.max_epi"):
-        phalanx.make("arc-v1", max_steps=3)
+        phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
-        phalanx.make("arc-v1", dataset={"familys": ()})
+        phalanx.make("arc-v2", dataset={"familys": ()})
     with pytest.raises(ValueError, match="padding_states must be between 2 and 4096, got 1"):
         phalanx.make("proofs-v1", padding_states=1)
 

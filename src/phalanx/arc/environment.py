@@ -87,6 +87,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     answers: Answers | None = None
     """The outputs of test pairs, in evaluation."""
 
+    version: ClassVar[int] = 2
     traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward", "answers")
     named_fields: ClassVar = ("tasks",)
 

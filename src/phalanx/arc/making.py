@@ -1,4 +1,4 @@
-"""What `phalanx.make("arc-v1", ...)` makes: a config, tasks, an environment.
+"""What `phalanx.make("arc-v2", ...)` makes: a config, tasks, an environment.
 
 Ids and versions are in `phalanx.core.registry`, the environment itself in `environment`.
 """

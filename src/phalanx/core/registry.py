@@ -84,7 +84,7 @@ def registered_environments() -> tuple[RegisteredEnvironment, ...]:
 
 
 def make(id: str, /, **settings: Any) -> "Environment":
-    """The environment of an id such as `arc-v1`, with some settings.
+    """The environment of an id such as `arc-v2`, with some settings.
 
     The settings of Phalanx's own environments are a `config` (a config, or a preset's name or file), any of
     its sections and settings by keyword, such as `dataset={"families": ("recolor",)}`, `overrides` as on the
@@ -151,7 +151,7 @@ def _discover() -> None:
 
 # By name: the ground imports no domain.
 register(
-    "arc-v1",
+    "arc-v2",
     "phalanx.arc.making:make_arc",
     "ARC grid puzzles: edit a working grid until it equals the pair's output",
 )

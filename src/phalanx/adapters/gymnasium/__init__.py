@@ -1,6 +1,6 @@
 """Phalanx environments for Gymnasium: `PhalanxVectorEnv` steps many in one call, `PhalanxEnv` is one alone.
 
-Importing this registers every environment of `phalanx.make`: `phalanx/arc-v1`, `phalanx/proofs-v1`, ...
+Importing this registers every environment of `phalanx.make`: `phalanx/arc-v2`, `phalanx/proofs-v1`, ...
 """
 
 try:

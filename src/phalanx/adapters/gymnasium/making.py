@@ -29,7 +29,7 @@ def register_environments() -> None:
 def make_single(
     phalanx_id: str, *, flat: bool = False, render_mode: str | None = None, **settings: Any
 ) -> PhalanxEnv:
-    """`gymnasium.make("phalanx/arc-v1", ...)`; settings are those of `phalanx.make`."""
+    """`gymnasium.make("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
     return PhalanxEnv(make(phalanx_id, **settings), flat=flat, render_mode=render_mode)
 
 
@@ -42,7 +42,7 @@ def make_vector(
     render_mode: str | None = None,
     **settings: Any,
 ) -> PhalanxVectorEnv:
-    """`gymnasium.make_vec("phalanx/arc-v1", ...)`; settings are those of `phalanx.make`."""
+    """`gymnasium.make_vec("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
     environment = make(phalanx_id, **settings)
     return PhalanxVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flat=flat, render_mode=render_mode

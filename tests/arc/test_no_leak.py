@@ -1,0 +1,152 @@
+"""Evaluation tells nothing before the hand-in: an adversary that reads all it is given does no better than chance.
+
+It looks for any difference between two worlds that differ in the answers alone: whatever can be read, through
+the environment itself or through an adapter, must be the same in both until the last hand-in.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine_runs import ENGINES, skip_without
+
+from phalanx.arc import (
+    ActionConfig,
+    ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    BboxAction,
+    DatasetConfig,
+    EnvironmentConfig,
+    GridPair,
+    ObservationConfig,
+)
+from phalanx.arc.tasks import as_grid
+
+SIDE, TASKS, STEPS = 3, 1000, 12
+SEES_ALL = ObservationConfig(
+    input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=1, scalars=True
+)
+
+
+def config(engine: str, attempts: int = 1) -> ArcConfig:
+    return ArcConfig(
+        dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
+        action=ActionConfig(selection_format="bbox"),
+        environment=EnvironmentConfig(mode="evaluation", max_episode_steps=STEPS, attempts=attempts),
+        observation=SEES_ALL,
+        engine=engine,
+    )
+
+
+def puzzles(answers: np.random.Generator) -> list[ArcTask]:
+    """Tasks with one to three test pairs: all of it fixed but the answers, sizes included."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(TASKS):
+        demo = GridPair(as_grid(rng.integers(0, 10, (SIDE, SIDE))), as_grid(rng.integers(0, 10, (SIDE, SIDE))))
+        tests = []
+        for _ in range(1 + number % 3):
+            given = rng.integers(0, 2, (2, 2))
+            # Now and then the first grid is right already, or one fill away: the easiest to find out.
+            output = given.copy() if answers.random() < 0.4 else answers.integers(0, 2, answers.integers(1, 4, 2))
+            tests.append(GridPair(as_grid(given), as_grid(output)))
+        made.append(ArcTask(f"puzzle-{number}", (demo,), tuple(tests)))
+    return made
+
+
+def readable(thing: Any) -> dict[str, Any]:
+    """Everything public that can be read of a state, an observation or an info, as arrays or text."""
+    found: dict[str, Any] = {}
+    for name in dir(thing):
+        if name.startswith("_") or name == "tasks":
+            continue
+        value = getattr(thing, name)
+        if not callable(value):
+            found[name] = jax.tree.map(np.asarray, eqx.filter(value, eqx.is_array_like))
+    return found
+
+
+def same(one: Any, other: Any, where: str) -> None:
+    mine, theirs = jax.tree.flatten(one)[0], jax.tree.flatten(other)[0]
+    assert len(mine) == len(theirs) > 0, where
+    for left, right in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(left, right, where)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_in(
+    engine: str, attempts: int
+) -> None:
+    skip_without(engine)
+    worlds = [
+        ArcEnvironment.create(config(engine, attempts), puzzles(np.random.default_rng(seed))) for seed in (1, 2)
+    ]
+    rng = np.random.default_rng(3)
+    rows = jnp.arange(TASKS, dtype=jnp.int32)
+    step = jax.jit(lambda environment, states, actions: environment.batch_step(states, actions))
+    begun = [jax.jit(lambda e: e.batch_reset_to(rows, 0 * rows))(world) for world in worlds]
+    states = [world.bind(state) for world, (state, _) in zip(worlds, begun, strict=True)]
+    same(readable(begun[0][1]), readable(begun[1][1]), "first observation")
+    ended_apart = 0
+    for number in range(STEPS):
+        # Fills, all pair operations (41 among them) and now and then a hand-in; the same in both worlds.
+        operations = rng.choice([0, 1, 31, 32, 33, 34, 37, 38, 39, 40, 41], TASKS)
+        boxes = rng.integers(0, SIDE, (4, TASKS))
+        actions = BboxAction(*(jnp.asarray(part, jnp.int32) for part in (operations, *boxes)))
+        told = []
+        for k, world in enumerate(worlds):
+            after, seen, reward, done, info = step(world, world.unbind(states[k]), actions)
+            states[k] = world.bind(after)
+            told.append((readable(states[k]), readable(seen), np.asarray(reward), np.asarray(done), readable(info)))
+            same(world.legal_actions(states[k]), world.legal_actions(states[0]), "mask")
+        finished = told[0][3]
+        np.testing.assert_array_equal(finished, told[1][3], "whether the right grid ends it")
+        hidden = [jax.tree.map(lambda leaf: leaf[~finished] if leaf.shape[:1] == (TASKS,) else leaf, t) for t in told]
+        same(hidden[0], hidden[1], f"step {number}")
+        ended_apart += int((told[0][4]["solved"] != told[1][4]["solved"]).sum())
+    assert ended_apart > 20, "the truth comes out at the end, so the worlds do differ"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engine: str) -> None:
+    """The climber of old: try a color in a cell, keep it if anything that is told has grown."""
+    skip_without(engine)
+    rng = np.random.default_rng(5)
+    tasks = [
+        ArcTask(f"t{k}", (), (GridPair(as_grid([[0, 0]]), as_grid(rng.integers(0, 2, (1, 2)))),))
+        for k in range(TASKS)
+    ]
+    rules = config(engine).model_copy(update={"observation": ObservationConfig(scalars=True)})
+    environment = ArcEnvironment.create(rules, tasks)
+    rows = jnp.arange(TASKS, dtype=jnp.int32)
+    step = jax.jit(lambda e, s, a: e.batch_step(s, a))
+    states, seen = environment.batch_reset_to(rows, 0 * rows)
+    best = np.zeros(TASKS, np.float32)
+    zeros = jnp.zeros(TASKS, jnp.int32)
+    for column in range(2):
+        kept = np.zeros(TASKS, np.int32)
+        for color in (1, 0):
+            cells = (zeros, zeros + column, zeros, zeros + column)
+            states, seen, reward, _, info = step(environment, states, BboxAction(zeros + color, *cells))
+            score = np.asarray(info.similarity) + np.asarray(seen.similarity) + np.asarray(reward)
+            kept = np.where(score > best, color, kept)
+            best = np.maximum(best, score)
+        states, *_ = step(environment, states, BboxAction(jnp.asarray(kept), *cells))
+    *_, info = step(environment, states, BboxAction(zeros + 34, zeros, zeros, zeros, zeros))
+    solved = np.asarray(info.solved).mean()
+    assert abs(solved - 1 / 4) < 4 * np.sqrt(0.25 * 0.75 / TASKS), f"solved {solved:.3f}, chance is 0.25"
+
+
+def test_a_state_holds_no_answer_and_no_solution() -> None:
+    environment = ArcEnvironment.create(config("xla"), puzzles(np.random.default_rng(1))[:3])
+    state, _ = environment.reset(jax.random.key(0))
+    assert all(pair.output is None for task in state.tasks for pair in task.tests)
+    assert all(task.solutions == () for task in state.tasks)
+    assert (np.asarray(state.target_grid) == -1).all()
+    revealed = environment.reveal(state)
+    assert (np.asarray(revealed.target_grid) >= 0).any()
