@@ -16,6 +16,7 @@ from phalanx.arc.config import ActionConfig
 from phalanx.arc.observation import ArcObservation
 from phalanx.core.environment import Key
 
+SUBMIT = 34
 NOTHING = 99
 """An operation that does not exist: it changes nothing."""
 
@@ -54,8 +55,10 @@ class Knows(eqx.Module):
         return BboxAction(*fields), jnp.float32(0)
 
 
-def knows(tasks: list[ArcTask], canvas: tuple[int, int], ignorant_of: tuple[str, ...] = ()) -> Knows:
-    """The solutions of all pairs; for families it is `ignorant_of` it does nothing."""
+def knows(
+    tasks: list[ArcTask], canvas: tuple[int, int], ignorant_of: tuple[str, ...] = (), submits: bool = False
+) -> Knows:
+    """The solutions of all pairs, handed in if it `submits`; nothing for families it is `ignorant_of`."""
     pairs = [
         (pair.input, () if task.family in ignorant_of else solution)
         for task in tasks
@@ -68,6 +71,8 @@ def knows(tasks: list[ArcTask], canvas: tuple[int, int], ignorant_of: tuple[str,
         inputs[row, : grid.shape[0], : grid.shape[1]] = grid
         for at, step in enumerate(solution):
             steps[row, at] = step.operation, step.r1, step.c1, step.r2, step.c2
+        if submits and solution:
+            steps[row, len(solution)] = SUBMIT, 0, 0, 0, 0
     return Knows(jnp.asarray(inputs), jnp.asarray(steps))
 
 

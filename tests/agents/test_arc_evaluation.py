@@ -31,7 +31,8 @@ TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num
 
 def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> Evaluation:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
-    return evaluate_arc(environment, certain, knows(TASKS, (SIDE, SIDE), ignorant_of))
+    known = knows(TASKS, (SIDE, SIDE), ignorant_of, submits=mode == "evaluation")
+    return evaluate_arc(environment, certain, known)
 
 
 def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> Evaluation:
@@ -41,7 +42,8 @@ def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: A
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
 def test_who_knows_the_solutions_solves_everything_in_their_lengths(mode: str, pairs: slice) -> None:
     found = evaluated(mode)
-    lengths = {task.id: [len(solution) for solution in task.solutions[pairs]] for task in TASKS}
+    submit = mode == "evaluation"
+    lengths = {task.id: [len(solution) + submit for solution in task.solutions[pairs]] for task in TASKS}
     every = [length for own in lengths.values() for length in own]
     assert found.episodes == len(every)
     assert (found.success_rate, found.success_rate_se, found.similarity) == (1.0, 0.0, 1.0)
@@ -85,10 +87,15 @@ def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
     }
     assert (found.episodes, found.success_rate, found.steps_to_solve) == (5, 3 / 5, 1.0)
     assert list(found.families) == ["no family"]
+
+
+def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
+    tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     evaluation = CELL.model_copy(
         update={"environment": EnvironmentConfig(max_episode_steps=1, mode="evaluation")}
     )
-    assert painted(tasks, only(4), evaluation).success_rate == 1 / 3
+    found = painted(tasks, only(4), evaluation)
+    assert (found.episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
 
 
 def test_the_standard_error_is_that_of_the_tasks_means() -> None:

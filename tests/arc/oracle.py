@@ -359,12 +359,14 @@ def step_in_evaluation(
     after = dataclasses.replace(
         operate(state, operation, raw, config), step_count=state.step_count + 1, last_operation=operation
     )
-    if operation in (NEXT_DEMO, PREVIOUS_DEMO, NEXT_TEST, PREVIOUS_TEST, FIRST_UNSOLVED_DEMO, FIRST_UNSOLVED_TEST):
+    if operation >= NEXT_DEMO and operation != RESET_PAIR:
         kept = {**state.kept, state.pair: state.working}
         nothing = np.zeros(config.grid_shape, bool)
         after = dataclasses.replace(after, kept=kept, working=kept[after.pair], selected=nothing)
     if operation == SUBMIT:
-        after = dataclasses.replace(after, handed_in=(*after.handed_in, {**after.kept, after.pair: after.working}))
+        after = dataclasses.replace(
+            after, handed_in=(*after.handed_in, {**after.kept, after.pair: after.working})
+        )
     after, paid = judged(after, config)
     step = 0.0 if config.reward.reward_on_submit_only else config.reward.step_penalty
     return after, np.float32(step) + paid, after.done, info_of(state, after, operation)

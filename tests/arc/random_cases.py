@@ -86,7 +86,11 @@ SCENARIOS = (
         seed=6,
         batch=1024,
         environment={"mode": "evaluation", "attempts": 2, "max_episode_steps": 20},
-        reward={"efficiency_bonus": 2.5, "efficiency_bonus_threshold": 9, "unsolved_submission_penalty": -0.5},
+        reward={
+            "efficiency_bonus": 2.5,
+            "efficiency_bonus_threshold": 9,
+            "unsolved_submission_penalty": -0.5,
+        },
     ),
     _scenario(
         "points on 1x2 in evaluation, three attempts, paid on submit only",

@@ -25,7 +25,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_phalanxs_own_environments_are_listed_with_version_and_a_line() -> None:
     found = phalanx.registered_environments()
     assert [one.id for one in found] == list(OWN)
-    assert [(one.name, one.version) for one in found] == [("arc", 1), ("proofs", 1)]
+    assert [(one.name, one.version) for one in found] == [("arc", 2), ("proofs", 1)]
     assert all(one.about for one in found)
 
 
@@ -53,7 +53,7 @@ def test_a_version_that_the_environment_has_not_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("id", "words"),
     [
-        ("arc-v2", "'arc' is at version 1 here, not 2: make 'arc-v2'"),
+        ("arc-v3", "'arc' is at version 2 here, not 3: make 'arc-v2'"),
         ("ark-v1", "no environment 'ark-v1'; did you mean 'arc-v2'"),
         ("proofs", "no environment 'proofs'; did you mean 'proofs-v1'"),
         ("chess", "no environment 'chess'; there are arc-v2, proofs-v1"),

@@ -1,6 +1,13 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
 from .arc_evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
+from .arc_hand_in import (
+    HandIn as HandIn,
+    TaskAnswers as TaskAnswers,
+    examination as examination,
+    hand_in as hand_in,
+    hand_in_at_random as hand_in_at_random,
+)
 from .arc_training import (
     ArcTraining as ArcTraining,
     ArcTrainingConfig as ArcTrainingConfig,

@@ -130,12 +130,12 @@ def evaluate_arc(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Evaluation:
-    """Play every pair that an episode of the environment may start from, `attempts` times.
+    """Play every task (in evaluation, where it is handed in as a whole) or every pair, `attempts` times.
 
     The random numbers of an attempt follow from the seed, the task, the pair and the attempt's number, so
     neither the other tasks, nor their order, nor `batch_size` (the most episodes played together) matter.
-    An episode that ends on another pair than its own (the pair operations allow that) counts as unsolved,
-    with similarity 0. The compiled run is kept for the next evaluation of the same environment.
+    In training an episode that ends on another pair than its own (the pair operations allow that) counts as
+    unsolved, with similarity 0. The compiled run is kept for the next evaluation of the same environment.
     """
     _check(mode, attempts, pass_at, batch_size)
     buffer = environment.task_buffer
@@ -144,7 +144,7 @@ def evaluate_arc(
     keys = None
     if mode == "sampled":
         fingerprints = [task.fingerprint for task in buffer]
-        keys = _key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
+        keys = key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
 
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
         words = None if keys is None else jnp.asarray(keys[rows])
@@ -202,17 +202,14 @@ def _check(mode: str, attempts: int, pass_at: Sequence[int], batch_size: int | N
 
 
 def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
-    """Task and pair of all that an episode may start from, as `batch_reset_to` counts them."""
-    evaluation = environment.config.environment.mode == "evaluation"
-    counts = [
-        len(task.tests) if evaluation or not task.demos else len(task.demos)
-        for task in environment.task_buffer
-    ]
+    """Task and pair of all episodes: in evaluation one for each task, in training one for each pair."""
+    whole = environment.answers is not None
+    counts = [1 if whole else len(task.demos or task.tests) for task in environment.task_buffer]
     return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
 
 
-def _key_words(
-    seed: int, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
+def key_words(
+    seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
     """A key for each episode, from a digest: quicker than folding numbers in, which must be compiled."""
     digests = [
@@ -237,9 +234,11 @@ def _attempt(
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
     played = play(environment, distribution, network, states, observations, keys, limit)
-    own = played.final_states.pair_index == states.pair_index
-    similarity = jnp.where(own, played.measures["similarity_scores"], 0.0)
-    return played.measures["success_mask"] & own, similarity, played.lengths
+    solved, similarity = played.measures["success_mask"], played.measures["similarity_scores"]
+    if environment.answers is None:
+        own = played.final_states.pair_index == states.pair_index
+        solved, similarity = solved & own, jnp.where(own, similarity, 0.0)
+    return solved, similarity, played.lengths
 
 
 def _standard_error(

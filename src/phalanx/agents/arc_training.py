@@ -18,10 +18,11 @@ from phalanx.agents.networks.arc_layers import ArcNetworkConfig
 from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
 from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import ArcEnvironment, legal_ids
+from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.observation import legal_ids
 from phalanx.runs.algorithm import EvaluationConfig
 from phalanx.runs.folder import read_config
-from phalanx.runs.loading import load_policy
+from phalanx.runs.loading import initial_policy, load_policy
 
 
 class ArcEvaluationConfig(EvaluationConfig):
@@ -54,14 +55,18 @@ load_arc_training = ArcTrainingConfig.load
 """A config: the preset `default` unless another is named, then overrides."""
 
 
-def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
-    """The test pairs of tasks that the training never sees; target and score are hidden from the policy."""
-    arc = config.arc
-    dataset = arc.dataset.model_copy(
-        update={"split": config.evaluation.split, "num_tasks": config.evaluation.num_tasks}
-    )
+def examined(config: ArcTrainingConfig, split: str | None) -> ArcEnvironment:
+    """Tasks whose answers are handed in: those of a split, or those of the training where it is None."""
+    arc, dataset = config.arc, config.arc.dataset
+    if split is not None:
+        dataset = dataset.model_copy(update={"split": split, "num_tasks": config.evaluation.num_tasks})
     environment = arc.environment.model_copy(update={"mode": "evaluation"})
     return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
+
+
+def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
+    """Tasks that the training never sees, answered by handing in."""
+    return examined(config, config.evaluation.split)
 
 
 class ArcTraining(PPOTraining):
@@ -69,7 +74,7 @@ class ArcTraining(PPOTraining):
 
     kind = "arc"
     config_type = ArcTrainingConfig
-    measured = "Solved on held-out tasks"
+    measured = "Handed in right on held-out tasks"
 
     def __init__(self, config: ArcTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
         self.environment, self._unseen = ArcEnvironment.create(config.arc), held_out(config)
@@ -118,7 +123,8 @@ def sampled(
     )
 
 
-def load_arc_policy(run: Path) -> tuple[ArcTrainingConfig, Any]:
-    """A run's config and the network of its newest checkpoint."""
+def load_arc_policy(run: Path, untrained: bool = False) -> tuple[ArcTrainingConfig, Any]:
+    """A run's config and the network of its newest checkpoint, or what it began with."""
     config = read_config(run, ArcTrainingConfig)
-    return config, load_policy(ArcTraining(config, devices=jax.devices()[:1]), run)
+    training = ArcTraining(config, devices=jax.devices()[:1])
+    return config, initial_policy(training) if untrained else load_policy(training, run)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Int32, PyTree, UInt32
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, SelectionFormat
-from phalanx.arc.environment import legal_ids
+from phalanx.arc.observation import legal_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, as_environment

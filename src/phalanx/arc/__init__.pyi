@@ -25,6 +25,7 @@ from .config import (
 from .environment import (
     ArcEnvironment as ArcEnvironment,
 )
+from .evaluation import handed_in as handed_in
 from .functional import arc_reset as arc_reset, arc_step as arc_step
 from .generators import FAMILIES as FAMILIES, generate_task as generate_task, generate_tasks as generate_tasks
 from .observation import (

@@ -186,7 +186,7 @@ class TaskBuffer(ByFingerprint):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self, config: ArcConfig) -> None:
-        """Every task must fit the config's canvas and have the pairs, in training with outputs, that it uses."""
+        """A task must fit the config's canvas and have the pairs (in training with outputs) that it uses."""
         rows, columns = config.grid_shape
         evaluation = config.environment.mode == "evaluation"
         for task in self.tasks:

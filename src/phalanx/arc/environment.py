@@ -5,7 +5,7 @@ How operations work is in the engines; tasks are in `tasks`, `buffer` and `reade
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,22 +14,29 @@ from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
 from phalanx.arc import text as words
 from phalanx.arc.actions import Action, action_space, random_action
-from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
+from phalanx.arc.buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import transition
 from phalanx.arc.engines.interface import Packed, blank_states, check_packed, fields_of
-from phalanx.arc.evaluation import Answers, answers_of, begin, settle, split_answers, words_by_test
-from phalanx.arc.observation import Observation, is_plain, legal_operations, observation_of, observation_space
+from phalanx.arc.evaluation import Answers, begin, examined, settle, words_by_test
+from phalanx.arc.observation import (
+    Observation,
+    is_plain,
+    legal_ids,
+    legal_operations,
+    observation_of,
+    observation_space,
+    working_of,
+)
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
+from phalanx.arc.parts import ArcParts, Made
 from phalanx.arc.planes import area_of, pack_grid
 from phalanx.arc.readers import config_tasks
 from phalanx.arc.rewards import (
-    REWARD_NUMBERS,
     RewardFunction,
     RewardNumbers,
     StepInfo,
     as_reward,
-    changed_numbers,
     info_of,
     pay,
     reward_numbers,
@@ -37,13 +44,11 @@ from phalanx.arc.rewards import (
 )
 from phalanx.arc.starts import (
     START_WORDS,
-    checked_weights,
     draw_start,
     given_start,
     task_bounds,
-    uniform_weights,
 )
-from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, bound_to
+from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, Work, bound_to
 from phalanx.arc.tasks import as_grid
 from phalanx.core import engine as native
 from phalanx.core.batching import map_where, select_rows
@@ -51,12 +56,9 @@ from phalanx.core.environment import Key, Keys
 from phalanx.core.spaces import Space
 from phalanx.core.traced import TracedEnvironment
 
-Made = TypeVar("Made", bound="ArcEnvironment")
-"""An environment of the class that was asked."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
+class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action]):
     """ARC puzzles: an agent edits a working grid until it equals the pair's output.
 
     - Observation: the working grid, int8 [rows, columns], -1 outside its area; more by `config.observation`.
@@ -106,89 +108,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
         buffer = None if task is None else as_buffer(task).unsealed
-        made = _environment(cls, config, buffer, native.reason())
+        made: Any = _environment(cls, config, buffer, native.reason())  # type: ignore[arg-type]
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))
         return made if weights is None else made.with_weights(weights)
-
-    def with_tasks(self: Made, tasks: Tasks | TaskArrays) -> Made:
-        """The same environment over other tasks; weights, where there are any, become equal again.
-
-        Tasks that find place in the room of the present ones get shapes like theirs, and need no new
-        compilation; `TaskBuffer.from_tasks` makes room. Episodes that are under way belong to the tasks that
-        they began with: start new ones.
-        """
-        if isinstance(tasks, TaskArrays):
-            buffer, arrays, answers = None, tasks, self.answers
-            if answers is not None:
-                arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
-        else:
-            buffer = as_buffer(tasks).unsealed
-            buffer.check(self.config)
-            room = Capacity(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
-            buffer = buffer.with_room(room) if buffer.fits(room) else buffer
-            arrays, answers = _examined(self.config, buffer)
-        weights = None if self.weights is None else uniform_weights(arrays)
-        return dataclasses.replace(self, tasks=buffer, arrays=arrays, weights=weights, answers=answers)
-
-    def with_weights(self: Made, weights: object) -> Made:
-        """The same environment that draws each task in proportion to its weight; None draws all equally."""
-        if weights is None:
-            return dataclasses.replace(self, weights=None)
-        room = self.arrays.table.shape[-2]
-        known = room if self.tasks is None else len(self.tasks)
-        return dataclasses.replace(self, weights=checked_weights(weights, known, room))
-
-    def with_reward(self: Made, function: RewardFunction | None = None, **numbers: Any) -> Made:
-        """The same environment that pays otherwise: by a function of the `Transition`, or by other numbers.
-
-        The numbers are `RewardConfig`'s by name, such as `step_penalty=-0.1`; they may be traced.
-        """
-        if function is not None and numbers:
-            raise ValueError("a reward is a function or numbers of the default one; give one of them")
-        if function is not None:
-            return dataclasses.replace(self, reward=as_reward(function))
-        return dataclasses.replace(self, numbers=changed_numbers(self.numbers, numbers), reward=None)
-
-    @property
-    def reward_numbers(self) -> dict[str, Array]:
-        """What the default reward pays, by name."""
-        return dict(zip(REWARD_NUMBERS, self.numbers, strict=True))
-
-    @property
-    def task_buffer(self) -> TaskBuffer:
-        """The tasks that `reset` draws from, with their ids."""
-        if self.tasks is None:
-            raise ValueError(
-                "this environment was an argument of a compiled program (or of a tree.map): it has the "
-                "arrays of its tasks, but not their names. Ask the environment that was passed"
-            )
-        return self.tasks
-
-    @property
-    def _shown(self) -> TaskBuffer | None:
-        """The tasks that states know."""
-        return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
-
-    def bind(self, states: ArcState) -> ArcState:
-        return bound_to(UnnamedTasks(self.arrays) if self.tasks is None else self._shown, states)
-
-    def reveal(self, states: ArcState) -> ArcState:
-        """The same states with the answers: what evaluation keeps from agents, for those who look on."""
-        return bound_to(self.task_buffer, states)
-
-    def unbind(self, states: ArcState) -> ArcState:
-        self._check_tasks(states)
-        return bound_to(None, states)
-
-    def _check_tasks(self, states: ArcState) -> None:
-        """States of other tasks are refused where both are known; the kernels take them for invalid ones."""
-        mine = self._shown
-        if isinstance(states.tasks, TaskBuffer) and mine is not None and states.tasks != mine:
-            raise ValueError(
-                f"these states belong to other tasks than this environment's: they refer to {states.tasks}, "
-                f"the environment has {mine}; start new episodes after a change of tasks"
-            )
 
     @property
     def observation_space(self) -> Space:
@@ -214,9 +137,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     ) -> tuple[ArcState, Observation]:
         """Start the given pairs of the given tasks, for evaluations that leave none out.
 
-        Pairs count from 0 among those that the mode starts from: the tests in evaluation, where a pair is the
-        one that a whole task begins with, and for a task without demonstrations, the demonstrations otherwise.
-        After the last comes the first again.
+        Pairs count from 0 among those that the mode starts from: the tests in evaluation, where it is
+        the one that a whole task begins with, and for a task without demonstrations; the demonstrations
+        otherwise. After the last comes the first again.
         """
         return self._start(given_start(tasks, pairs, self.arrays))
 
@@ -280,7 +203,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             jnp.zeros((mask.shape[0], START_WORDS), jnp.uint32),
         )
         packed, working = transition.reset(
-            self.config, self.arrays, mask, words, packed_of(states), _working_of(observations)
+            self.config, self.arrays, mask, words, packed_of(states), working_of(observations)
         )
         state = ArcState(*packed, states.tasks, states.columns)
         return state, self._observation(state, working)
@@ -291,7 +214,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check(state)
         fields = fields_of(action, state.batch_shape, state.grid_shape)
         packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
-        work, seen = None, outcome.observation
+        work: Work | None = None
+        seen: Array | None = outcome.observation
         if self.answers is not None:
             packed, work, outcome = settle(
                 self.config, self.arrays, self.answers, self.numbers, state, packed, outcome
@@ -398,15 +322,6 @@ def packed_of(state: ArcState) -> Packed:
     return Packed(state.boards, state.registers, state.similarity)
 
 
-def _working_of(observation: Observation) -> Array:
-    return observation if isinstance(observation, jax.Array) else observation.working_grid
-
-
-def legal_ids(config: ArcConfig) -> tuple[int, ...]:
-    """The operations that a config allows."""
-    return config.action.allowed_operations or tuple(range(NUM_OPERATIONS))
-
-
 @functools.lru_cache(maxsize=128)
 def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
     """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
@@ -418,15 +333,7 @@ def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, wh
             "in evaluation answers are handed in: action.allowed_operations must contain "
             f"{int(Operation.SUBMIT)} (Submit)"
         )
-    arrays, answers = _examined(config, tasks)
+    arrays, answers = examined(config, tasks)
     with jax.ensure_compile_time_eval():
         numbers = jnp.asarray(reward_numbers(config.reward))
     return cls(config, tasks, arrays, None, numbers, answers=answers)
-
-
-def _examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
-    """What the engines read of tasks, and what only an examiner does."""
-    if config.environment.mode == "training":
-        return tasks.arrays, None
-    with jax.ensure_compile_time_eval():
-        return tasks.without_answers.arrays, answers_of(tasks, config.grid_shape[0])

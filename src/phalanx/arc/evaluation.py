@@ -7,6 +7,7 @@ them; here grids are kept while others are worked on, and what was handed in is 
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, UInt32
@@ -34,10 +35,7 @@ from phalanx.arc.state import (
     Work,
 )
 
-SWITCHES = tuple(range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR)) + (
-    Operation.FIRST_UNSOLVED_DEMO_PAIR,
-    Operation.FIRST_UNSOLVED_TEST_PAIR,
-)
+SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 """The operations that go to another pair."""
 
 
@@ -61,6 +59,14 @@ def answers_of(tasks: TaskBuffer, rows: int) -> Answers:
                 planes[index, number] = pack_grid(pair.output, rows)
                 sizes[index, number] = pair.output.shape
     return Answers(jnp.asarray(planes), jnp.asarray(sizes))
+
+
+def examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
+    """What the engines read of tasks, and what only an examiner does."""
+    if config.environment.mode == "training":
+        return tasks.arrays, None
+    with jax.ensure_compile_time_eval():
+        return tasks.without_answers.arrays, answers_of(tasks, config.grid_shape[0])
 
 
 def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays, Answers]:
@@ -89,7 +95,7 @@ def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array,
 def begin(
     config: ArcConfig, tasks: TaskArrays, words: UInt32[Array, "*batch 3"], starts: Packed
 ) -> tuple[Packed, Work]:
-    """The first state on the pair that the words name, from the first states on each test pair of the task."""
+    """The first state on the pair that the words name, from those on each test pair of the task."""
     tests = starts.similarity.shape[-1]
     task = starts.registers[..., 0, TASK]
     count = jnp.clip(tasks.table[task, 2], 1, tests).astype(jnp.uint32)

@@ -4,6 +4,7 @@ In evaluation the score stays hidden until the last hand-in. What actions do is 
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32
@@ -85,6 +86,11 @@ def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 
     return jnp.where(there[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
 
 
+def working_of(observation: Observation) -> Array:
+    """The working grid of an observation of either form."""
+    return observation if isinstance(observation, jax.Array) else observation.working_grid
+
+
 def observation_space(config: ArcConfig) -> Space:
     """The space that `observation_of` stays in."""
     see = config.observation
@@ -113,10 +119,14 @@ def create_observation(state: ArcState, config: ArcConfig) -> Observation:
     return observation_of(state, config, None)
 
 
+def legal_ids(config: ArcConfig) -> tuple[int, ...]:
+    """The operations that a config allows."""
+    return config.action.allowed_operations or tuple(range(NUM_OPERATIONS))
+
+
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
     """Which operations are legal."""
-    allowed = config.action.allowed_operations
-    legal = np.isin(np.arange(NUM_OPERATIONS), range(NUM_OPERATIONS) if allowed is None else allowed)
+    legal = np.isin(np.arange(NUM_OPERATIONS), legal_ids(config))
     return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
 
 

@@ -5,6 +5,7 @@ How is in `phalanx.agents.search.ranking`.
 
 import enum
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
+from phalanx.core.text import counted
 
 if TYPE_CHECKING:
     from phalanx.agents.proof_training import ProofTrainingConfig
@@ -111,9 +113,27 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="Tasks it never saw, or those it was trained on.")] = (
         Split.held_out
     ),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE[/SPLIT]",
+            help="ARC: hand in answers to another data set, as arc-agi-1/evaluation, or to a file.",
+        ),
+    ] = None,
     attempts: Annotated[
-        int, typer.Option(min=0, help="ARC: sampled attempts at each pair, beside the greedy one.")
-    ] = 8,
+        int | None,
+        typer.Option(
+            min=0,
+            help="ARC: sampled attempts at each task beside the greedy one; with --data, attempts in all.",
+            show_default="8, with --data 2",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="ARC: where --data writes its files.", show_default="RUN_DIR/handed_in/SOURCE-SPLIT"
+        ),
+    ] = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="ARC: tell every task, too.")] = False,
     mode: Annotated[
         Mode | None,
@@ -123,7 +143,7 @@ def evaluate(
         Path | None, typer.Option(help="Proofs: the run of `phalanx train kge` for kge, hybrid and learned.")
     ] = None,
     untrained: Annotated[
-        bool, typer.Option("--untrained", help="Proofs: the policy as it was before training.")
+        bool, typer.Option("--untrained", help="The policy as it was before training.")
     ] = False,
     settings: Annotated[
         list[str] | None,
@@ -132,13 +152,19 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the sampled attempts, or of the corruptions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each evaluation.")] = False,
 ) -> None:
-    """ARC: success, similarity and steps by family, with pass@k. Proofs: MRR and hits among corruptions."""
+    """ARC: which tasks are handed in right, by family, with pass@k. Proofs: MRR and hits."""
     from phalanx.runs.folder import read_facts
 
     with user_errors():
         kind = read_facts(run).get("kind")
-    if kind == "arc":
-        _arc(run, split, attempts, tasks, seed, as_json)
+    if data is None and out is not None:
+        raise UserError("--out says where the files of --data go; give --data, too")
+    if kind in ("arc", "bc") and data is not None:
+        _hand_in(run, data, 2 if attempts is None else attempts, out, untrained, tasks, seed, as_json)
+    elif kind in ("arc", "bc"):
+        _arc(run, split, 8 if attempts is None else attempts, untrained, tasks, seed, as_json)
+    elif data is not None:
+        raise UserError(f"--data is for ARC; {run} is a run of kind {kind!r}")
     elif kind in ("proofs", "kge"):
         chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
         evaluate_run(
@@ -155,16 +181,17 @@ def evaluate(
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 
 
-def _arc(run: Path, split: Split, attempts: int, tasks: bool, seed: int, as_json: bool) -> None:
+def _arc(
+    run: Path, split: Split, attempts: int, untrained: bool, tasks: bool, seed: int, as_json: bool
+) -> None:
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.agents.arc_evaluation import evaluate_arc
-    from phalanx.agents.arc_training import arc_distribution, held_out, load_arc_policy, sampled
-    from phalanx.arc.environment import ArcEnvironment
+    from phalanx.agents.arc_training import arc_distribution, examined, load_arc_policy, sampled
 
     with user_errors():
-        config, network = load_arc_policy(run)
-    environment = held_out(config) if split is Split.held_out else ArcEnvironment.create(config.arc)
+        config, network = load_arc_policy(run, untrained=untrained)
+        environment = examined(config, config.evaluation.split if split is Split.held_out else None)
     results = [evaluate_arc(environment, arc_distribution(environment), network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
@@ -177,3 +204,55 @@ def _arc(run: Path, split: Split, attempts: int, tasks: bool, seed: int, as_json
         if tasks:
             for name, score in result.tasks.items():
                 typer.echo(f"  {name}: {score['success_rate']:.0%}, similarity {score['similarity']:.3f}")
+
+
+def _hand_in(
+    run: Path,
+    data: str,
+    attempts: int,
+    out: Path | None,
+    untrained: bool,
+    tasks: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Answers to a data set: printed, written as a submission, and shown in the run's report."""
+    from phalanx.agents.arc_hand_in import examination, hand_in, hand_in_at_random
+    from phalanx.agents.arc_training import arc_distribution, load_arc_policy
+    from phalanx.logs.report import write_report
+
+    with user_errors():
+        config, network = load_arc_policy(run, untrained=untrained)
+        environment, too_large = examination(config.arc, data)
+        told = hand_in(
+            environment,
+            arc_distribution(environment),
+            network,
+            attempts=attempts,
+            seed=seed,
+            too_large=too_large,
+        )
+        guessed = hand_in_at_random(environment, seed)
+        folder = out or run / "handed_in" / re.sub(r"[^\w.-]+", "-", data).strip("-.")
+        title = f"{data}, {counted(attempts, 'attempt')}{', untrained' if untrained else ''}"
+        told.save(folder, title, attempts)
+        if out is None:
+            write_report([run])
+    solved = sum(bool(answer.solved) for answer in told.known)
+    random = sum(bool(answer.solved) for answer in guessed.known)
+    if as_json:
+        about = {"run": str(run), "data": data, "attempts": attempts, "untrained": untrained}
+        counts = {"tasks": len(told.answers), "fitting": len(told.answers) - len(too_large), "solved": solved}
+        typer.echo(json.dumps({**about, **counts, "random_solved": random, "folder": str(folder)}))
+    else:
+        typer.echo(f"{data}, {counted(attempts, 'attempt')}{', untrained' if untrained else ''}")
+        typer.echo(told.describe())
+        if guessed.known:
+            typer.echo(f"random actions: {random} of {len(told.known)} tasks")
+        typer.echo(f"written: {folder}")
+    if tasks:
+        for row in told.rows():
+            state = {True: "right", False: "wrong", None: "secret"}[row["solved"]]
+            note = state if row["fits"] else "does not fit the canvas"
+            line = f"  {row['task']}: {note}, {row['outputs_right']} of {row['outputs']} outputs"
+            typer.echo(json.dumps(row) if as_json else line)

@@ -23,7 +23,7 @@ from phalanx.agents.networks.arc_layers import (
 from phalanx.agents.networks.layers import Attention, Convolution, Dense, LayerNorm, pooled
 from phalanx.agents.networks.planes_trunk import WIDTHS, TrunkWeights, trunk
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import legal_ids
+from phalanx.arc.observation import legal_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core import engine
 from phalanx.core.environment import Key

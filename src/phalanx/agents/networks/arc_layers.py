@@ -23,8 +23,7 @@ from phalanx.agents.networks.arc_distributions import (
 )
 from phalanx.agents.networks.layers import Convolution, Dense, pooled
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import legal_ids
-from phalanx.arc.observation import ArcObservation
+from phalanx.arc.observation import ArcObservation, legal_ids
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.core.config import Config
 from phalanx.core.environment import Key

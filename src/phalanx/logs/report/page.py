@@ -74,9 +74,24 @@ def build_page(runs: Sequence[RunData]) -> str:
         "style": _template("page.css"),
         "script": script,
         "data": _embedded_json(data),
+        "handed-in": "\n".join(_handed_in(run) for run in runs),
     }
     # In one pass, so that a text that looks like a placeholder stays a text.
     return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], _template("page.html"))
+
+
+def _handed_in(run: RunData) -> str:
+    """What a policy has handed in, data set by data set, and pictures of what was not right."""
+    parts = []
+    for found in run.handed_in:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in found.lines)
+        encoded = {name: base64.b64encode(svg).decode() for name, svg in found.pictures.items()}
+        pictures = "".join(
+            f'<img alt="{name}" src="data:image/svg+xml;base64,{svg}">' for name, svg in encoded.items()
+        )
+        heading = f"<h2>Handed in: {html.escape(found.title)}</h2>"
+        parts.append(f'<section class="wrap handed-in">{heading}{lines}{pictures}</section>')
+    return "\n".join(parts)
 
 
 def page_data(runs: Sequence[RunData]) -> dict[str, Any]:

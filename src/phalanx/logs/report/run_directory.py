@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.core.foreign import MOST_BYTES, is_plain_file, read_bounded, read_plain_yaml
-from phalanx.core.text import counted
+from phalanx.core.text import counted, sanitized
 from phalanx.logs.records import flat_settings
 from phalanx.logs.report.records import (
     Table,
@@ -157,6 +157,16 @@ _CONFIG = re.compile(r"config(?:\.(\d+))?\.yaml")
 
 
 @dataclasses.dataclass(frozen=True)
+class HandedIn:
+    """What a policy has handed in for one data set."""
+
+    title: str
+    lines: list[str]
+    pictures: dict[str, bytes]
+    """SVG by name."""
+
+
+@dataclasses.dataclass(frozen=True)
 class RunData:
     """What a run directory holds."""
 
@@ -176,11 +186,33 @@ class RunData:
     """Sampled episodes, the newest first."""
     notes: list[str]
     """What is missing or could not be read, in words."""
+    handed_in: list[HandedIn] = dataclasses.field(default_factory=list)
+    """Answers to data sets, as `phalanx eval --data` writes them."""
 
     @property
     def name(self) -> str:
         """The run's name, or its folder's."""
         return str(self.facts.get("name") or self.path.name)
+
+
+def find_handed_in(folder: Path, notes: list[str]) -> list[HandedIn]:
+    """What `phalanx eval --data` has left in a run, by name; links are passed over."""
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    found = []
+    for part in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        summary = read_object(part / "summary.json", notes) if is_plain_file(part / "summary.json") else {}
+        if not summary:
+            continue
+        pictures = {
+            name: path.read_bytes()
+            for name in ("failures", "operations")
+            if is_plain_file(path := part / f"{name}.svg") and path.stat().st_size <= MOST_BYTES
+        }
+        said = summary.get("lines")
+        lines = [sanitized(str(line))[:500] for line in said[:20]] if isinstance(said, list) else []
+        found.append(HandedIn(sanitized(str(summary.get("title", part.name)))[:200], lines, pictures))
+    return found
 
 
 def read_run(path: str | os.PathLike[str]) -> RunData:
@@ -213,7 +245,8 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    return RunData(folder, facts, config, metrics, evaluations, records, episodes, absent + notes)
+    handed_in = find_handed_in(folder / "handed_in", notes)
+    return RunData(folder, facts, config, metrics, evaluations, records, episodes, absent + notes, handed_in)
 
 
 def _is_there(folder: Path, name: str) -> bool:

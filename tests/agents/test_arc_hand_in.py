@@ -1,0 +1,121 @@
+"""Answers as they are handed in, by policies whose answers are known beforehand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from known_policies import box_config, cell_task, certain, knows
+
+from phalanx.agents import HandIn, TaskAnswers, hand_in, hand_in_at_random
+from phalanx.agents.arc_hand_in import copying_solves, examination
+from phalanx.arc import ArcEnvironment, ArcTask, GridPair, handed_in
+from phalanx.arc.generators import generate_tasks
+from phalanx.logs.report import write_report
+
+SIDE = 5
+FAMILIES = ("gravity", "fill_enclosed")
+MADE = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)
+
+
+def secret(task: ArcTask) -> ArcTask:
+    return ArcTask(task.id, task.demos, tuple(GridPair(pair.input, None) for pair in task.tests), task.family)
+
+
+def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> HandIn:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
+    return hand_in(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+
+
+def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
+    told = answered(MADE)
+    assert [answer.solved for answer in told.answers] == [True] * 6
+    expected = {
+        task.id: [{name: task.tests[0].output.tolist() for name in ("attempt_1", "attempt_2")}]
+        for task in MADE
+    }
+    assert told.submission() == expected
+    assert told.describe().splitlines()[:2] == [
+        "6 of 6 tasks fit this canvas",
+        "handed in right: 6 of 6 tasks (100%), 6 of 6 outputs",
+    ]
+    assert told.operations["Submit"] == 6
+
+
+def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
+    told = answered([secret(task) for task in MADE[:3]] + MADE[3:])
+    assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
+    assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
+    assert told.describe().splitlines()[-1] == "3 tasks with secret outputs"
+
+
+def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
+    large = ArcTask("large", (), (GridPair(np.ones((9, 9), np.int8), np.ones((9, 9), np.int8)),))
+    told = answered(MADE, ignorant_of=("gravity",), too_large=[large])
+    solved = {answer.task.id: answer.solved for answer in told.answers}
+    assert solved == {**{task.id: task.family != "gravity" for task in MADE}, "large": False}
+    assert told.submission()["large"] == [{"attempt_1": [[0]], "attempt_2": [[0]]}]
+    rows = {row["task"]: row for row in told.rows()}
+    assert not rows["large"]["fits"] and rows[MADE[0].id]["fits"]
+    assert told.describe().startswith("6 of 7 tasks fit this canvas")
+
+
+def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
+    right, wrong = [[4]], [[9]]
+    task = cell_task("two", [1], tests=(4, 4))
+    answers = HandIn((TaskAnswers(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
+    assert answers.answers[0].solved
+    assert answers.submission()["two"][0] == {"attempt_1": right, "attempt_2": wrong}
+    alone = HandIn((TaskAnswers(task, ((right, wrong),), (2,)),), {})
+    assert not alone.answers[0].solved
+    assert alone.rows()[0]["outputs_right"] == 1
+
+
+def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
+    assert not any(answer.solved for answer in hand_in_at_random(environment).answers)
+    same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
+    assert copying_solves(ArcTask("same", (), (same,)))
+    assert not copying_solves(MADE[0])
+
+
+def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
+    told = answered(MADE, ignorant_of=("gravity",))
+    (tmp_path / "run.json").write_text("{}")
+    folder = tmp_path / "handed_in" / "made"
+    told.save(folder, "made <here>")
+    assert json.loads((folder / "submission.json").read_text()) == told.submission()
+    assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
+    assert "handed in" in (folder / "failures.svg").read_text()
+    page = write_report([tmp_path]).read_text()
+    assert "Handed in: made &lt;here&gt;" in page
+    assert page.count("data:image/svg+xml;base64,") >= 2
+    assert "handed in right: 3 of 6 tasks (50.0%)" in page
+
+
+def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path) -> None:
+    for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
+        (tmp_path / split).mkdir(exist_ok=True)
+        pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
+        path = tmp_path / split / f"t{side}.json"
+        path.write_text(json.dumps({"train": [pair], "test": [pair]}))
+    config = box_config(SIDE)
+    environment, too_large = examination(config, f"{tmp_path}/evaluation")
+    assert [task.id for task in environment.task_buffer] == ["t3"]
+    assert [task.id for task in too_large] == ["t9"]
+    assert environment.config.environment.mode == "evaluation"
+    with pytest.raises(ValueError, match="none of the 1 tasks"):
+        examination(config, str(tmp_path / "evaluation" / "t9.json"))
+
+
+def test_handed_in_grids_are_those_of_a_final_state() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
+    state = environment.state_from_grid(MADE[2].tests[0].output, task=2)
+    assert handed_in(state) == []
+    from phalanx.arc import BboxAction, arc_step
+
+    state, *_, info = arc_step(environment.bind(state), BboxAction(34, 0, 0, 0, 0), environment.config)
+    ((grid,),) = handed_in(state)
+    np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
+    assert bool(info.solved)
