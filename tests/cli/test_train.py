@@ -43,7 +43,7 @@ def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
         said.strip().splitlines()[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Solved on held-out tasks: " in said
+    assert "Handed in right on held-out tasks: " in said
     assert "left" in said
 
 
@@ -63,6 +63,25 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) ->
     greedy, sampled = (json.loads(line) for line in done.stdout.splitlines())
     assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
     assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
+
+
+def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
+    run: tuple[Path, str], tmp_path: Path
+) -> None:
+    out, _ = run
+    pairs = [{"input": [[0, side], [side, 0]], "output": [[side]]} for side in (1, 2)]
+    file, large = tmp_path / "my tasks", {"train": [], "test": [{"input": [[1] * 9] * 9}]}
+    file.mkdir()
+    (file / "small.json").write_text(json.dumps({"train": pairs[:1], "test": pairs}))
+    (file / "large.json").write_text(json.dumps(large))
+    done = in_a_process("eval", out, "--data", file, "--attempts", "2", "--tasks", "--json", "--untrained")
+    assert done.returncode == 0, done.stderr
+    told, *rows = (json.loads(line) for line in done.stdout.splitlines())
+    assert (told["tasks"], told["fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
+    assert {row["task"]: row["fits"] for row in rows} == {"small": True, "large": False}
+    submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
+    assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
+    assert "Handed in: " in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
@@ -107,12 +126,14 @@ def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: sign
         (["train", "arc", "--resume"], "--resume needs --out"),
         (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
         (["eval", "/nowhere"], "is not the folder of a run"),
+        (["eval", "{run}", "--out", "x"], "give --data, too"),
+        (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    arguments: list[str], words: str, phalanx: Callable[..., Any]
+    arguments: list[str], words: str, phalanx: Callable[..., Any], run: tuple[Path, str]
 ) -> None:
-    done = phalanx(*arguments)
+    done = phalanx(*(argument.format(run=run[0]) for argument in arguments))
     assert done.code == 2
     assert words in done.err
     assert "Traceback" not in done.err

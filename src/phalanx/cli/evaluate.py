@@ -218,12 +218,13 @@ def _hand_in(
 ) -> None:
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
     from phalanx.agents.arc_hand_in import examination, hand_in, hand_in_at_random
-    from phalanx.agents.arc_training import arc_distribution, load_arc_policy
+    from phalanx.agents.arc_training import ArcTrainingConfig, arc_distribution, load_arc_policy
     from phalanx.logs.report import write_report
+    from phalanx.runs.folder import read_config
 
     with user_errors():
-        config, network = load_arc_policy(run, untrained=untrained)
-        environment, too_large = examination(config.arc, data)
+        environment, too_large = examination(read_config(run, ArcTrainingConfig).arc, data)
+        _, network = load_arc_policy(run, untrained=untrained)
         told = hand_in(
             environment,
             arc_distribution(environment),
