@@ -6,7 +6,7 @@ What every training with PPO has is in `ppo.training`; the commands are in `phal
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from pydantic import Field
@@ -20,7 +20,7 @@ from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment, legal_ids
 from phalanx.runs.algorithm import EvaluationConfig
-from phalanx.runs.folder import read_config
+from phalanx.runs.folder import read_config, read_facts
 from phalanx.runs.loading import load_policy
 
 
@@ -54,7 +54,20 @@ load_arc_training = ArcTrainingConfig.load
 """A config: the preset `default` unless another is named, then overrides."""
 
 
-def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
+@runtime_checkable
+class TrainedOnArc(Protocol):
+    """The config of any training on ARC."""
+
+    @property
+    def arc(self) -> ArcConfig:
+        """The environment and its tasks."""
+
+    @property
+    def evaluation(self) -> ArcEvaluationConfig:
+        """How a policy is measured."""
+
+
+def held_out(config: TrainedOnArc) -> ArcEnvironment:
     """The test pairs of tasks that the training never sees; target and score are hidden from the policy."""
     arc = config.arc
     dataset = arc.dataset.model_copy(
@@ -118,7 +131,12 @@ def sampled(
     )
 
 
-def load_arc_policy(run: Path) -> tuple[ArcTrainingConfig, Any]:
-    """A run's config and the network of its newest checkpoint."""
+def load_arc_policy(run: Path) -> tuple[Any, Any]:
+    """The config of a run of `train arc` or `train bc`, and the network of its newest checkpoint."""
+    from phalanx.agents.cloning.training import CloningTraining
+
+    if read_facts(run).get("kind") == CloningTraining.kind:
+        cloned = CloningTraining(read_config(run, CloningTraining.config_type))
+        return cloned.config, load_policy(cloned, run)
     config = read_config(run, ArcTrainingConfig)
     return config, load_policy(ArcTraining(config, devices=jax.devices()[:1]), run)

@@ -22,7 +22,7 @@ class CloningConfig(Config):
     """How a policy learns from what an expert does in the states that it reaches itself (DAgger)."""
 
     episodes: Path | None = None
-    """A `.jsonl` file of episodes, as `phalanx play arc --save` writes it, to learn from in the planner's
+    """A `.jsonl` file of episodes, as `phalanx play arc --out` writes it, to learn from in the planner's
     place."""
     num_updates: int = Field(default=100, ge=1)
     """Updates in the whole training."""

@@ -15,7 +15,6 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.planning.plans import Plan, as_action, make_plan, solution_plan
 from phalanx.arc.tasks import ArcTask
 
-
 NUM_CHOICES = 4
 """How many actions that are equally good a label names at most."""
 

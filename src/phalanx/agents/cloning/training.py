@@ -4,7 +4,6 @@ The expert's plans are in `expert`, episodes from files in `episode_files`, the 
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -29,7 +28,6 @@ from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
-from phalanx.arc.planning.plans import as_action
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
@@ -74,7 +72,7 @@ class CloningTraining(Algorithm[Learner]):
         settled = config.arc.environment.model_copy(update={"require_submit": True, "mode": "training"})
         self.arc = config.arc.model_copy(update={"environment": settled})
         self.environment = ArcEnvironment.create(self.arc)
-        self._unseen = held_out(config.model_copy(update={"arc": self.arc}))  # type: ignore[arg-type]
+        self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
         self.distribution = arc_distribution(self.environment)
         self.make_network = functools.partial(create_arc_network, config.network, self.arc)
         shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
