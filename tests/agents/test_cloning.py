@@ -1,5 +1,6 @@
 """Cloning: what the expert says, that policies hand in what they learned, files of episodes, going on."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -80,6 +81,19 @@ def test_every_update_has_tasks_of_its_own_and_none_of_the_held_out_ones():
     assert not first & set(training._unseen.task_buffer.tasks)
     again = set(training._fresh(0, rng).tasks)
     assert again == first
+
+
+def test_tasks_of_a_file_come_turned_and_recolored_where_that_is_asked_for(tmp_path: Path):
+    pair = {"input": RING.tolist(), "output": np.full((3, 3), 3).tolist()}
+    (tmp_path / "ring.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
+    training = small(f"arc.dataset.source={tmp_path / 'ring.json'}", "cloning.augment=true",
+                     "arc.dataset.families=[]", "evaluation.split=training")  # fmt: skip
+    rng = np.random.default_rng(0)
+    colors = {int(training._fresh(update, rng)[0].demos[0].input[0, 0]) for update in range(12)}
+    assert len(colors) > 3
+    assert 0 not in colors
+    with pytest.raises(ValueError, match=r"leave cloning\.augment out"):
+        small("cloning.augment=true")
 
 
 @pytest.fixture(scope="module")

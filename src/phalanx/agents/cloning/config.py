@@ -13,6 +13,7 @@ from pydantic import Field
 from phalanx.agents.arc_training import ArcEvaluationConfig
 from phalanx.agents.networks.arc_layers import ArcNetworkConfig
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import GENERATED
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.core.config import Config
 from phalanx.runs.algorithm import RunConfig
@@ -28,6 +29,8 @@ class CloningConfig(Config):
     """Updates in the whole training."""
     fresh_tasks: int = Field(default=128, ge=1)
     """Tasks in each update: new ones where they are generated, drawn from the data set where they are not."""
+    augment: bool = False
+    """Whether tasks of a data set come turned, mirrored and recolored, drawn anew in every update."""
     num_envs: int = Field(default=256, ge=1)
     """Episodes that are played side by side."""
     num_steps: int = Field(default=8, ge=1)
@@ -86,6 +89,10 @@ class CloningTrainingConfig(RunConfig):
         allowed = self.arc.action.allowed_operations or range(NUM_OPERATIONS)
         if Operation.SUBMIT not in allowed:
             raise ValueError("a cloned policy hands its grid in: add 34 to arc.action.allowed_operations")
+        if self.cloning.augment and self.arc.dataset.source == GENERATED:
+            raise ValueError("generated tasks are new in every update: leave cloning.augment out")
+        if self.cloning.augment and self.arc.grid_shape[0] != self.arc.grid_shape[1]:
+            raise ValueError("tasks are turned by cloning.augment, so the canvas must be square")
 
 
 load_cloning = CloningTrainingConfig.load

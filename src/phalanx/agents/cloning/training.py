@@ -23,6 +23,7 @@ from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import ArcDistribution
 from phalanx.agents.ppo.training import PPOTraining
 from phalanx.arc.actions import Action
+from phalanx.arc.augmentation import augmented_tasks
 from phalanx.arc.buffer import Capacity, TaskBuffer
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
@@ -175,6 +176,8 @@ class CloningTraining(Algorithm[Learner]):
         else:
             every = self.environment.task_buffer
             tasks = [every[int(n)] for n in rng.permutation(len(every))[:count]]
+            if self.config.cloning.augment:
+                tasks = augmented_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
         return TaskBuffer.from_tasks(tasks, **self._room._asdict())
 
     @functools.cached_property
