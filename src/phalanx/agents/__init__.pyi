@@ -15,6 +15,12 @@ from .arc_training import (
     load_arc_policy as load_arc_policy,
     load_arc_training as load_arc_training,
 )
+from .cloning.config import (
+    CloningConfig as CloningConfig,
+    CloningTrainingConfig as CloningTrainingConfig,
+    load_cloning as load_cloning,
+)
+from .cloning.training import CloningTraining as CloningTraining
 from .evaluation import play as play, record_episodes as record_episodes
 from .kge_training import (
     KGEData as KGEData,

@@ -6,7 +6,7 @@ What every training with PPO has is in `ppo.training`; the commands are in `phal
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 from pydantic import Field
@@ -21,7 +21,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.observation import legal_ids
 from phalanx.runs.algorithm import EvaluationConfig
-from phalanx.runs.folder import read_config
+from phalanx.runs.folder import read_config, read_facts
 from phalanx.runs.loading import initial_policy, load_policy
 
 
@@ -55,7 +55,20 @@ load_arc_training = ArcTrainingConfig.load
 """A config: the preset `default` unless another is named, then overrides."""
 
 
-def examined(config: ArcTrainingConfig, split: str | None) -> ArcEnvironment:
+@runtime_checkable
+class TrainedOnArc(Protocol):
+    """The config of any training on ARC."""
+
+    @property
+    def arc(self) -> ArcConfig:
+        """The environment and its tasks."""
+
+    @property
+    def evaluation(self) -> ArcEvaluationConfig:
+        """How a policy is measured."""
+
+
+def examined(config: TrainedOnArc, split: str | None) -> ArcEnvironment:
     """Tasks whose answers are handed in: those of a split, or those of the training where it is None."""
     arc, dataset = config.arc, config.arc.dataset
     if split is not None:
@@ -64,7 +77,7 @@ def examined(config: ArcTrainingConfig, split: str | None) -> ArcEnvironment:
     return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
 
 
-def held_out(config: ArcTrainingConfig) -> ArcEnvironment:
+def held_out(config: TrainedOnArc) -> ArcEnvironment:
     """Tasks that the training never sees, answered by handing in."""
     return examined(config, config.evaluation.split)
 
@@ -123,8 +136,16 @@ def sampled(
     )
 
 
-def load_arc_policy(run: Path, untrained: bool = False) -> tuple[ArcTrainingConfig, Any]:
-    """A run's config and the network of its newest checkpoint, or what it began with."""
-    config = read_config(run, ArcTrainingConfig)
-    training = ArcTraining(config, devices=jax.devices()[:1])
-    return config, initial_policy(training) if untrained else load_policy(training, run)
+def arc_training_of(run: Path) -> Any:
+    """The algorithm of a run of `train arc` or `train bc`, with its config."""
+    from phalanx.agents.cloning.training import CloningTraining
+
+    if read_facts(run).get("kind") == CloningTraining.kind:
+        return CloningTraining(read_config(run, CloningTraining.config_type))
+    return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
+
+
+def load_arc_policy(run: Path, untrained: bool = False) -> tuple[Any, Any]:
+    """The config of a run on ARC, and the network of its newest checkpoint or what it began with."""
+    training = arc_training_of(run)
+    return training.config, initial_policy(training) if untrained else load_policy(training, run)

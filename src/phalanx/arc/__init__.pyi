@@ -10,6 +10,7 @@ from .actions import (
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
 )
+from .augmentation import augmented as augmented, augmented_tasks as augmented_tasks
 from .buffer import TaskBuffer as TaskBuffer
 from .config import (
     ActionConfig as ActionConfig,

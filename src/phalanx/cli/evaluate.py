@@ -218,13 +218,14 @@ def _hand_in(
 ) -> None:
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
     from phalanx.agents.arc_hand_in import examination, hand_in, hand_in_at_random
-    from phalanx.agents.arc_training import ArcTrainingConfig, arc_distribution, load_arc_policy
+    from phalanx.agents.arc_training import arc_distribution, arc_training_of
     from phalanx.logs.report import write_report
-    from phalanx.runs.folder import read_config
+    from phalanx.runs.loading import initial_policy, load_policy
 
     with user_errors():
-        environment, too_large = examination(read_config(run, ArcTrainingConfig).arc, data)
-        _, network = load_arc_policy(run, untrained=untrained)
+        training = arc_training_of(run)
+        environment, too_large = examination(training.config.arc, data)
+        network = initial_policy(training) if untrained else load_policy(training, run)
         told = hand_in(
             environment,
             arc_distribution(environment),

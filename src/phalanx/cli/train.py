@@ -51,6 +51,31 @@ _policy_command(
 )
 
 
+@app.command(
+    help="Train a policy on ARC tasks by cloning: it learns what solutions, plans or played episodes do, and "
+    f"hands its answer in by itself.\n\n{_STOPS}"
+)
+def bc(
+    overrides: options.Overrides = None,
+    episodes: Annotated[
+        Path | None,
+        typer.Option(help="A .jsonl file of episodes to learn from, as `phalanx play arc --out` writes it."),
+    ] = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
+) -> None:
+    settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
+    from phalanx.agents import CloningTraining
+
+    options.Chosen("bc", settings, preset, out, resume, None, wandb, tensorboard, tracker).train(
+        CloningTraining
+    )
+
+
 @app.command(help=f"Train a knowledge-graph embedding, and keep the best by validation.\n\n{_STOPS}")
 def kge(
     overrides: options.Overrides = None,

@@ -1,0 +1,1 @@
+"""Cloning: policies for ARC that learn from demonstrations."""

@@ -1,0 +1,99 @@
+"""Augmented tasks equal what NumPy makes of their grids, and a new draw compiles nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, GridPair, TaskBuffer
+from phalanx.arc.augmentation import NUM_SYMMETRIES, augmented, augmented_tasks, changed
+
+
+def oracle(grid: np.ndarray, symmetry: int, permutation: np.ndarray) -> np.ndarray:
+    grid = permutation[grid]
+    grid = grid.T if symmetry & 1 else grid
+    grid = grid[:, ::-1] if symmetry & 2 else grid
+    return grid[::-1] if symmetry & 4 else grid
+
+
+def random_task(rng: np.random.Generator, name: str, secret: bool) -> ArcTask:
+    def grid() -> np.ndarray:
+        return rng.integers(0, 10, rng.integers(1, 31, 2)).astype(np.int8)
+
+    demos = tuple(GridPair(grid(), grid()) for _ in range(rng.integers(1, 4)))
+    return ArcTask(name, demos, (GridPair(grid(), None if secret else grid()),))
+
+
+def expected(task: ArcTask, symmetry: int, permutation: np.ndarray) -> ArcTask:
+    def pairs(old: tuple[GridPair, ...]) -> tuple[GridPair, ...]:
+        turn = lambda grid: None if grid is None else oracle(grid, symmetry, permutation)  # noqa: E731
+        return tuple(GridPair(turn(pair.input), turn(pair.output)) for pair in old)
+
+    return dataclasses.replace(task, demos=pairs(task.demos), tests=pairs(task.tests))
+
+
+def test_all_symmetries_and_random_permutations_equal_numpys():
+    rng = np.random.default_rng(0)
+    tasks = [random_task(rng, f"t{n}", secret=n % 3 == 0) for n in range(3 * NUM_SYMMETRIES)]
+    room = {"num_tasks": len(tasks) + 2, "num_pairs": 120, "num_rows": 30}
+    symmetries = np.array([*range(NUM_SYMMETRIES)] * 3 + [5, 6], np.int32)
+    permutations = np.stack([rng.permutation(10) for _ in symmetries]).astype(np.int32)
+    found = jax.jit(changed)(
+        TaskBuffer.from_tasks(tasks, **room).arrays, jnp.asarray(symmetries), jnp.asarray(permutations)
+    )
+    wanted = TaskBuffer.from_tasks(
+        [expected(*row) for row in zip(tasks, symmetries, permutations, strict=False)], **room
+    )
+    for name, ours, theirs in zip(found._fields, found, wanted.arrays, strict=True):
+        assert np.array_equal(ours, theirs), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "turns", "recolors", "black"),
+    [({}, True, True, False), ({"colors": False}, True, False, False),
+     ({"symmetries": False}, False, True, False), ({"keep_black": False}, True, True, True)],
+)  # fmt: skip
+def test_what_is_drawn(settings: dict[str, bool], turns: bool, recolors: bool, black: bool):
+    grid = np.arange(10, dtype=np.int8).reshape(2, 5)
+    tasks = [ArcTask(f"t{n}", (GridPair(grid, grid),), ()) for n in range(64)]
+    arrays = TaskBuffer.from_tasks(tasks, num_rows=5).arrays
+    drawn = augmented(arrays, jax.random.key(3), **settings)
+    environment = ArcEnvironment.create(ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=5)))
+    states, _ = environment.with_tasks(drawn).batch_reset_to(jnp.arange(64), jnp.zeros(64, jnp.int32))
+    heights = set(np.asarray(states.height).tolist())
+    assert heights == ({2, 5} if turns else {2})
+    cells = [frozenset(np.argwhere(board == 0).ravel().tolist()) for board in states.working_grid]
+    corners = {frozenset({0}), frozenset({0, 1}), frozenset({0, 4}), frozenset({1, 4})}
+    assert (set(cells) <= corners) is not black
+    plain = [np.array_equal(np.sort(board[board >= 0]), np.arange(10)) for board in states.working_grid]
+    assert all(plain)
+    kept = {frozenset(np.argwhere(board == 1).ravel().tolist()) for board in states.working_grid}
+    assert (len(kept) > 4) is recolors
+
+
+def test_a_new_draw_compiles_nothing():
+    task = ArcTask("t", (GridPair(np.array([[1, 2]]), np.array([[2, 1]])),), ())
+    arrays = TaskBuffer.from_tasks(task, num_rows=2).arrays
+    traced = []
+
+    @jax.jit
+    def draw(arrays, key):
+        traced.append(1)
+        return augmented(arrays, key)
+
+    seen = {np.asarray(draw(arrays, jax.random.key(seed)).pairs).tobytes() for seed in range(20)}
+    assert len(traced) == 1
+    assert len(seen) > 5
+
+
+def test_tasks_on_the_host_are_those_of_the_arrays():
+    rng = np.random.default_rng(1)
+    tasks = [random_task(rng, f"t{n}", secret=n == 0) for n in range(4)]
+    found = augmented_tasks(tasks, jax.random.key(2), colors=False)
+    arrays = augmented(TaskBuffer.from_tasks(tasks, num_rows=30).arrays, jax.random.key(2), colors=False)
+    ours = TaskBuffer.from_tasks(found, num_rows=30).arrays
+    assert np.array_equal(ours.pairs, arrays.pairs)
+    assert np.array_equal(ours.sizes, arrays.sizes)
+    assert found[0].tests[0].output is None
