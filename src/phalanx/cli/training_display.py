@@ -18,13 +18,21 @@ if TYPE_CHECKING:
 
     from phalanx.logs import Handler
     from phalanx.runs import Algorithm, Outcome, Progress
+    from phalanx.runs.run import Resume
 
 _SIGNALED = 128
 """What a shell adds to a signal's number for the exit code of what it stopped."""
 
 
 def run_training(
-    algorithm: "Algorithm", out: Path, *, resume: bool = False, trackers: Sequence[str] = (), command: str
+    algorithm: "Algorithm",
+    out: Path,
+    *,
+    resume: "Resume" = False,
+    extend: bool = False,
+    init_from: str | None = None,
+    trackers: Sequence[str] = (),
+    command: str,
 ) -> None:
     """Run it, show it, write its report; the last lines say where everything is.
 
@@ -38,7 +46,15 @@ def run_training(
     console = Console(quiet=not is_first_process())
     say_warnings()
     with _progress_bar(console, algorithm) as show, user_errors():
-        outcome = train(algorithm, out, resume=resume, handlers=_handlers(trackers), show=show)
+        outcome = train(
+            algorithm,
+            out,
+            resume=resume,
+            extend=extend,
+            init_from=init_from,
+            handlers=_handlers(trackers),
+            show=show,
+        )
     if is_first_process():
         _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:

@@ -78,9 +78,11 @@ class Journal:
                 for episode in self._algorithm.sample_episodes(self._own(learner, seed), key, update):
                     logger.log_episode_summary(episode)
 
-    def evaluate(self, learner: PyTree, update: int, counts: Mapping[str, Any], *, last: bool) -> None:
+    def evaluate(
+        self, learner: PyTree, update: int, counts: Mapping[str, Any], *, last: bool
+    ) -> list[dict[str, Any]]:
         """Every process evaluates, so that none waits for the first at the next update."""
-        seeds = self._algorithm.num_seeds
+        seeds, before = self._algorithm.num_seeds, len(self.evaluations)
         for seed in range(seeds):
             own = {name: int(count) for name, count in self._own(counts, seed).items()}
             for record in self._algorithm.evaluate(self._own(learner, seed), update, last):
@@ -89,6 +91,7 @@ class Journal:
                 self.evaluations.append(line)
                 if self._writes:
                     self._loggers[seed].log_evaluation(line)
+        return self.evaluations[before:]
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Renew `run.json`."""

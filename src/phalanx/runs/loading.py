@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from phalanx.runs.algorithm import Algorithm
-from phalanx.runs.checkpoints import Checkpoints, newest_checkpoint
+from phalanx.runs.checkpoints import Which, check_facts, opened
 from phalanx.runs.journal import of_seed
 
 
@@ -51,11 +51,14 @@ def initial_policy(algorithm: Algorithm) -> Any:
     return algorithm.policy(of_seed(start(jax.random.key(algorithm.seed)), 0, algorithm.num_seeds))
 
 
-def load_policy(algorithm: Algorithm, run: str | Path) -> Any:
-    """What the newest checkpoint of a run of this algorithm has learned; of several seeds, the first."""
+def load_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest", *, seed: int = 0) -> Any:
+    """What a run of this algorithm has learned, by its newest checkpoint, its best or one by its step.
+
+    Of several seeds, one.
+    """
     start, _ = algorithm.compile()
     like = start(jax.random.key(algorithm.seed))
-    with Checkpoints(run, keep=algorithm.config.checkpoint.keep) as checkpoints:
-        step, _ = newest_checkpoint(checkpoints, Path(run), algorithm.config)
+    with opened(Path(run), which) as (checkpoints, step, facts):
+        check_facts(Path(run), step, facts, algorithm.config)
         learner = checkpoints.restore(step, like)
-    return algorithm.policy(of_seed(learner, 0, algorithm.num_seeds))
+    return algorithm.policy(of_seed(learner, seed, algorithm.num_seeds))

@@ -37,6 +37,7 @@ class PPOTraining(Algorithm[Learner]):
 
     kind = "ppo"
     config_type = PPOTrainingConfig
+    length = "ppo.num_updates"
     measured = "Success"
     """What `describe` calls the success of an evaluation."""
 
