@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import working
 
 if TYPE_CHECKING:
     from phalanx.agents.proof_training import ProofTrainingConfig
@@ -36,7 +37,7 @@ def evaluate_run(
     from phalanx.core.config import load_config
 
     began = time.perf_counter()
-    with user_errors():
+    with user_errors(), working(f"ranking the {split} queries by {mode}"):
         config = _config(run, kind)
         data, index = read_data(config)
         ranking = ProofRanking.create(data, index, config.proofs, load_config(RankingConfig, None, settings))
@@ -162,13 +163,15 @@ def _arc(run: Path, split: Split, attempts: int, tasks: bool, seed: int, as_json
     from phalanx.agents.arc_training import arc_distribution, held_out, load_arc_policy, sampled
     from phalanx.arc.environment import ArcEnvironment
 
-    with user_errors():
+    with user_errors(), working(f"loading {run}"):
         config, network = load_arc_policy(run)
-    environment = held_out(config) if split is Split.held_out else ArcEnvironment.create(config.arc)
-    results = [evaluate_arc(environment, arc_distribution(environment), network)]
+    with working(f"playing the {split} tasks"):
+        environment = held_out(config) if split is Split.held_out else ArcEnvironment.create(config.arc)
+        results = [evaluate_arc(environment, arc_distribution(environment), network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
-        results.append(sampled(environment, network, attempted, seed))
+        with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
+            results.append(sampled(environment, network, attempted, seed))
     for result in results:
         if as_json:
             typer.echo(json.dumps(result.as_record(split.value, with_tasks=tasks)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phalanx.cli.errors import user_errors
+from phalanx.cli.printing import Pace, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +46,8 @@ def run_training(
 
     console = Console(quiet=not is_first_process())
     say_warnings()
-    with _progress_bar(console, algorithm) as show, user_errors():
+    shown = _progress_bar if console.is_terminal else _progress_lines
+    with shown(console, algorithm) as show, user_errors():
         outcome = train(
             algorithm,
             out,
@@ -94,6 +96,39 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
             numbers = _numbers(progress, algorithm.unit)
             bar.update(shown, completed=progress.update, description="train", numbers=numbers)
 
+        yield show
+
+
+@contextlib.contextmanager
+def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
+    """Lines for a log: the first update, the last, and in between one every ten seconds."""
+    pace, begun = Pace(), -1
+
+    def show(progress: "Progress") -> None:
+        nonlocal pace, begun
+        total, first = progress.num_updates, begun < 0
+        if first:
+            # Compiling is over: from here on the updates tell how long the others will take.
+            silent.close()
+            pace, begun = Pace(), progress.update
+        if not (pace.is_due() or first or progress.update == total):
+            return
+        left = pace.left(progress.update - begun, total - begun)
+        numbers = _numbers(progress, algorithm.unit)
+        console.print(
+            f"update {progress.update}/{total}: {numbers}{left}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+        if progress.update == total:
+            silent.enter_context(working("measuring and saving", err=False))
+
+    with contextlib.ExitStack() as silent:
+        if console.quiet:
+            yield lambda progress: None
+            return
+        silent.enter_context(working(f"{algorithm.num_updates} updates to make; compiling", err=False))
         yield show
 
 
