@@ -1,4 +1,4 @@
-"""What is said where there is no terminal: how far, how fast, how long it takes; nothing is silent for long."""
+"""What is said where there is no terminal: how far, how fast, how long; nothing is silent for long."""
 
 import time
 from collections.abc import Callable
