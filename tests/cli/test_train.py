@@ -65,6 +65,21 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) ->
     assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
 
 
+def test_every_seed_is_reported_and_evaluated(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = in_a_process("train", "arc", *SMALL, "ppo.num_updates=2", "--seeds", "2", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "interquartile mean of 2 seeds" in done.stdout
+    page = (out / "report.html").read_bytes()
+    assert in_a_process("report", out).returncode == 0
+    assert (out / "report.html").read_bytes() == page
+    told = in_a_process("eval", out, "--json", "--attempts", "0")
+    assert told.returncode == 0, told.stderr
+    assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1]
+    one = in_a_process("eval", out / "seed_1", "--attempts", "0")
+    assert one.stdout.startswith("seed 1\n")
+
+
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: signal.Signals) -> None:
     out = tmp_path / "run"

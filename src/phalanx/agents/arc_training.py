@@ -20,6 +20,7 @@ from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment, legal_ids
 from phalanx.runs.algorithm import EvaluationConfig
+from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config
 from phalanx.runs.loading import load_policy
 
@@ -118,7 +119,7 @@ def sampled(
     )
 
 
-def load_arc_policy(run: Path) -> tuple[ArcTrainingConfig, Any]:
-    """A run's config and the network of its newest checkpoint."""
+def load_arc_policy(run: Path, which: Which = "newest", *, seed: int = 0) -> tuple[ArcTrainingConfig, Any]:
+    """A run's config and the network of its newest checkpoint, or another; of several seeds, one."""
     config = read_config(run, ArcTrainingConfig)
-    return config, load_policy(ArcTraining(config, devices=jax.devices()[:1]), run)
+    return config, load_policy(ArcTraining(config, devices=jax.devices()[:1]), run, which, seed=seed)

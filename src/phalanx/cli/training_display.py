@@ -161,8 +161,7 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", comma
     ended = "Interrupted" if outcome.interrupted else "Finished"
     done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
     say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
-    seeds = sorted(outcome.run.glob("seed_*"))
-    report = write_report(seeds or [outcome.run], outcome.run / "report.html")
+    report = write_report([outcome.run], outcome.run / "report.html")
     if outcome.interrupted:
         say(f"Go on with: {command} --out {outcome.run} --resume")
     say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")

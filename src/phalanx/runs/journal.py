@@ -93,11 +93,14 @@ class Journal:
                     self._loggers[seed].log_evaluation(line)
         return self.evaluations[before:]
 
-    def describe(self, facts: Mapping[str, Any]) -> None:
-        """Renew `run.json`."""
-        for folder in self._described if self._writes else []:
+    def describe(self, facts: Mapping[str, Any], counts: Mapping[str, Any] | None = None) -> None:
+        """Renew `run.json`; counts are of all seeds together in the run's, and in each seed's its own."""
+        several = {"num_seeds": len(self._folders)} if len(self._folders) > 1 else {}
+        for place, folder in enumerate(self._described if self._writes else []):
+            own = self._own(counts or {}, place - 1) if several and place else counts or {}
+            told = {name: int(np.sum(count)) for name, count in own.items()}
             with self.tolerating(f"{FACTS} could not be written"):
-                write_facts(folder, facts)
+                write_facts(folder, {**facts, **told, **(several if not place else {})})
 
     @contextlib.contextmanager
     def tolerating(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:

@@ -220,8 +220,8 @@ class Run:
         with journal.tolerating("a checkpoint could not be saved", _DISK_ERRORS):
             own = algorithm.save(self.folder, self.update, checkpoints.steps())
             checkpoints.save(self.update, learner, self._saved(learner) | {"algorithm": own})
-        told = {"updates": self.update, **self._totals(), "seconds": self.seconds, "status": status}
-        journal.describe({**self._facts(learner), **told})
+        told = {"updates": self.update, "seconds": self.seconds, "status": status}
+        journal.describe({**self._facts(learner), **told}, self.counts)
 
     def _facts(self, learner: PyTree) -> dict[str, Any]:
         """For `run.json`."""
