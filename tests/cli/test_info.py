@@ -22,6 +22,7 @@ FACTS = {
     "backend": "cpu",
     "devices": ["TFRT_CPU_0"],
     "native": {"in_use": True, "isa": "avx2", "reason": None},
+    "compilation_cache": {"in_use": True, "bytes": 2_340_000, "most_bytes": 1_000_000_000, "folder": "/c/x"},
 }
 
 
@@ -30,6 +31,7 @@ def test_the_text_says_that_the_native_engine_is_in_use_and_for_which_processor(
         "phalanx        1.2.3\n"
         "python         3.11.7 on Linux x86_64\n"
         "jax            0.10.2, backend cpu, devices TFRT_CPU_0\n"
+        "compiled       2.3 MB of at most 1,000 in /c/x\n"
         "native engine  in use (avx2)"
     )
 

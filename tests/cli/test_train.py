@@ -84,6 +84,21 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     assert "Handed in: " in (out / "report.html").read_text()
 
 
+def test_every_seed_is_reported_and_evaluated(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = in_a_process("train", "arc", *SMALL, "ppo.num_updates=2", "--seeds", "2", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "interquartile mean of 2 seeds" in done.stdout
+    page = (out / "report.html").read_bytes()
+    assert in_a_process("report", out).returncode == 0
+    assert (out / "report.html").read_bytes() == page
+    told = in_a_process("eval", out, "--json", "--attempts", "0")
+    assert told.returncode == 0, told.stderr
+    assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1]
+    one = in_a_process("eval", out / "seed_1", "--attempts", "0")
+    assert one.stdout.startswith("seed 1\n")
+
+
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: signal.Signals) -> None:
     out = tmp_path / "run"
@@ -141,7 +156,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_the_demo_trains_and_takes_a_new_folder_each_time(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
-    done = in_a_process("demo", *SMALL, "--out", tmp_path / "demo")
+    small = [setting for setting in SMALL if not setting.startswith("ppo.")]
+    few = ("cloning.num_updates=2", "cloning.num_envs=4", "cloning.num_steps=4", "cloning.fresh_tasks=4")
+    done = in_a_process("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")
     assert list((tmp_path / "demo").iterdir()) == []

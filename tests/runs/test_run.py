@@ -141,6 +141,13 @@ def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -
     assert len({values[-1] for values in numbers}) == 3
     np.testing.assert_array_equal([values[-1] for values in numbers], outcome.learner["number"])
     assert [line["steps"] for line in outcome.evaluations] == [0] * 3 + [18] * 3
+    # The whole run's facts count all seeds; a seed's agree with its own logs.
+    assert (read_facts(outcome.run)["steps"], read_facts(outcome.run)["num_seeds"]) == (54, 3)
+    assert [read_facts(file.parent)["steps"] for file in files] == [18] * 3
+    each = [load_policy(Descent(config(num_seeds=3)), outcome.run, seed=seed) for seed in range(3)]
+    np.testing.assert_array_equal(each, outcome.learner["number"])
+    with pytest.raises(ValueError, match="has 3 seeds, and none of number 3"):
+        load_policy(Descent(config(num_seeds=3)), outcome.run, seed=3)
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:

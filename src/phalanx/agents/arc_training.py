@@ -21,6 +21,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.observation import legal_ids
 from phalanx.runs.algorithm import EvaluationConfig
+from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config, read_facts
 from phalanx.runs.loading import initial_policy, load_policy
 
@@ -145,7 +146,14 @@ def arc_training_of(run: Path) -> Any:
     return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
 
 
-def load_arc_policy(run: Path, untrained: bool = False) -> tuple[Any, Any]:
-    """The config of a run on ARC, and the network of its newest checkpoint or what it began with."""
+def load_arc_policy(
+    run: Path, which: Which = "newest", *, seed: int = 0, untrained: bool = False
+) -> tuple[Any, Any]:
+    """The config of a run on ARC, and the network of its newest checkpoint, of another, or the untrained one.
+
+    Of several seeds it is one.
+    """
     training = arc_training_of(run)
-    return training.config, initial_policy(training) if untrained else load_policy(training, run)
+    if untrained:
+        return training.config, initial_policy(training)
+    return training.config, load_policy(training, run, which, seed=seed)

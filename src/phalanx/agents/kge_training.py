@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,6 +134,7 @@ class KGETraining(Algorithm[KGEState]):
     kind = "kge"
     config_type = KGETrainingConfig
     unit = "triples"
+    length = "kge.epochs"
     headline = ("loss", "mrr_100")
 
     def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
@@ -170,6 +172,15 @@ class KGETraining(Algorithm[KGEState]):
     def policy(self, state: KGEState) -> KGE:
         """The best embedding so far."""
         return state.best.kge
+
+    def weights(self, state: KGEState) -> KGE:
+        """Those of the newest epoch, which learning goes on from."""
+        return state.learner.kge
+
+    def with_weights(self, state: KGEState, weights: KGE) -> KGEState:
+        """Nothing of them is measured yet, so the best is the beginning again."""
+        learner = eqx.tree_at(lambda learner: learner.kge, state.learner, weights)
+        return KGEState(learner, Best.of(weights, 0, Validation(math.nan, math.nan)))
 
     def evaluate(self, state: KGEState, update: int, last: bool) -> list[dict[str, Any]]:
         """What the update has just measured."""

@@ -33,6 +33,7 @@ from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv, ProofInfo
 from phalanx.proofs.search.state import ProofObservation, ProofState
 from phalanx.runs.algorithm import EvaluationConfig
+from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config
 from phalanx.runs.loading import initial_policy, load_policy
 
@@ -334,10 +335,12 @@ class ProofTraining(PPOTraining):
         return self.setting.fingerprint
 
 
-def load_proof_policy(run: Path) -> tuple[ProofTrainingConfig, ProofNetwork]:
-    """A run's config and the network of its newest checkpoint."""
+def load_proof_policy(
+    run: Path, which: Which = "newest", *, seed: int = 0
+) -> tuple[ProofTrainingConfig, ProofNetwork]:
+    """A run's config and the network of its newest checkpoint, or another; of several seeds, one."""
     config = read_config(run, ProofTrainingConfig)
-    return config, load_policy(ProofTraining(config, devices=jax.devices()[:1]), run)
+    return config, load_policy(ProofTraining(config, devices=jax.devices()[:1]), run, which, seed=seed)
 
 
 def untrained_policy(config: ProofTrainingConfig) -> ProofNetwork:

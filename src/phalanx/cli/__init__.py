@@ -12,9 +12,15 @@ from phalanx import __version__
 from phalanx.cli.errors import Mount, UserError, lazy_group
 
 COMMANDS = {
-    "demo": Mount("phalanx.cli.demo", "Train the default agent on built-in tasks and write the report."),
-    "train": Mount("phalanx.cli.train", "Train an agent on ARC or proofs, embeddings, or a language model."),
-    "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run."),
+    "demo": Mount(
+        "phalanx.cli.demo", "Train the default agent on built-in tasks and write the report.", compiles=True
+    ),
+    "train": Mount(
+        "phalanx.cli.train",
+        "Train an agent on ARC or proofs, embeddings, or a language model.",
+        compiles=True,
+    ),
+    "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run.", compiles=True),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(
         "phalanx.cli.data",

@@ -1,6 +1,6 @@
 """`phalanx demo`: the default agent, trained on built-in tasks, and its report.
 
-It is `phalanx train arc` with the preset `default`, in a folder of its own.
+It is `phalanx train bc` with the preset `default`, in a folder of its own.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False)
 def demo(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as ppo.num_updates=20.", show_default=False),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as cloning.num_updates=20.", show_default=False),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="The run's folder; a number is added where there is one already.")
@@ -25,10 +25,11 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
 ) -> None:
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
-    from phalanx.agents import ArcTraining, load_arc_training
+    from phalanx.agents import CloningTraining
     from phalanx.cli.training_display import run_training
     from phalanx.runs import next_free
 
     with user_errors():
-        algorithm = ArcTraining(load_arc_training(None, (f"seed={seed}", *(overrides or []))))
-    run_training(algorithm, next_free(out), command="phalanx train arc")
+        config = CloningTraining.config_type.load(None, (f"seed={seed}", *(overrides or [])))
+        algorithm = CloningTraining(config)
+    run_training(algorithm, next_free(out), command="phalanx train bc")

@@ -56,6 +56,8 @@ class Mount:
     """The module to import on use; its `app` is a Typer with one command or several."""
     help: str
     """One line for the list of commands, read without importing the module."""
+    compiles: bool = False
+    """Whether it compiles with XLA, whose work is then kept for the next time."""
 
 
 class _Deferred(TyperCommand):
@@ -63,9 +65,13 @@ class _Deferred(TyperCommand):
 
     def __init__(self, name: str, mount: Mount) -> None:
         super().__init__(name=name, help=mount.help)
-        self.module = mount.module
+        self.module, self.compiles = mount.module, mount.compiles
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if self.compiles:
+            from phalanx.cli.compilation_cache import keep_compiled
+
+            keep_compiled()
         command = typer.main.get_command(importlib.import_module(self.module).app)
         return command.make_context(info_name, args, parent=parent, **extra)
 

@@ -1,8 +1,9 @@
-"""`phalanx eval` of a prover or an embedding: how well it ranks true triples among corruptions.
+"""`phalanx eval`: how many tasks a policy solves, or how well it ranks true triples among corruptions.
 
 How is in `phalanx.agents.search.ranking`.
 """
 
+import dataclasses
 import enum
 import json
 import re
@@ -13,16 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import working
 from phalanx.core.text import counted
 
 if TYPE_CHECKING:
     from phalanx.agents.proof_training import ProofTrainingConfig
     from phalanx.agents.search.ranking import RankingMode
     from phalanx.proofs.knowledge.vocabulary import IndexManager
+    from phalanx.runs import Origin
 
 
 def evaluate_run(
-    run: Path,
+    origin: "Origin",
     kind: str,
     mode: "RankingMode",
     *,
@@ -37,14 +40,14 @@ def evaluate_run(
     from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
     from phalanx.core.config import load_config
 
-    began = time.perf_counter()
-    with user_errors():
+    began, run = time.perf_counter(), origin.run
+    with user_errors(), working(f"ranking the {split} queries by {mode}"):
         config = _config(run, kind)
         data, index = read_data(config)
         ranking = ProofRanking.create(data, index, config.proofs, load_config(RankingConfig, None, settings))
         embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
         policy = (
-            _policy(run, config, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
+            _policy(origin, config, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
         )
         if kind == "kge" and mode == "rl":
             raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
@@ -52,10 +55,12 @@ def evaluate_run(
     seconds = time.perf_counter() - began
     if as_json:
         about = {"run": str(run), "dataset": data.dataset, "mode": mode, "untrained": untrained}
+        about |= {} if origin.seed is None else {"seed": origin.seed}
         record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
         typer.echo(json.dumps(record))
         return
-    typer.echo(f"{data.dataset}, {split}, {mode}{', untrained' if untrained else ''} ({seconds:.0f} s)")
+    which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
+    typer.echo(f"{data.dataset}, {split}, {mode}{which} ({seconds:.0f} s)")
     typer.echo(result.describe())
 
 
@@ -80,10 +85,12 @@ def _embedding(run: Path, kind: str, kge: Path | None, index: "IndexManager") ->
     return load_kge(folder / MODEL if (folder / MODEL).is_dir() else folder, index)
 
 
-def _policy(run: Path, config: "ProofTrainingConfig", untrained: bool) -> Any:
+def _policy(origin: "Origin", config: "ProofTrainingConfig", untrained: bool) -> Any:
     from phalanx.agents.proof_training import load_proof_policy, untrained_policy
 
-    return untrained_policy(config) if untrained else load_proof_policy(run)[1]
+    if untrained:
+        return untrained_policy(config)
+    return load_proof_policy(origin.run, origin.which, seed=origin.seed or 0)[1]
 
 
 app = typer.Typer(add_completion=False)
@@ -109,7 +116,12 @@ class Mode(enum.StrEnum):
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a training run.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN[@STEP]", help="A training run; RUN@best for its best, RUN/seed_1 for one seed."
+        ),
+    ],
     split: Annotated[Split, typer.Option(help="Tasks it never saw, or those it was trained on.")] = (
         Split.held_out
     ),
@@ -153,61 +165,108 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each evaluation.")] = False,
 ) -> None:
     """ARC: which tasks are handed in right, by family, with pass@k. Proofs: MRR and hits."""
+    from phalanx.runs import Origin
     from phalanx.runs.folder import read_facts
 
     with user_errors():
-        kind = read_facts(run).get("kind")
+        given = Origin.parse(str(run))
+        kind = read_facts(given.run).get("kind")
+    origins = _each_seed(given)
     if data is None and out is not None:
         raise UserError("--out says where the files of --data go; give --data, too")
     if kind in ("arc", "bc") and data is not None:
-        _hand_in(run, data, 2 if attempts is None else attempts, out, untrained, tasks, seed, as_json)
+        for origin in origins:
+            _hand_in(origin, data, 2 if attempts is None else attempts, out, untrained, tasks, seed, as_json)
     elif kind in ("arc", "bc"):
-        _arc(run, split, 8 if attempts is None else attempts, untrained, tasks, seed, as_json)
+        tried = 8 if attempts is None else attempts
+        scores = [_arc(origin, split, tried, untrained, tasks, seed, as_json) for origin in origins]
+        if len(scores) > 1 and not as_json:
+            typer.echo(_over_seeds(scores))
     elif data is not None:
         raise UserError(f"--data is for ARC; {run} is a run of kind {kind!r}")
     elif kind in ("proofs", "kge"):
         chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
-        evaluate_run(
-            run,
-            kind,
-            chosen.value,
-            kge=kge,
-            untrained=untrained,
-            split={Split.held_out: "test", Split.valid: "valid", Split.training: "train"}[split],
-            settings=(*(settings or ()), f"seed={seed}"),
-            as_json=as_json,
-        )
+        for origin in origins:
+            evaluate_run(
+                origin,
+                kind,
+                chosen.value,
+                kge=kge,
+                untrained=untrained,
+                split={Split.held_out: "test", Split.valid: "valid", Split.training: "train"}[split],
+                settings=(*(settings or ()), f"seed={seed}"),
+                as_json=as_json,
+            )
     else:
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 
 
+def _each_seed(origin: "Origin") -> list["Origin"]:
+    """A run of several seeds is evaluated seed by seed, unless one was named."""
+    seeds = len(list(origin.run.glob("seed_*")))
+    if origin.seed is not None or seeds < 2:
+        return [origin]
+    return [dataclasses.replace(origin, seed=seed) for seed in range(seeds)]
+
+
+def _of_seed(origin: "Origin") -> str:
+    return "" if origin.seed is None else f", seed {origin.seed}"
+
+
+def _over_seeds(scores: list[float]) -> str:
+    import numpy as np
+
+    from phalanx.core.statistics import bootstrap_interval, interquartile_mean
+
+    found = np.array(scores)
+    low, high = bootstrap_interval(found)
+    return (
+        f"Greedy success, interquartile mean of {len(scores)} seeds: {interquartile_mean(found):.1%}, "
+        f"95 % bootstrap interval {low:.1%} to {high:.1%}"
+    )
+
+
 def _arc(
-    run: Path, split: Split, attempts: int, untrained: bool, tasks: bool, seed: int, as_json: bool
-) -> None:
+    origin: "Origin",
+    split: Split,
+    attempts: int,
+    untrained: bool,
+    tasks: bool,
+    seed: int,
+    as_json: bool,
+) -> float:
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.agents.arc_evaluation import evaluate_arc
     from phalanx.agents.arc_training import arc_distribution, examined, load_arc_policy, sampled
 
-    with user_errors():
-        config, network = load_arc_policy(run, untrained=untrained)
+    with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
+        config, network = load_arc_policy(
+            origin.run, origin.which, seed=origin.seed or 0, untrained=untrained
+        )
+    with user_errors(), working(f"playing the {split} tasks"):
         environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-    results = [evaluate_arc(environment, arc_distribution(environment), network)]
+        results = [evaluate_arc(environment, arc_distribution(environment), network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
-        results.append(sampled(environment, network, attempted, seed))
+        with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
+            results.append(sampled(environment, network, attempted, seed))
+    if origin.seed is not None and not as_json:
+        typer.echo(f"seed {origin.seed}")
     for result in results:
         if as_json:
-            typer.echo(json.dumps(result.as_record(split.value, with_tasks=tasks)))
+            own = {} if origin.seed is None else {"seed": origin.seed}
+            typer.echo(json.dumps(result.as_record(split.value, with_tasks=tasks) | own))
             continue
         typer.echo(result.describe())
         if tasks:
             for name, score in result.tasks.items():
                 typer.echo(f"  {name}: {score['success_rate']:.0%}, similarity {score['similarity']:.3f}")
+    return float(results[0].as_record(split.value)["success_rate"])
 
 
 def _hand_in(
-    run: Path,
+    origin: "Origin",
     data: str,
     attempts: int,
     out: Path | None,
@@ -222,10 +281,15 @@ def _hand_in(
     from phalanx.logs.report import write_report
     from phalanx.runs.loading import initial_policy, load_policy
 
-    with user_errors():
+    run = origin.run
+    with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
         training = arc_training_of(run)
         environment, too_large = examination(training.config.arc, data)
-        network = initial_policy(training) if untrained else load_policy(training, run)
+        network = (
+            initial_policy(training)
+            if untrained
+            else load_policy(training, run, origin.which, seed=origin.seed or 0)
+        )
         told = hand_in(
             environment,
             arc_distribution(environment),
@@ -235,8 +299,9 @@ def _hand_in(
             too_large=too_large,
         )
         guessed = hand_in_at_random(environment, seed)
-        folder = out or run / "handed_in" / re.sub(r"[^\w.-]+", "-", data).strip("-.")
-        title = f"{data}, {counted(attempts, 'attempt')}{', untrained' if untrained else ''}"
+        folder = out or run / "handed_in" / re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}").strip("-.")
+        beginning = ", untrained" if untrained else ""
+        title = f"{data}, {counted(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
         told.save(folder, title, attempts)
         if out is None:
             write_report([run])
@@ -247,7 +312,7 @@ def _hand_in(
         counts = {"tasks": len(told.answers), "fitting": len(told.answers) - len(too_large), "solved": solved}
         typer.echo(json.dumps({**about, **counts, "random_solved": random, "folder": str(folder)}))
     else:
-        typer.echo(f"{data}, {counted(attempts, 'attempt')}{', untrained' if untrained else ''}")
+        typer.echo(title)
         typer.echo(told.describe())
         if guessed.known:
             typer.echo(f"random actions: {random} of {len(told.known)} tasks")

@@ -18,6 +18,7 @@ def collect() -> dict[str, Any]:
     """Everything that `phalanx info --json` prints."""
     import jax
 
+    from phalanx.cli.compilation_cache import facts as cache_facts
     from phalanx.core import engine as native
 
     return {
@@ -32,6 +33,7 @@ def collect() -> dict[str, Any]:
             "isa": native.isa() if native.available() else None,
             "reason": native.reason() or None,
         },
+        "compilation_cache": cache_facts(),
     }
 
 
@@ -39,10 +41,13 @@ def describe(facts: dict[str, Any]) -> str:
     """The same for people: one line for each fact, the native engine's last."""
     native = facts["native"]
     engine = f"in use ({native['isa']})" if native["in_use"] else f"not in use: {native['reason']}"
+    cache = facts["compilation_cache"]
+    held = f"{cache['bytes'] / 1e6:,.1f} MB of at most {cache['most_bytes'] / 1e6:,.0f} in {cache['folder']}"
     rows = {
         "phalanx": facts["version"],
         "python": f"{facts['python']} on {facts['platform']}",
         "jax": f"{facts['jax']}, backend {facts['backend']}, devices {', '.join(facts['devices'])}",
+        "compiled": held if cache["in_use"] else f"not kept: {cache['reason']}",
         "native engine": engine,
     }
     return "\n".join(f"{name:<15}{value}" for name, value in rows.items())

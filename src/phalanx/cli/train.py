@@ -11,11 +11,13 @@ import typer
 from phalanx.cli import training_options as options
 from phalanx.cli.errors import UserError, user_errors
 
-app = typer.Typer(name="train", help="Train an agent.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    name="train", cls=options.TrainGroup, help="Train an agent.", no_args_is_help=True, add_completion=False
+)
 
 _STOPS = (
     "Ctrl-C and SIGTERM save and stop (exit code 130 and 143); the same command with --resume goes on, to "
-    "the same numbers."
+    "the same numbers. With --resume auto one command starts the run, goes on, or says that it is finished."
 )
 
 
@@ -27,7 +29,9 @@ def _policy_command(kind: str, algorithm: str, about: str) -> None:
         overrides: options.Overrides = None,
         preset: options.Preset = None,
         out: options.Out = None,
-        resume: options.Resume = False,
+        resume: options.Resume = None,
+        extend: options.Extend = None,
+        init_from: options.InitFrom = None,
         seeds: options.Seeds = None,
         wandb: options.Wandb = False,
         tensorboard: options.Tensorboard = False,
@@ -39,7 +43,9 @@ def _policy_command(kind: str, algorithm: str, about: str) -> None:
         options.connect(coordinator, process_id, num_processes)
         from phalanx import agents
 
-        chosen = options.Chosen(kind, overrides, preset, out, resume, seeds, wandb, tensorboard, tracker)
+        chosen = options.Chosen(
+            kind, overrides, preset, out, resume, seeds, wandb, tensorboard, tracker, extend, init_from
+        )
         chosen.train(getattr(agents, algorithm))
 
 
@@ -63,7 +69,9 @@ def bc(
     ] = None,
     preset: options.Preset = None,
     out: options.Out = None,
-    resume: options.Resume = False,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
@@ -71,9 +79,9 @@ def bc(
     settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
     from phalanx.agents import CloningTraining
 
-    options.Chosen("bc", settings, preset, out, resume, None, wandb, tensorboard, tracker).train(
-        CloningTraining
-    )
+    options.Chosen(
+        "bc", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
+    ).train(CloningTraining)
 
 
 @app.command(help=f"Train a knowledge-graph embedding, and keep the best by validation.\n\n{_STOPS}")
@@ -81,16 +89,18 @@ def kge(
     overrides: options.Overrides = None,
     preset: options.Preset = None,
     out: options.Out = None,
-    resume: options.Resume = False,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
     from phalanx.agents import KGETraining
 
-    options.Chosen("kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker).train(
-        KGETraining
-    )
+    options.Chosen(
+        "kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
+    ).train(KGETraining)
 
 
 @app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")
@@ -108,7 +118,9 @@ def lm(
     env: Annotated[str | None, typer.Option(help="Play an environment: arc or proofs.")] = None,
     preset: options.Preset = None,
     out: options.Out = None,
-    resume: options.Resume = False,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
@@ -116,7 +128,9 @@ def lm(
     settings = [*_source(plan, dataset, samples, arcade, games, env), *(overrides or [])]
     from phalanx.agents import LMTraining
 
-    options.Chosen("lm", settings, preset, out, resume, None, wandb, tensorboard, tracker).train(LMTraining)
+    options.Chosen(
+        "lm", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
+    ).train(LMTraining)
 
 
 def _source(
@@ -159,7 +173,9 @@ def custom(
     overrides: options.Overrides = None,
     preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
     out: options.Out = None,
-    resume: options.Resume = False,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
     seeds: options.Seeds = None,
     wandb: options.Wandb = False,
     tensorboard: options.Tensorboard = False,
@@ -170,6 +186,16 @@ def custom(
     with user_errors():
         algorithm = load_algorithm(file)
     chosen = options.Chosen(
-        f"custom {file}", overrides, preset, out, resume, seeds, wandb, tensorboard, tracker
+        f"custom {file}",
+        overrides,
+        preset,
+        out,
+        resume,
+        seeds,
+        wandb,
+        tensorboard,
+        tracker,
+        extend,
+        init_from,
     )
     chosen.train(algorithm)

@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phalanx.cli.errors import user_errors
+from phalanx.cli.printing import Pace, working
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from phalanx.logs import Handler
     from phalanx.runs import Algorithm, Outcome, Progress
+    from phalanx.runs.run import Resume
 
 _SIGNALED = 128
 """What a shell adds to a signal's number for the exit code of what it stopped."""
 
 
 def run_training(
-    algorithm: "Algorithm", out: Path, *, resume: bool = False, trackers: Sequence[str] = (), command: str
+    algorithm: "Algorithm",
+    out: Path,
+    *,
+    resume: "Resume" = False,
+    extend: bool = False,
+    init_from: str | None = None,
+    trackers: Sequence[str] = (),
+    command: str,
 ) -> None:
     """Run it, show it, write its report; the last lines say where everything is.
 
@@ -37,8 +46,17 @@ def run_training(
 
     console = Console(quiet=not is_first_process())
     say_warnings()
-    with _progress_bar(console, algorithm) as show, user_errors():
-        outcome = train(algorithm, out, resume=resume, handlers=_handlers(trackers), show=show)
+    shown = _progress_bar if console.is_terminal else _progress_lines
+    with shown(console, algorithm) as show, user_errors():
+        outcome = train(
+            algorithm,
+            out,
+            resume=resume,
+            extend=extend,
+            init_from=init_from,
+            handlers=_handlers(trackers),
+            show=show,
+        )
     if is_first_process():
         _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:
@@ -81,6 +99,39 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
         yield show
 
 
+@contextlib.contextmanager
+def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
+    """Lines for a log: the first update, the last, and in between one every ten seconds."""
+    pace, begun = Pace(), -1
+
+    def show(progress: "Progress") -> None:
+        nonlocal pace, begun
+        total, first = progress.num_updates, begun < 0
+        if first:
+            # Compiling is over: from here on the updates tell how long the others will take.
+            silent.close()
+            pace, begun = Pace(), progress.update
+        if not (pace.is_due() or first or progress.update == total):
+            return
+        left = pace.left(progress.update - begun, total - begun)
+        numbers = _numbers(progress, algorithm.unit)
+        console.print(
+            f"update {progress.update}/{total}: {numbers}{left}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+        if progress.update == total:
+            silent.enter_context(working("measuring and saving", err=False))
+
+    with contextlib.ExitStack() as silent:
+        if console.quiet:
+            yield lambda progress: None
+            return
+        silent.enter_context(working(f"{algorithm.num_updates} updates to make; compiling", err=False))
+        yield show
+
+
 def _numbers(progress: "Progress", unit: str) -> str:
     done = f"{progress.counts[unit] / 1000:,.0f}k {_word(unit)} {progress.per_second:,.0f}/s"
     shares = ("rate", "accuracy")
@@ -110,8 +161,7 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", comma
     ended = "Interrupted" if outcome.interrupted else "Finished"
     done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
     say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
-    seeds = sorted(outcome.run.glob("seed_*"))
-    report = write_report(seeds or [outcome.run], outcome.run / "report.html")
+    report = write_report([outcome.run], outcome.run / "report.html")
     if outcome.interrupted:
         say(f"Go on with: {command} --out {outcome.run} --resume")
     say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")

@@ -4,15 +4,41 @@ The commands are in `train`; how a training is shown is in `training_display`.
 """
 
 import dataclasses
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
     from phalanx.runs import RunConfig
+
+
+class ResumeMode(enum.StrEnum):
+    """What `--resume` may be followed by; by itself it means the first."""
+
+    run = "run"
+    auto = "auto"
+
+
+class TrainGroup(TyperGroup):
+    """Lets `--resume` stand alone, or before the word `auto`: what follows may as well be a setting."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ours = args[: args.index("--")] if "--" in args else args
+        read, rest = [], iter(enumerate(ours))
+        for place, word in rest:
+            if word == "--resume":
+                auto = ours[place + 1 : place + 2] == [ResumeMode.auto.value]
+                word = f"--resume={ResumeMode.auto if auto else ResumeMode.run}"
+                if auto:
+                    next(rest)
+            read.append(word)
+        return super().parse_args(ctx, read + args[len(ours) :])
+
 
 Overrides = Annotated[
     list[str] | None,
@@ -24,7 +50,22 @@ Preset = Annotated[
 Out = Annotated[
     Path | None, typer.Option(help="The run's folder.", show_default="runs/KIND, runs/KIND-2, ...")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Resume = Annotated[
+    ResumeMode | None,
+    typer.Option(
+        "--resume",
+        metavar="[auto]",
+        help="Go on with the run in --out; `auto` starts it too, or says that it is finished.",
+    ),
+]
+Extend = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="UPDATES", help="Go on with the run in --out to so many updates in all."),
+]
+InitFrom = Annotated[
+    str | None,
+    typer.Option(metavar="RUN[@STEP]", help="Begin with the weights of another run; RUN@best for its best."),
+]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Train so many seeds at once (num_seeds).")]
 Wandb = Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Log to TensorBoard too.")]
@@ -48,11 +89,13 @@ class Chosen:
     overrides: list[str] | None = None
     preset: str | None = None
     out: Path | None = None
-    resume: bool = False
+    resume: ResumeMode | None = None
     seeds: int | None = None
     wandb: bool = False
     tensorboard: bool = False
     tracker: list[str] | None = None
+    extend: int | None = None
+    init_from: str | None = None
 
     def train(self, algorithm: type[Any]) -> None:
         """Read the settings, make the algorithm of them, and run it."""
@@ -61,14 +104,38 @@ class Chosen:
 
         with user_errors():
             trackers = self._trackers()
-            made = algorithm(self._config(algorithm.kind, algorithm.config_type))
+            config = self._config(algorithm)
+            if self._is_finished(config, algorithm.length):
+                return
+            made = algorithm(config)
         run_training(
             made,
             self.out or next_free(f"runs/{algorithm.kind}"),
-            resume=self.resume,
+            resume="auto" if self.resume is ResumeMode.auto else self._goes_on,
+            extend=self.extend is not None,
+            init_from=self.init_from,
             trackers=trackers,
             command=f"phalanx train {self.command}",
         )
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.resume is not None or self.extend is not None
+
+    def _is_finished(self, config: "RunConfig", length: str) -> bool:
+        """Whether there is nothing left to do for one who need not know; it is said."""
+        from phalanx.runs.folder import CONFIG, read_config, read_facts, standing
+
+        if self.resume is not ResumeMode.auto and self.extend is None:
+            return False
+        assert self.out is not None
+        if standing(self.out) != "finished" or read_config(self.out, type(config)) != config:
+            return False
+        updates = read_facts(self.out).get("updates")
+        typer.echo(
+            f"{self.out} is finished, after {updates} updates, as its {CONFIG} asks; --extend N goes on to N."
+        )
+        return True
 
     def _trackers(self) -> list[str]:
         """The trackers that were asked for, each once."""
@@ -80,22 +147,33 @@ class Chosen:
             raise ValueError(f"there is no tracker {unknown[0]!r}; trackers are {', '.join(TRACKERS)}")
         return list(dict.fromkeys(wanted))
 
-    def _config(self, kind: str, cls: "type[RunConfig]") -> "RunConfig":
+    def _config(self, algorithm: type[Any]) -> "RunConfig":
         """The run's own config where it goes on, else a new one."""
         from phalanx.core.config import load_config
-        from phalanx.runs.folder import check_same_config, check_same_kind, read_config
+        from phalanx.runs.folder import check_same_config, check_same_kind, lengthened, read_config, standing
 
+        cls: type[RunConfig] = algorithm.config_type
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
-        if not self.resume:
+        settings += [] if self.extend is None else [f"{algorithm.length}={self.extend}"]
+        if not self._goes_on:
             return cls.load(self.preset, settings)
+        flag = "--resume" if self.resume else "--extend"
         if self.out is None:
-            raise ValueError("--resume needs --out, the folder of the run to go on with")
-        if self.preset is not None:
-            raise ValueError("--resume takes the run's own config: leave --preset out")
-        check_same_kind(self.out, kind)
+            raise ValueError(f"{flag} needs --out, the folder of the run to go on with")
+        auto = self.resume is ResumeMode.auto
+        if self.preset is not None and not auto:
+            raise ValueError(f"{flag} takes the run's own config: leave --preset out")
+        if self.init_from is not None and not auto:
+            raise ValueError(f"{flag} goes on with a run, --init-from begins one: leave one of them out")
+        if auto and standing(self.out) == "new":
+            return cls.load(self.preset, settings)
+        check_same_kind(self.out, algorithm.kind)
         begun = read_config(self.out, cls)
-        config = load_config(cls, None, settings, base=begun)
-        check_same_config(self.out, begun, config)
+        config = (
+            cls.load(self.preset, settings) if self.preset else load_config(cls, None, settings, base=begun)
+        )
+        before = begun if self.extend is None else lengthened(begun, algorithm.length, config)
+        check_same_config(self.out, before, config)
         return config
 
 

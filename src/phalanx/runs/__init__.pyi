@@ -22,3 +22,4 @@ from .loading import (
     load_policy as load_policy,
 )
 from .run import Run as Run, train as train
+from .weights import Origin as Origin

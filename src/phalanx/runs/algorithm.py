@@ -7,9 +7,11 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
+from jaxtyping import PyTree
 from pydantic import Field
 
 from phalanx.core.config import PRESET_FOLDER, Config, load_config
@@ -36,6 +38,10 @@ class CheckpointConfig(Config):
     """Minutes after which one is saved in any case; none for no such limit."""
     keep: int = Field(default=2, ge=1)
     """How many of the newest are kept."""
+    best: str | None = None
+    """A number of the evaluations, as `success_rate`: the best by it is kept beside the newest, in `best`."""
+    best_mode: Literal["max", "min"] = "max"
+    """Whether more of it is better, or less."""
 
 
 class RunConfig(Config):
@@ -110,6 +116,11 @@ class Outcome:
     learner: Any
 
 
+def _is_array(leaf: Any) -> bool:
+    """Or the shape of one."""
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
 Start = Callable[[Key], Any]
 Update = Callable[[Any], tuple[Any, Report]]
 
@@ -127,6 +138,8 @@ class Algorithm(abc.ABC, Generic[Learner]):
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "environment_steps"
     """Which of a report's counts tells how far a training is."""
+    length: ClassVar[str] = "num_updates"
+    """The setting that says how many updates there are, by its dotted name."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """The metrics that are shown while it trains; `reward_mean` and `success_rate` are of the episodes."""
 
@@ -145,6 +158,19 @@ class Algorithm(abc.ABC, Generic[Learner]):
     @abc.abstractmethod
     def policy(self, learner: Learner) -> Any:
         """What was learned: a network, a language model, an embedding."""
+
+    def weights(self, learner: Learner) -> PyTree:
+        """The arrays that another run can begin with; those of the policy, unless you say.
+
+        They must be arrays of the learner itself, and not made of them: a checkpoint names them.
+        """
+        return eqx.filter(self.policy(learner), _is_array)
+
+    def with_weights(self, learner: Learner, weights: PyTree) -> Learner:
+        """A learner before its first update that begins with weights of another run, like its own."""
+        own = zip(jax.tree.leaves(self.weights(learner)), jax.tree.leaves(weights), strict=True)
+        taken = {id(before): now for before, now in own}
+        return jax.tree.map(lambda leaf: taken.get(id(leaf), leaf), learner)
 
     def compile(self) -> tuple[Start, Update]:
         """`start` and `update` as a run calls them: compiled, and over a leading axis where seeds are many.

@@ -3,12 +3,14 @@
 What is saved is any pytree of arrays; which run it belongs to is told by a fingerprint of its config.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.core.config import Config, to_yaml
+from phalanx.runs.folder import CHECKPOINTS as FOLDER, FACTS, read_facts
 
-FOLDER = "checkpoints"
+BEST = "best"
+Which = int | Literal["newest", "best"]
+"""A checkpoint by its step, the newest one, or the best by `checkpoint.best`."""
 _UNIMPORTANT = ("checkpoint", "logging")
 """Sections of a config that do not change what is computed."""
 
@@ -35,17 +40,34 @@ class Checkpoints:
     """The checkpoints in a run's folder, the newest few of which are kept.
 
     Orbax writes each under a temporary name and renames it, so a kill in the middle leaves the older ones.
+    Who only reads says so: what a training in another process is just writing is then left alone.
     """
 
-    def __init__(self, run: str | os.PathLike[str], *, keep: int = 3) -> None:
+    def __init__(
+        self,
+        run: str | os.PathLike[str],
+        *,
+        keep: int = 3,
+        folder: str = FOLDER,
+        read_only: bool = False,
+    ) -> None:
         import orbax.checkpoint as ocp
 
         # Orbax reports each of its steps at the level of warnings and informations of absl's logger.
         logging.getLogger("absl").setLevel(logging.ERROR)
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, enable_async_checkpointing=False, cleanup_tmp_directories=True
+            max_to_keep=None if read_only else keep,
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
+            read_only=read_only,
         )
-        self._manager = ocp.CheckpointManager((Path(run) / FOLDER).absolute(), options=options)
+        self._place = (Path(run) / folder).absolute()
+        self._manager = ocp.CheckpointManager(self._place, options=options)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._manager.close()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -53,7 +75,7 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._manager.close()
+        self.close()
 
     def latest(self) -> int | None:
         """The step of the newest whole checkpoint, or None."""
@@ -70,7 +92,7 @@ class Checkpoints:
         if step in self._manager.all_steps():
             return
         # Orbax refuses empty arrays, which have nothing to save.
-        arrays = {name: _plain(leaf) for name, leaf in _named(state).items() if leaf.size}
+        arrays = {name: _plain(leaf) for name, leaf in named(state).items() if leaf.size}
         parts = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
         self._manager.save(step, args=parts, force=True)
         self._manager.wait_until_finished()
@@ -81,12 +103,24 @@ class Checkpoints:
 
         return self._manager.restore(step, args=ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
 
+    def arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Some arrays of a checkpoint by their names; the others are not read."""
+        import orbax.checkpoint as ocp
+
+        wanted = ocp.args.PyTreeRestore(
+            item=dict.fromkeys(names, 0),
+            restore_args=dict.fromkeys(names, ocp.RestoreArgs(restore_type=np.ndarray)),
+            partial_restore=True,
+        )
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            return reader.restore(self._place / str(step) / "state", args=wanted)
+
     def restore(self, step: int, like: PyTree) -> PyTree:
         """The arrays of a checkpoint in the places, types and devices of `like`."""
         import orbax.checkpoint as ocp
 
-        named = _named(like)
-        targets = {name: _target(leaf) for name, leaf in named.items() if leaf.size}
+        wanted_leaves = named(like)
+        targets = {name: _target(leaf) for name, leaf in wanted_leaves.items() if leaf.size}
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(targets))
         try:
             arrays = self._manager.restore(step, args=wanted)["state"]
@@ -95,29 +129,54 @@ class Checkpoints:
                 f"checkpoint {step} does not fit this training (its arrays have other names or shapes): "
                 f"{error}"
             ) from error
-        leaves = [_as_before(arrays.get(name, leaf), leaf) for name, leaf in named.items()]
+        leaves = [_as_before(arrays.get(name, leaf), leaf) for name, leaf in wanted_leaves.items()]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def newest_checkpoint(checkpoints: Checkpoints, run: Path, config: Config) -> tuple[int, dict[str, Any]]:
-    """The step and the facts of a run's newest checkpoint; it must have been saved with this config."""
+def newest(checkpoints: Checkpoints, run: Path) -> tuple[int, dict[str, Any]]:
+    """The step and the facts of a run's newest checkpoint."""
     step = checkpoints.latest()
     if step is None:
-        raise ValueError(f"{run} has no checkpoint to resume from; start a new run with another --out")
-    facts = checkpoints.facts(step)
+        raise ValueError(
+            f"{run} has no checkpoint to resume from: start it again with --resume auto, or a new run with "
+            "another --out"
+        )
+    return step, checkpoints.facts(step)
+
+
+@contextlib.contextmanager
+def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpoints, int, dict[str, Any]]]:
+    """A run's checkpoints to read from, and the step and the facts of one of them."""
+    folder = BEST if which == BEST else FOLDER
+    if which == BEST and not (run / BEST).is_dir():
+        raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best")
+    if not (run / folder).is_dir():
+        raise ValueError(f"{run} has no checkpoint")
+    with Checkpoints(run, folder=folder, read_only=True) as checkpoints:
+        step, facts = newest(checkpoints, run)
+        if isinstance(which, int) and which != step:
+            if which not in checkpoints.steps():
+                there = ", ".join(map(str, checkpoints.steps()))
+                raise ValueError(f"{run} has no checkpoint {which}; there are {there}")
+            step, facts = which, checkpoints.facts(which)
+        yield checkpoints, step, facts
+
+
+def check_facts(run: Path, step: int, facts: Mapping[str, Any], config: Config) -> None:
+    """A checkpoint must have been saved with this config, or with one that the run was extended from."""
     if missing := {"config", "data", "seconds", "counts", "algorithm"} - facts.keys():
         raise ValueError(
             f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
             f"{', '.join(sorted(missing))}; start a new run with another --out"
         )
-    if facts["config"] != config_digest(config):
+    extended = read_facts(run).get("extended", []) if (run / FACTS).exists() else []
+    if facts["config"] not in (config_digest(config), *(one["config"] for one in extended)):
         raise ValueError(
             f"checkpoint {step} of {run} was saved with another config than its config.yaml holds"
         )
-    return step, facts
 
 
-def _named(tree: PyTree) -> dict[str, Any]:
+def named(tree: PyTree) -> dict[str, Any]:
     """Every array by its path; Orbax's names may not have dots and brackets."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}

@@ -78,9 +78,11 @@ class Journal:
                 for episode in self._algorithm.sample_episodes(self._own(learner, seed), key, update):
                     logger.log_episode_summary(episode)
 
-    def evaluate(self, learner: PyTree, update: int, counts: Mapping[str, Any], *, last: bool) -> None:
+    def evaluate(
+        self, learner: PyTree, update: int, counts: Mapping[str, Any], *, last: bool
+    ) -> list[dict[str, Any]]:
         """Every process evaluates, so that none waits for the first at the next update."""
-        seeds = self._algorithm.num_seeds
+        seeds, before = self._algorithm.num_seeds, len(self.evaluations)
         for seed in range(seeds):
             own = {name: int(count) for name, count in self._own(counts, seed).items()}
             for record in self._algorithm.evaluate(self._own(learner, seed), update, last):
@@ -89,12 +91,16 @@ class Journal:
                 self.evaluations.append(line)
                 if self._writes:
                     self._loggers[seed].log_evaluation(line)
+        return self.evaluations[before:]
 
-    def describe(self, facts: Mapping[str, Any]) -> None:
-        """Renew `run.json`."""
-        for folder in self._described if self._writes else []:
+    def describe(self, facts: Mapping[str, Any], counts: Mapping[str, Any] | None = None) -> None:
+        """Renew `run.json`; counts are of all seeds together in the run's, and in each seed's its own."""
+        several = {"num_seeds": len(self._folders)} if len(self._folders) > 1 else {}
+        for place, folder in enumerate(self._described if self._writes else []):
+            own = self._own(counts or {}, place - 1) if several and place else counts or {}
+            told = {name: int(np.sum(count)) for name, count in own.items()}
             with self.tolerating(f"{FACTS} could not be written"):
-                write_facts(folder, facts)
+                write_facts(folder, {**facts, **told, **(several if not place else {})})
 
     @contextlib.contextmanager
     def tolerating(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from phalanx.runs.algorithm import Algorithm
-from phalanx.runs.checkpoints import Checkpoints, newest_checkpoint
+from phalanx.runs.checkpoints import Which, check_facts, named, opened
 from phalanx.runs.journal import of_seed
 
 
@@ -51,11 +52,26 @@ def initial_policy(algorithm: Algorithm) -> Any:
     return algorithm.policy(of_seed(start(jax.random.key(algorithm.seed)), 0, algorithm.num_seeds))
 
 
-def load_policy(algorithm: Algorithm, run: str | Path) -> Any:
-    """What the newest checkpoint of a run of this algorithm has learned; of several seeds, the first."""
-    start, _ = algorithm.compile()
-    like = start(jax.random.key(algorithm.seed))
-    with Checkpoints(run, keep=algorithm.config.checkpoint.keep) as checkpoints:
-        step, _ = newest_checkpoint(checkpoints, Path(run), algorithm.config)
-        learner = checkpoints.restore(step, like)
-    return algorithm.policy(of_seed(learner, 0, algorithm.num_seeds))
+def load_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest", *, seed: int = 0) -> Any:
+    """What a run of this algorithm has learned, by its newest checkpoint, its best or one by its step.
+
+    Of several seeds, one. Nothing is compiled, and only the weights are read, where they are the policy.
+    """
+    with opened(Path(run), which) as (checkpoints, step, facts):
+        check_facts(Path(run), step, facts, algorithm.config)
+        if not 0 <= seed < algorithm.num_seeds:
+            raise ValueError(f"{run} has {algorithm.num_seeds} seeds, and none of number {seed}")
+        places = facts.get("weights")
+        if places and type(algorithm).weights is Algorithm.weights:
+            like = jax.eval_shape(algorithm.start, jax.random.key(algorithm.seed))
+            arrays = checkpoints.arrays(step, list(places.values()))
+            found = {
+                name: of_seed(arrays[place], seed, algorithm.num_seeds) for name, place in places.items()
+            }
+            own = algorithm.weights(like)
+            taken = [jnp.asarray(found.get(name, jnp.zeros(leaf.shape))) for name, leaf in named(own).items()]
+            weights = jax.tree.unflatten(jax.tree.structure(own), taken)
+            return algorithm.policy(algorithm.with_weights(like, weights))
+        start, _ = algorithm.compile()
+        learner = checkpoints.restore(step, start(jax.random.key(algorithm.seed)))
+    return algorithm.policy(of_seed(learner, seed, algorithm.num_seeds))

@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,29 +17,41 @@ from jaxtyping import Array, PyTree
 
 from phalanx.runs import folder as folders
 from phalanx.runs.algorithm import Algorithm, Outcome, Progress, Report, Update
-from phalanx.runs.checkpoints import Checkpoints, config_digest, newest_checkpoint
+from phalanx.runs.best import BestCheckpoint
+from phalanx.runs.checkpoints import Checkpoints, check_facts, config_digest, newest
 from phalanx.runs.journal import Journal, of_seed
 from phalanx.runs.processes import any_process, is_first_process, local, wait_for_all
 from phalanx.runs.safeguards import Stop, locked, stop_on_signals
+from phalanx.runs.weights import Origin, begin_with, weight_names
 
 Show = Callable[[Progress], None]
+Resume = bool | Literal["auto"]
+_DISK_ERRORS = (OSError, ValueError, RuntimeError)
+"""Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError."""
 
 
 def train(
     algorithm: Algorithm,
     folder: str | Path,
     *,
-    resume: bool = False,
+    resume: Resume = False,
+    extend: bool = False,
+    init_from: Origin | str | None = None,
     handlers: folders.MakeHandlers = folders.files_only,
     show: Show = lambda progress: None,
 ) -> Outcome:
     """Train to the end, or until Ctrl-C or SIGTERM, which save and stop; a second one stops at once.
 
     A new run refuses a folder that holds something; `resume` goes on from the newest checkpoint, to the same
-    numbers as a run that was never interrupted. `handlers` are those of the run's logger; `show` is called
-    after every update.
+    numbers as a run that was never interrupted, and `"auto"` starts or goes on, whichever it is. `extend`
+    lets a run go on with more updates than it was started with. `init_from` names a run, as `RUN`,
+    `RUN@STEP` or `RUN@best`, whose weights a new one begins with. `handlers` are those of the run's logger;
+    `show` is called after every update.
     """
-    return Run(algorithm, Path(folder), resume, handlers, show).train()
+    origin = Origin.parse(init_from) if isinstance(init_from, str) else init_from
+    restart = resume == "auto" and folders.standing(folder) in ("new", "killed early")
+    goes_on = bool(resume) and not restart
+    return Run(algorithm, Path(folder), goes_on, handlers, show, restart, extend, origin).train()
 
 
 @dataclasses.dataclass
@@ -51,6 +63,10 @@ class Run:
     resume: bool
     handlers: folders.MakeHandlers
     show: Show
+    restart: bool = False
+    """Whether a run that was killed before its first checkpoint may be there."""
+    extend: bool = False
+    init_from: Origin | None = None
     update: int = 0
     """Updates made so far."""
     seconds: float = 0.0
@@ -63,17 +79,22 @@ class Run:
     def train(self) -> Outcome:
         """All updates that are left, and what goes with them."""
         algorithm, config = self.algorithm, self.algorithm.config
-        if self.resume:
+        again = self.restart and (self.folder / folders.FACTS).is_file()
+        if self.resume or again:
             self._check_same_run()
         start, update = algorithm.compile()
         learner = start(jax.random.key(algorithm.seed))
+        facts: dict[str, Any] = {"kind": algorithm.kind}
+        if self.init_from is not None and not self.resume:
+            learner, facts["init_from"] = begin_with(algorithm, learner, self.init_from)
         self.counts = {algorithm.unit: 0}
         with contextlib.ExitStack() as stack:
             if is_first_process():
-                if not self.resume:
-                    folders.create_run(self.folder, config, {"kind": algorithm.kind})
+                if not self.resume and not again:
+                    folders.create_run(self.folder, config, facts)
                 stack.enter_context(locked(self.folder))
             wait_for_all("the run's folder")
+            best = stack.enter_context(contextlib.closing(BestCheckpoint(self.folder, config.checkpoint)))
             checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
             if self.resume:
                 learner = self._restored(checkpoints, learner)
@@ -83,19 +104,25 @@ class Run:
             journal.describe({**self._facts(learner), "status": "running"})
             stop = stack.enter_context(stop_on_signals())
             try:
-                return self._go(learner, update, checkpoints, journal, stop)
+                return self._go(learner, update, checkpoints, best, journal, stop)
             except BaseException:
                 journal.describe({"status": "failed"})
                 raise
 
     def _go(
-        self, learner: PyTree, update: Update, checkpoints: Checkpoints, journal: Journal, stop: Stop
+        self,
+        learner: PyTree,
+        update: Update,
+        checkpoints: Checkpoints,
+        best: BestCheckpoint,
+        journal: Journal,
+        stop: Stop,
     ) -> Outcome:
         algorithm, config = self.algorithm, self.algorithm.config
         total, every, begun = algorithm.num_updates, config.evaluation.every, self.update
         saved_at, exhausted = time.monotonic(), False
-        if begun == 0:
-            journal.evaluate(learner, 0, self.counts, last=False)
+        if not self.resume:
+            self._evaluate(learner, journal, best)
         while self.update < total:
             stopped, overdue = any_process((stop.signal is not None, self._is_overdue(saved_at)))
             if stopped:
@@ -114,10 +141,10 @@ class Run:
             journal.log(learner, report, self.update, rates)
             self.show(self.last)
             if every and self.update % every == 0 and self.update < total:
-                journal.evaluate(learner, self.update, self.counts, last=False)
+                self._evaluate(learner, journal, best)
         finished = exhausted or self.update >= total
         if finished and self.update > begun:
-            journal.evaluate(learner, self.update, self.counts, last=True)
+            self._evaluate(learner, journal, best, last=True)
         self._save(learner, checkpoints, journal, "finished" if finished else "interrupted")
         if is_first_process():
             with journal.tolerating("what was learned could not be written"):
@@ -164,21 +191,37 @@ class Run:
         minutes = self.algorithm.config.checkpoint.minutes
         return minutes is not None and time.monotonic() - saved_at >= 60 * minutes
 
+    def _evaluate(
+        self, learner: PyTree, journal: Journal, best: BestCheckpoint, *, last: bool = False
+    ) -> None:
+        """Measure what was learned, and keep it where it is the best so far."""
+        records = journal.evaluate(learner, self.update, self.counts, last=last)
+        score = best.score(records)
+        if score is not None:
+            with journal.tolerating("the best checkpoint could not be saved", _DISK_ERRORS):
+                best.keep(score, self.update, learner, self._saved(learner))
+
+    def _saved(self, learner: PyTree) -> dict[str, Any]:
+        """The facts of a checkpoint, but for the algorithm's own."""
+        algorithm = self.algorithm
+        return {
+            "update": self.update,
+            "seconds": self.seconds,
+            "counts": {name: np.asarray(count).tolist() for name, count in self.counts.items()},
+            "config": config_digest(algorithm.config),
+            "data": algorithm.data_fingerprint(),
+            "weights": weight_names(algorithm, learner),
+            "num_seeds": algorithm.num_seeds,
+            "algorithm": {},
+        }
+
     def _save(self, learner: PyTree, checkpoints: Checkpoints, journal: Journal, status: str) -> None:
         algorithm = self.algorithm
-        # Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError.
-        with journal.tolerating("a checkpoint could not be saved", (OSError, ValueError, RuntimeError)):
-            facts = {
-                "update": self.update,
-                "seconds": self.seconds,
-                "counts": {name: np.asarray(count).tolist() for name, count in self.counts.items()},
-                "config": config_digest(algorithm.config),
-                "data": algorithm.data_fingerprint(),
-                "algorithm": algorithm.save(self.folder, self.update, checkpoints.steps()),
-            }
-            checkpoints.save(self.update, learner, facts)
-        told = {"updates": self.update, **self._totals(), "seconds": self.seconds, "status": status}
-        journal.describe({**self._facts(learner), **told})
+        with journal.tolerating("a checkpoint could not be saved", _DISK_ERRORS):
+            own = algorithm.save(self.folder, self.update, checkpoints.steps())
+            checkpoints.save(self.update, learner, self._saved(learner) | {"algorithm": own})
+        told = {"updates": self.update, "seconds": self.seconds, "status": status}
+        journal.describe({**self._facts(learner), **told}, self.counts)
 
     def _facts(self, learner: PyTree) -> dict[str, Any]:
         """For `run.json`."""
@@ -190,16 +233,26 @@ class Run:
     def _check_same_run(self) -> None:
         config = self.algorithm.config
         folders.check_same_kind(self.folder, self.algorithm.kind)
-        folders.check_same_config(self.folder, folders.read_config(self.folder, type(config)), config)
+        begun = folders.read_config(self.folder, type(config))
+        if self.extend:
+            begun = folders.lengthened(begun, self.algorithm.length, config)
+        folders.check_same_config(self.folder, begun, config)
+        if self.init_from is not None:
+            folders.check_same_origin(self.folder, self.init_from.run)
 
     def _restored(self, checkpoints: Checkpoints, learner: PyTree) -> PyTree:
         """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
-        step, facts = newest_checkpoint(checkpoints, self.folder, self.algorithm.config)
+        config = self.algorithm.config
+        begun = folders.read_config(self.folder, type(config))
+        step, facts = newest(checkpoints, self.folder)
+        check_facts(self.folder, step, facts, begun)
         if facts["data"] != self.algorithm.data_fingerprint():
             raise ValueError(
                 f"the data has changed since checkpoint {step} of {self.folder} was saved: go on with the "
                 "data that it was trained on, or start a new run with another --out"
             )
+        if begun != config and is_first_process():
+            folders.extend_run(self.folder, config, {"config": facts["config"], "update": step})
         learner = checkpoints.restore(step, learner)
         self.algorithm.restore(self.folder, facts["algorithm"])
         self.update, self.seconds = step, float(facts["seconds"])

@@ -17,7 +17,7 @@ from phalanx.agents.lm.sources import open_source
 from phalanx.agents.lm.update import LMLearner, LMTrainer
 from phalanx.core.environment import Key
 from phalanx.runs.algorithm import Algorithm, Outcome, Report, Start, Update
-from phalanx.runs.checkpoints import Checkpoints, newest_checkpoint
+from phalanx.runs.checkpoints import check_facts, opened
 from phalanx.runs.folder import read_config
 from phalanx.streams.types import StreamSample
 from phalanx.tokens import BatchPlanBuilder, PackingConfig
@@ -30,6 +30,7 @@ class LMTraining(Algorithm[LMLearner]):
     kind = "lm"
     config_type = LMTrainingConfig
     unit = "real_tokens"
+    length = "optimizer.num_updates"
     headline = ("loss",)
 
     def __init__(self, config: LMTrainingConfig, source: BatchSource | None = None) -> None:
@@ -104,8 +105,8 @@ def load_language_model(run: str | Path) -> tuple[LMTrainingConfig, LanguageMode
     """A run's config and the model of its newest checkpoint; the source of its batches is not opened."""
     config = read_config(run, LMTrainingConfig)
     trainer = LMTrainer(config.model, config.optimizer)
-    with Checkpoints(run, keep=config.checkpoint.keep) as checkpoints:
-        step, _ = newest_checkpoint(checkpoints, Path(run), config)
+    with opened(Path(run)) as (checkpoints, step, facts):
+        check_facts(Path(run), step, facts, config)
         learner = checkpoints.restore(step, trainer.start(jax.random.key(config.seed)))
     return config, trainer.model(learner)
 

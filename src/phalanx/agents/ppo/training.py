@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import PyTree
 from pydantic import Field
 
@@ -18,6 +19,7 @@ from phalanx.agents.ppo.config import PPOConfig
 from phalanx.agents.ppo.parallel import DataParallel
 from phalanx.agents.ppo.update import PPO, Learner
 from phalanx.core.environment import Environment, Key
+from phalanx.core.statistics import bootstrap_interval, interquartile_mean
 from phalanx.runs.algorithm import Algorithm, Outcome, Report, RunConfig, Start, Update
 
 
@@ -37,6 +39,7 @@ class PPOTraining(Algorithm[Learner]):
 
     kind = "ppo"
     config_type = PPOTrainingConfig
+    length = "ppo.num_updates"
     measured = "Success"
     """What `describe` calls the success of an evaluation."""
 
@@ -102,6 +105,13 @@ class PPOTraining(Algorithm[Learner]):
         )
         before, after = (statistics.fmean(line["success_rate"] for line in lines) for lines in (first, last))
         told = [f"{self.measured}: {before:.1%} before, {after:.1%} after"]
+        if len(last) > 1:
+            scores = np.array([line["success_rate"] for line in last], np.float64)
+            low, high = bootstrap_interval(scores)
+            told.append(
+                f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95 % bootstrap "
+                f"interval {low:.1%} to {high:.1%}"
+            )
         families = last[0]["families"]
         for name in families:
             before, after = (

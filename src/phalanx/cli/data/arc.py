@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import working
 from phalanx.core.text import sanitized
 
 if TYPE_CHECKING:
@@ -234,12 +235,16 @@ def _tidy_when_terminated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr, in a terminal only."""
+    """A bar on stderr; where that is no terminal, a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        with working("fetching"):
+            yield lambda done, total: None
+        return
     columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("fetching", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

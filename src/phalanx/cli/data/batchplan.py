@@ -12,7 +12,7 @@ import typer
 
 from phalanx.cli.data.inputs import AsJson, BucketEdges, PackMode, parse_edges, read_lengths, read_plan
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import columns, facts, print_json, progress
+from phalanx.cli.printing import columns, facts, print_json, progress, working
 
 if TYPE_CHECKING:
     from phalanx.tokens import BatchPlan, SkippedSample
@@ -100,7 +100,7 @@ def build(
                 mode=pack_mode, max_length=pack_length or min(overflow_max, token_budget), overlong=overlong
             )
         builder = BatchPlanBuilder(cache.table(), config, dataset_hash, cache.tokenizer_hash, packing)
-    with progress("planning", "epochs", quiet=as_json):
+    with working("planning"):
         plan = builder.build_now(epochs)
     with user_errors():
         save_batch_plan(plan, output, overwrite=overwrite)

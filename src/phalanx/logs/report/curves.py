@@ -29,11 +29,11 @@ GROUPS = ("Episodes", "Optimization", "Throughput", "Other")
 
 def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """A chart for every metric of any run; mean, std, min and max of one thing share a chart with a band."""
-    names = list(dict.fromkeys(name for table in tables for name in table.columns))
+    names = list(dict.fromkeys(name for table in tables for name in table.columns if not _is_edge(name)))
     charts = []
     for key, columns in _stems(names).items():
         series = [
-            {"run": place, "color": place, **thinned(table, columns)}
+            {"run": place, "color": place, **thinned(table, _banded(table, columns))}
             for place, table in enumerate(tables)
             if columns["value"] in table.columns
         ]
@@ -65,7 +65,7 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[d
                 "color": run if len(runs) > 1 else place,
                 "dash": place if len(runs) > 1 else 0,
                 "label": mode if one_split else f"{split}, {mode}",
-                **thinned(tables[split, mode], {"value": name}),
+                **thinned(tables[split, mode], _banded(tables[split, mode], {"value": name})),
             }
             for run, tables in enumerate(runs)
             for place, (split, mode) in enumerate(keys)
@@ -80,7 +80,7 @@ def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[d
 
 def _family_charts(tables: Mapping[tuple[str, str], Table], key: tuple[str, str]) -> list[dict[str, Any]]:
     table = tables[key]
-    names = [name for name in table.columns if name.startswith("family:")]
+    names = [name for name in table.columns if name.startswith("family:") and not _is_edge(name)]
     if not 2 <= len(names) <= _MAX_FAMILY_CURVES or len(table) < 2:
         return []
     series = [
@@ -88,7 +88,7 @@ def _family_charts(tables: Mapping[tuple[str, str], Table], key: tuple[str, str]
             "run": 0,
             "color": place,
             "label": title_of(name.removeprefix("family:")),
-            **thinned(table, {"value": name}),
+            **thinned(table, _banded(table, {"value": name})),
         }
         for place, name in enumerate(names)
     ]
@@ -106,6 +106,19 @@ def _evaluation_chart(key: str, title: str, series: list[dict[str, Any]], unit: 
     }
 
 
+def _is_edge(column: str) -> bool:
+    """Whether it is an edge of another column's band over the seeds."""
+    return column.endswith((":low", ":high"))
+
+
+def _banded(table: Table, columns: Mapping[str, str]) -> Mapping[str, str]:
+    """A curve's parts, with the band over the seeds where there is one instead of any other."""
+    band = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
+    if not table.columns.keys() >= set(band.values()):
+        return columns
+    return {"value": columns["value"], **band}
+
+
 def primary(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """The evaluation that a run is judged by: greedy, on held-out tasks, where there is one."""
     return min(keys, key=lambda key: (key[1] != "greedy", key[0] != "held-out"))
@@ -118,6 +131,8 @@ def thinned(table: Table, columns: Mapping[str, str]) -> dict[str, Any]:
     shown = [values for part, values in drawn.items() if part != "std"]
     kept = extreme_rows(shown, MAX_POINTS)
     series: dict[str, Any] = {part: rounded(values[kept]) for part, values in drawn.items()}
+    if columns.get("low", "").endswith(":low"):
+        series["seeds"] = True
     return series | {"table": table, "rows": rows[kept]}
 
 

@@ -22,6 +22,7 @@ from phalanx.core.text import percent, sanitized
 from phalanx.logs.report.curves import GROUPS, evaluation_charts, metric_charts, primary, share_axes, title_of
 from phalanx.logs.report.records import families_of, finite, following
 from phalanx.logs.report.run_directory import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
+from phalanx.logs.report.seeds import success_interval
 
 SCRIPTS = ("elements.js", "scales.js", "charts.js", "bars.js", "episodes.js", "config.js", "page.js")
 """Parts of the script, in the order in which they are put together."""
@@ -265,6 +266,7 @@ def _success(run: RunData) -> tuple[str, str, str]:
     before, after = table.first("success_rate"), table.last("success_rate")
     if before is None or after is None:
         return ("Success", "", "")
+    detail = success_interval(run, table) or detail
     if len(table) < 2:
         return ("Success", percent(after), detail)
     return ("Success", f"{percent(before)} → {percent(after)}", detail)

@@ -218,7 +218,8 @@ def find_handed_in(folder: Path, notes: list[str]) -> list[HandedIn]:
 def read_run(path: str | os.PathLike[str]) -> RunData:
     """Read a run directory. What is missing or damaged is named in its `notes`.
 
-    Raises a ValueError for a folder that holds nothing of a run.
+    A run of several seeds, a folder each, is read as one. Raises a ValueError for a folder that holds nothing
+    of a run.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -229,6 +230,10 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         raise ValueError(f"{folder} is no run directory: it holds none of {', '.join(PARTS)}")
     notes: list[str] = []
     facts = read_object(folder / "run.json", notes)
+    if seeds := _seeds(folder):
+        from phalanx.logs.report.seeds import merged_seeds
+
+        return merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
     config = _read_config(folder, notes)
     metrics = metrics_table(read_whole_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = read_whole_records(folder / "evaluations.jsonl", notes, has_step)
@@ -247,6 +252,15 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     absent = [sentence for sentence, there in missing.items() if not there]
     handed_in = find_handed_in(folder / "handed_in", notes)
     return RunData(folder, facts, config, metrics, evaluations, records, episodes, absent + notes, handed_in)
+
+
+def _seeds(folder: Path) -> list[Path]:
+    """The folders of a run's seeds, in their order; none where the run has metrics of its own."""
+    if _is_there(folder, "batch_metrics.jsonl"):
+        return []
+    found = {int(path.name[5:]): path for path in folder.glob("seed_*") if path.name[5:].isdecimal()}
+    ordered = [path for _, path in sorted(found.items()) if path.is_dir() and not path.is_symlink()]
+    return [path for path in ordered if any(_is_there(path, name) for name in PARTS)]
 
 
 def _is_there(folder: Path, name: str) -> bool:

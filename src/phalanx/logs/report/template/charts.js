@@ -58,7 +58,7 @@ class Chart {
       const value = smoothed(series.value, weight);
       const std = smoothed(series.std, weight);
       // The ends of several runs would lie over one another; comparing, the deviations say enough.
-      const ends = !COMPARING && series.low && series.high;
+      const ends = (!COMPARING || series.seeds) && series.low && series.high;
       const edge = (sign) =>
         std && value.map((mean, i) => (mean === null || std[i] === null ? null : mean + sign * std[i]));
       return [
