@@ -17,7 +17,9 @@ app = typer.Typer(add_completion=False)
 def demo(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as cloning.num_updates=20.", show_default=False),
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Settings, as cloning.num_updates=20.", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="The run's folder; a number is added where there is one already.")

@@ -4,6 +4,7 @@ What the kernels compute belongs to the domains that call them. JAX is imported 
 """
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -97,6 +98,42 @@ def on_engine(engine: Engine, native: Callable[..., Any], xla: Callable[..., Any
     if engine == "auto":
         return jax.lax.platform_dependent(*arguments, cpu=native, default=xla)
     return {"native": native, "xla": xla}[engine](*arguments)
+
+
+def kept_in_shards(call: Callable[..., Any], shared: tuple[Any, ...], rows: tuple[Any, ...]) -> Any:
+    """`call(*shared, *rows)`, where a batch that is spread over devices stays so: each does its own rows.
+
+    The first axis of the arrays `rows` and of all results is the batch; the arrays `shared` serve all of it.
+    XLA knows nothing of a foreign function: by itself it would gather the whole batch on every device.
+    """
+    import jax
+    from jax.experimental.custom_partitioning import custom_partitioning
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    if jax.device_count() == 1:
+        return call(*shared, *rows)
+    results = jax.eval_shape(call, *shared, *rows)
+    others = (f"d{number}" for number in itertools.count())
+    alone: list[str] = []
+
+    def factors(leaf: Any, batched: bool) -> str:
+        own = [next(others) for _ in leaf.shape[batched:]]
+        alone.extend(own)
+        return " ".join(["batch"] * batched + own)
+
+    given = ", ".join([factors(leaf, False) for leaf in shared] + [factors(leaf, True) for leaf in rows])
+    made = ", ".join(factors(leaf, True) for leaf in jax.tree.leaves(results))
+
+    def partition(mesh: Any, arguments: Any, outcomes: Any) -> tuple[Any, ...]:
+        spec = arguments[len(shared)].sharding.spec
+        split = NamedSharding(mesh, PartitionSpec(*spec[:1]))
+        whole = NamedSharding(mesh, PartitionSpec())
+        out = jax.tree.map(lambda _: split, outcomes)
+        return mesh, call, out, (whole,) * len(shared) + (split,) * len(rows)
+
+    spread = custom_partitioning(call)
+    spread.def_partition(partition, sharding_rule=f"{given} -> {made}", need_replication_factors=tuple(alone))
+    return spread(*shared, *rows)
 
 
 def for_any_batch(

@@ -1,0 +1,56 @@
+"""A batch that is spread over devices stays so: no gathering, and the same bits as on one device."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from engine_runs import ENGINES, skip_without
+
+PROGRAM = textwrap.dedent("""
+    import sys
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+    from phalanx.arc import ArcConfig, ArcEnvironment, DatasetConfig, PointAction
+
+    def play(environment, keys):
+        states, seen = environment.batch_reset(keys)
+        cells = jnp.arange(16, dtype=jnp.int32)
+        actions = PointAction(jnp.full(16, 34, jnp.int32).at[::2].set(3), cells % 4, cells % 3)
+        def body(carry, _):
+            states, seen, rewards, done, _ = environment.batch_step(carry[0], actions)
+            return environment.batch_reset_where(done, keys, states, seen), rewards
+        carry, rewards = jax.lax.scan(body, (states, seen), None, length=4)
+        return environment.unbind(carry[0]), carry[1], rewards
+
+    environment = ArcEnvironment.create(
+        ArcConfig(engine=sys.argv[1], dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
+    )
+    keys = jax.random.split(jax.random.key(0), 16)
+    mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
+    spread = NamedSharding(mesh, PartitionSpec("batch"))
+    sharded = jax.device_put(keys, spread)
+    program = jax.jit(play)
+    text = program.lower(environment, sharded).compile().as_text()
+    apart, together = program(environment, sharded), program(environment, keys)
+    for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
+        np.testing.assert_array_equal(one, other)
+    print(text.count("all-gather"), apart[1].sharding.is_equivalent_to(spread, 3))
+""")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_sharded_batch_is_stepped_where_it_is(engine: str) -> None:
+    skip_without(engine)
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, engine],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"XLA_FLAGS": flags},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "True"]
