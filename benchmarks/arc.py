@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float32, Int8, Int32, UInt32
 from measuring.conditions import conditions
 from measuring.options import options, positive, shape, sizes
@@ -141,6 +142,9 @@ class Rollout:
         first = _first_batch_step(environment, workload)
 
         keys = jax.random.split(jax.random.PRNGKey(workload.seed), workload.batch)
+        if jax.device_count() > 1:
+            mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+            keys = jax.device_put(keys, NamedSharding(mesh, PartitionSpec("batch")))
         layer = AutoReset(environment, "same_step")
         state, observations = jax.jit(layer.reset)(keys)
         seed = jnp.uint32(workload.seed)
@@ -210,11 +214,13 @@ def _rollout(
         # whole at every step, and reading one byte of each environment is enough to keep it.
         actions = _draw(workload, seed, counter, _one_cell(seen))
         state, seen, rewards, _, _ = layer.step(state, actions)
-        return (state, seen, checksum + rewards.sum()), None
+        return (state, seen, checksum + rewards), None
 
     counters = jnp.arange(workload.steps_per_call, dtype=jnp.uint32)
-    (state, observations, checksum), _ = jax.lax.scan(body, (state, observations, jnp.float32(0)), counters)
-    return state, observations, checksum
+    # One sum for each environment: where devices have parts of the batch, none waits for another.
+    start = (state, observations, 0 * _one_cell(observations).astype(jnp.float32))
+    (state, observations, checksum), _ = jax.lax.scan(body, start, counters)
+    return state, observations, checksum.sum()
 
 
 def _one_cell(observations: Int8[Array, "batch rows columns"]) -> Int32[Array, " batch"]:

@@ -180,6 +180,7 @@ def stepping(quick: bool) -> Iterator[dict[str, Any]]:
         ways = {
             "one process, one core": [(batch, cores(1))],
             "one process, two cores": [(batch, cores(2))],
+            "one process, a device for each of two cores": [(batch, cores(2))],
             "two processes": [(batch // 2, cores(1, row)) for row in (0, 1)],
         }
         for way, processes in ways.items():
@@ -188,6 +189,7 @@ def stepping(quick: bool) -> Iterator[dict[str, Any]]:
                     "work": "step",
                     "batch": share,
                     "cores": used,
+                    "devices": 2 if "device" in way else 1,
                     "repeats": 1 if quick else 5,
                     "steps": 4 if quick else None,
                 }

@@ -13,7 +13,10 @@ from typing import Any
 
 # Before JAX is imported anywhere: it makes as many threads as the process may use cores.
 if __name__ == "__main__":
-    os.sched_setaffinity(0, json.loads(sys.argv[1])["cores"])
+    asked = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, asked["cores"])
+    if asked.get("devices", 1) > 1:
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={asked['devices']}"
 
 Measure = Callable[[], dict[str, Any]]
 

@@ -16,8 +16,8 @@ PROGRAM = textwrap.dedent("""
 
     def play(environment, keys):
         states, seen = environment.batch_reset(keys)
-        cells = jnp.arange(16, dtype=jnp.int32)
-        actions = PointAction(jnp.full(16, 34, jnp.int32).at[::2].set(3), cells % 4, cells % 3)
+        cells = jnp.arange(256, dtype=jnp.int32)
+        actions = PointAction(jnp.full(256, 34, jnp.int32).at[::2].set(3), cells % 4, cells % 3)
         def body(carry, _):
             states, seen, rewards, done, _ = environment.batch_step(carry[0], actions)
             return environment.batch_reset_where(done, keys, states, seen), rewards
@@ -27,7 +27,7 @@ PROGRAM = textwrap.dedent("""
     environment = ArcEnvironment.create(
         ArcConfig(engine=sys.argv[1], dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
     )
-    keys = jax.random.split(jax.random.key(0), 16)
+    keys = jax.random.split(jax.random.key(0), 256)
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
     spread = NamedSharding(mesh, PartitionSpec("batch"))
     sharded = jax.device_put(keys, spread)

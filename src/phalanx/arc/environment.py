@@ -197,10 +197,11 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             fresh, seen = self.batch_reset(keys)
             return select_rows(mask, (fresh, seen), (bound_to(fresh.tasks, states), observations))
         words = map_where(
-            lambda key: draw_start(key, self.arrays, bounds),
+            draw_start,
             mask,
             keys,
             jnp.zeros((mask.shape[0], START_WORDS), jnp.uint32),
+            shared=(self.arrays, bounds),
         )
         packed, working = transition.reset(
             self.config, self.arrays, mask, words, packed_of(states), working_of(observations)

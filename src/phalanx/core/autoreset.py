@@ -86,7 +86,7 @@ class AutoReset:
         """Start the next episode of every environment that the mask names; the others go on."""
 
         def renew(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
-            kept, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys))
+            kept, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys), shared=())
             states, fresh = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
             return AutoResetState(states, kept), fresh
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from phalanx.core.engine import kept_in_shards
 from phalanx.core.environment import (
     Environment,
     EnvironmentConfigLike,
@@ -115,20 +116,32 @@ _donating_step = jax.jit(_transition, donate_argnums=1)
 _CHUNK = 16
 """Rows computed at a time, if nothing else is said: of a thousand environments about ten end in a step."""
 
-RowFunction = Callable[[Any], Any]
+RowFunction = Callable[..., Any]
 
 
 def map_where(
-    function: RowFunction, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree, chunk: int = _CHUNK
+    function: RowFunction,
+    mask: Bool[Array, " batch"],
+    rows: PyTree,
+    defaults: PyTree,
+    chunk: int = _CHUNK,
+    *,
+    shared: tuple[PyTree, ...] | None = None,
 ) -> PyTree:
     """`vmap(function)(rows)` where the mask says so, and `defaults` elsewhere.
 
     On the CPU the cost grows with the number of rows that the mask names, `chunk` of them at a time; an
     accelerator computes all rows at once, which it does in no time, where a loop would make it wait.
+
+    With `shared` the function is `function(row, *shared)` and reads no other arrays: then rows that are
+    spread over devices are computed where they are.
     """
+    on_row = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk:
-        return _all_rows(function, mask, rows, defaults)
-    sparse, dense = partial(_named_rows, function, chunk), partial(_all_rows, function)
+        return _all_rows(on_row, mask, rows, defaults)
+    sparse, dense = partial(_named_rows, on_row, chunk), partial(_all_rows, on_row)
+    if shared is not None and jax.device_count() > 1:
+        sparse = partial(_named_rows_in_shards, function, chunk, shared)
     return jax.lax.platform_dependent(mask, rows, defaults, cpu=sparse, default=dense)
 
 
@@ -154,6 +167,45 @@ def _named_rows(
         return start + chunk, results
 
     return jax.lax.while_loop(lambda carry: carry[0] < rank[-1], one_chunk, (jnp.int32(0), defaults))[1]
+
+
+def _named_rows_in_shards(
+    function: RowFunction,
+    chunk: int,
+    shared: tuple[PyTree, ...],
+    mask: Bool[Array, " batch"],
+    rows: PyTree,
+    defaults: PyTree,
+) -> PyTree:
+    """The same on each device by itself. Keys go as their words: a partitioned call takes plain arrays."""
+    leaves, structure = jax.tree.flatten((rows, defaults))
+    common, form = jax.tree.flatten(shared)
+    kinds = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in leaves]
+
+    def call(*given: Array) -> tuple[Array, ...]:
+        together = jax.tree.unflatten(form, given[: len(common)])
+        mask, *words = given[len(common) :]
+        wrapped = [_as_key(leaf, kind) for leaf, kind in zip(words, kinds, strict=True)]
+        own = jax.tree.unflatten(structure, wrapped)
+        results = _named_rows(lambda row: function(row, *together), chunk, mask, *own)
+        return tuple(map(_as_words, jax.tree.leaves(results)))
+
+    results = kept_in_shards(call, tuple(common), (mask, *map(_as_words, leaves)))
+    last = kinds[len(kinds) - len(results) :]
+    keys = [_as_key(leaf, kind) for leaf, kind in zip(results, last, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(defaults), keys)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_words(leaf: Any) -> Array:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _as_key(leaf: Array, kind: Any) -> Any:
+    return leaf if kind is None else jax.random.wrap_key_data(leaf, impl=kind)
 
 
 def stack_states(states_list: Sequence[PyTree]) -> PyTree:

@@ -216,7 +216,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ProofState, observations: ProofObservation
     ) -> tuple[ProofState, ProofObservation]:
-        words = map_where(_words, mask, keys, jnp.zeros((*mask.shape, SAMPLE_WORDS), jnp.uint32))
+        blank = jnp.zeros((*mask.shape, SAMPLE_WORDS), jnp.uint32)
+        words = map_where(_words, mask, keys, blank, shared=())
         old = SampledQueries(states.query, states.label, states.depth)
         drawn = select_rows(mask, jax.vmap(self._query)(words), old)
         state = self._started(mask, drawn, states)
