@@ -24,8 +24,8 @@ from phalanx.streams.types import StreamSample
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[StreamSample]:
     """The samples of an ended episode, one for each step.
 
-    An `EnvironmentStream` plays the recorded actions again from `seed`, which must draw the session's pair,
-    so they are its samples; that the replay went as the play did is checked.
+    An `EnvironmentStream` plays the recorded actions again from `seed`, so they are its samples; that the
+    replay went as the play did is checked.
     """
     if not session.ended:
         raise PlayError("only an episode that has ended is a demonstration: s submits it")
@@ -105,7 +105,7 @@ class DemonstrationFile:
         taken = _episodes(self.path, there)
         seed = session.seed
         while f"{dataset_of(session)}_{seed}_0" in taken:
-            seed = session.next_seed(seed + 1)
+            seed += 1
         tokenizer = ArcTokenizer(session.config.action.selection_format, self.grids)
         samples = episode_samples(session, seed, tokenizer)
         with atomic_write(self.path) as file:

@@ -4,7 +4,6 @@ The screen is in `application`; how an episode becomes samples is in `demonstrat
 """
 
 import dataclasses
-import itertools
 from typing import NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from jaxtyping import Bool
 
 from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
-from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig, SelectionFormat
+from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig, RewardConfig, SelectionFormat
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.render.snapshots import StateSnapshot, snapshot
@@ -47,12 +46,14 @@ class _Step(NamedTuple):
 def play_config(
     selection_format: SelectionFormat = "bbox", *, require_submit: bool = True, max_steps: int = 500
 ) -> ArcConfig:
-    """The environment that people play: a test pair, its output hidden, on the full canvas."""
+    """The environment that people play: one pair on the full canvas, and nothing paid before the end.
+
+    The screen keeps the output from the player, who may take a submission back.
+    """
     return ArcConfig(
-        environment=EnvironmentConfig(
-            mode="evaluation", require_submit=require_submit, max_episode_steps=max_steps
-        ),
+        environment=EnvironmentConfig(require_submit=require_submit, max_episode_steps=max_steps),
         action=ActionConfig(selection_format=selection_format),
+        reward=RewardConfig(similarity_weight=0.0),
     )
 
 
@@ -72,27 +73,21 @@ class PlaySession:
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:
-        if self.config.environment.mode != "evaluation":
-            raise ValueError("people play test pairs: environment.mode must be 'evaluation'")
+        if self.config.environment.mode != "training":
+            raise ValueError("people play one pair at a time: environment.mode must be 'training'")
         task, test = self.puzzle
         if not 0 <= test < len(task.tests):
             raise ValueError(f"task {task.id!r} has {len(task.tests)} test pairs, there is no number {test}")
-        self.environment = ArcEnvironment.create(self.config, task)
-        self.seed = self.next_seed(0)
+        # The pair by itself: without demonstrations an episode starts from a test.
+        self.environment = ArcEnvironment.create(
+            self.config, ArcTask(task.id, (), (task.tests[test],), task.family)
+        )
+        self.seed = 0
         """The seed of an `EnvironmentStream` whose first episode starts here."""
-        self._start, _ = arc_reset(starting_key(self.seed), self.config, task)
+        self._start, _ = arc_reset(starting_key(self.seed), self.config, self.environment.task_buffer)
         self._steps: list[_Step] = []
         self._undone: list[_Step] = []
         self._view: tuple[ArcState, StateSnapshot] | None = None
-
-    def next_seed(self, first: int) -> int:
-        """The first seed from `first` on that draws this puzzle's test pair."""
-        wanted = len(self.puzzle.task.demos) + self.puzzle.test
-        for seed in itertools.count(first):
-            state, _ = arc_reset(starting_key(seed), self.config, self.puzzle.task)
-            if int(state.pair_index) == wanted:
-                return seed
-        raise AssertionError("counting does not end")
 
     @property
     def state(self) -> ArcState:
@@ -103,7 +98,9 @@ class PlaySession:
     def view(self) -> StateSnapshot:
         """The same on the host, to be drawn."""
         if self._view is None or self._view[0] is not self.state:
-            self._view = (self.state, snapshot(self.state))
+            task, test = self.puzzle
+            title = f"{task.id} · test {test + 1} of {len(task.tests)}"
+            self._view = (self.state, dataclasses.replace(snapshot(self.state), title=title))
         return self._view[1]
 
     @property
