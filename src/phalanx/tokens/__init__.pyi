@@ -94,6 +94,7 @@ from .plans.config import (
     BatchingMode as BatchingMode,
     PadPolicy as PadPolicy,
 )
+from .plans.epoch import EpochPlan as EpochPlan
 from .plans.files import (
     load_batch_plan as load_batch_plan,
     load_batch_plan_async as load_batch_plan_async,
@@ -103,6 +104,7 @@ from .plans.files import (
 from .plans.fingerprint import (
     BatchFingerprint as BatchFingerprint,
     compute_batch_fingerprint as compute_batch_fingerprint,
+    compute_batch_fingerprint_async as compute_batch_fingerprint_async,
     load_fingerprint as load_fingerprint,
     load_fingerprint_async as load_fingerprint_async,
     save_fingerprint as save_fingerprint,
@@ -110,7 +112,11 @@ from .plans.fingerprint import (
     verify_batch_fingerprint as verify_batch_fingerprint,
 )
 from .plans.metrics import BatchMetrics as BatchMetrics, BatchShapeHistogram as BatchShapeHistogram
-from .plans.plan import BatchPlan as BatchPlan, BatchPlanMeta as BatchPlanMeta, EpochPlan as EpochPlan
+from .plans.plan import (
+    BatchPlan as BatchPlan,
+    BatchPlanMeta as BatchPlanMeta,
+    MissingEpochError as MissingEpochError,
+)
 from .plans.sampler import BatchSpec as BatchSpec, TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .plans.sharding import (
     ShardBalance as ShardBalance,

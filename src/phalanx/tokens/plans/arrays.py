@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
@@ -115,10 +115,23 @@ class MicrobatchSpec(FrozenModel):
     index: int = Field(ge=0)
     """Its place in the epoch of the plan that it came from."""
     lengths: tuple[int, ...] = ()
-    """Length of each sample as batched."""
+    """Length of each sample as batched; empty in a plan made by hand, where they are not known."""
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "MicrobatchSpec":
+        if self.packs is not None and sum(self.packs, ()) != self.samples:
+            raise ValueError("packs must hold the same samples as `samples`, in the same order")
+        if self.lengths and len(self.lengths) != len(self.samples):
+            raise ValueError(f"{len(self.samples)} samples but {len(self.lengths)} lengths")
+        return self
 
     @property
     def batch_size(self) -> int:
+        """Samples in the batch."""
+        return len(self.samples)
+
+    @property
+    def num_packs(self) -> int:
         """Rows of the padded batch: packs, or samples."""
         return len(self.samples) if self.packs is None else len(self.packs)
 
@@ -130,4 +143,4 @@ class MicrobatchSpec(FrozenModel):
     @property
     def padded_token_count(self) -> int:
         """Real tokens and padding."""
-        return self.batch_size * self.max_len
+        return self.num_packs * self.max_len

@@ -88,7 +88,9 @@ def filter_samples(
             longest = min(config.overflow_max, packing.max_length)
             if packing.overlong is not OverlongPolicy.SKIP:
                 _refuse_overlong(table, packing, config)
-    rows = np.flatnonzero((lengths >= config.min_length) & (lengths <= longest)).astype(np.int32)
+    # In a plan made by hand a length of 0 stands for one that is not known.
+    fits = (lengths >= config.min_length) & (lengths <= longest) | (lengths == 0)
+    rows = np.flatnonzero(fits).astype(np.int32)
     kept = lengths if len(rows) == len(lengths) else lengths[rows]
     if cut is not None:
         kept = np.minimum(kept, np.int32(cut))

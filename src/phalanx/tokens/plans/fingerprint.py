@@ -5,9 +5,10 @@ What differs between two plans is told by `builder.compare_plans`.
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,10 @@ class BatchFingerprint(FrozenModel):
         """Whether both are of the same batches, made by the same settings."""
         return self.full_hash == other.full_hash
 
-    def matches_config(self, config: BatchingConfig) -> bool:
-        """Whether these settings made the batches."""
-        return self.config_hash == config.digest()
+    def matches_config(self, other: "BatchingConfig | BatchFingerprint") -> bool:
+        """Whether these settings, or those of another fingerprint, made the batches."""
+        wanted = other.config_hash if isinstance(other, BatchFingerprint) else other.digest()
+        return self.config_hash == wanted
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
@@ -67,22 +69,52 @@ class BatchFingerprint(FrozenModel):
 
 
 def compute_batch_fingerprint(
-    batches: Iterable[BatchSpec | MicrobatchSpec], config: BatchingConfig | None = None
+    batches: Iterable[BatchSpec | MicrobatchSpec],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
 ) -> BatchFingerprint:
-    """The fingerprint of batches in their order; the settings that made them count too, where given."""
-    return _fingerprint(batches, "" if config is None else config.digest())
+    """The fingerprint of batches in their order, or of the first `n_batches` of them.
+
+    The settings that made them count too, where given.
+    """
+    found = itertools.islice(batches, n_batches)
+    return _fingerprint(found, "" if config is None else config.digest())
+
+
+async def compute_batch_fingerprint_async(
+    batches: AsyncIterable[BatchSpec | MicrobatchSpec],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> BatchFingerprint:
+    """`compute_batch_fingerprint` of what an asynchronous iterator gives, read no further than needed."""
+    found: list[BatchSpec | MicrobatchSpec] = []
+    if n_batches != 0:
+        async for batch in batches:
+            found.append(batch)
+            if len(found) == n_batches:
+                break
+    return compute_batch_fingerprint(found, config)
 
 
 def verify_batch_fingerprint(
     batches: Iterable[BatchSpec | MicrobatchSpec],
-    expected: BatchFingerprint,
+    expected: BatchFingerprint | str,
     config: BatchingConfig | None = None,
+    n_batches: int | None = None,
 ) -> tuple[bool, str | None]:
     """(True, None), or (False, what changed), the first cause named first.
 
     Asked in this order: the config (if given), the membership (other samples), the order (same samples,
-    arranged otherwise), the lengths (same arrangement, other lengths).
+    arranged otherwise), the lengths (same arrangement, other lengths). `n_batches` is what the fingerprint
+    was computed with. Of a fingerprint given as text, the short form or the whole hash, only whether it is
+    the same can be told, and the config must be given if it was then.
     """
+    if isinstance(expected, str):
+        short = compute_batch_fingerprint(batches, config, n_batches)
+        if expected in (short.fingerprint, short.full_hash):
+            return True, None
+        return False, f"the fingerprint is {short.fingerprint}, not {expected}"
+    batches = itertools.islice(batches, n_batches)
     if expected.version != FINGERPRINT_VERSION:
         return False, (
             f"the fingerprint has version {expected.version}, this is version {FINGERPRINT_VERSION}; "
