@@ -32,6 +32,12 @@ from .batches.collation import (
     pad_sequences as pad_sequences,
 )
 from .batches.files import BatchReader as BatchReader, BatchWriter as BatchWriter
+from .finetuning.chat import ChatTemplate as ChatTemplate, load_chat_template as load_chat_template
+from .finetuning.samples import (
+    FinetuningConfig as FinetuningConfig,
+    FinetuningCounts as FinetuningCounts,
+    tokenize_rows as tokenize_rows,
+)
 from .lengths.cache import LengthCache as LengthCache, LengthEntry as LengthEntry
 from .lengths.ray import (
     RayWorkerError as RayWorkerError,
