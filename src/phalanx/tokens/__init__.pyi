@@ -62,6 +62,19 @@ from .lengths.tokenizers import (
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
 )
+from .live.mixture import Mixture as Mixture, MixturePoint as MixturePoint
+from .live.plan import (
+    LiveBatch as LiveBatch,
+    LivePlan as LivePlan,
+    LivePlanConfig as LivePlanConfig,
+    LiveState as LiveState,
+)
+from .live.sources import (
+    IterableSource as IterableSource,
+    LiveSource as LiveSource,
+    SimulatedSource as SimulatedSource,
+    TableSource as TableSource,
+)
 from .packing.config import (
     OverlongPolicy as OverlongPolicy,
     PackingConfig as PackingConfig,
