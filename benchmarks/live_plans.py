@@ -16,7 +16,16 @@ from measuring.conditions import conditions
 from measuring.memory import peak_mebibytes
 from measuring.records import held_to
 
-from phalanx.tokens import LivePlan, LivePlanConfig, Mixture, PackingConfig, SimulatedSource
+from phalanx.tokens import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    LengthTable,
+    LivePlan,
+    LivePlanConfig,
+    Mixture,
+    PackingConfig,
+    SimulatedSource,
+)
 
 WEIGHTS = {"web": 0.62, "code": 0.25, "books": 0.1, "chat": 0.03}
 MEANS = {"web": 300.0, "code": 450.0, "books": 900.0, "chat": 120.0}
@@ -118,13 +127,46 @@ def kills(count: int) -> Iterator[dict[str, Any]]:
     yield held_to({**facts, **conditions()}, {"lost": {"at_most": 0}, "repeated": {"at_most": 0}})
 
 
+def growth(samples: int) -> Iterator[dict[str, Any]]:
+    """CPU time a sample of plans made beforehand, at this size and at a tenth of it, and of fingerprints."""
+    for mode in (BatchingConfig.throughput(16_384), BatchingConfig.predictable(16_384)):
+        cost: dict[str, float] = {}
+        shares = []
+        for size in (samples // 10, samples):
+            lengths = SimulatedSource(0).lengths(0, size)
+            times = []
+            for _ in range(3):
+                table = LengthTable.from_arrays([f"s{row}" for row in range(size)], lengths)
+                begin = time.process_time()
+                made = BatchPlanBuilder(table, mode).build_now()
+                planned = time.process_time()
+                made.full_hash  # noqa: B018 - computed when asked for
+                times.append((planned - begin, time.process_time() - planned))
+            plan_seconds, hash_seconds = (min(column) for column in zip(*times, strict=True))
+            cost[str(size)] = round(plan_seconds / size * 1e9, 1)
+            shares.append(round(hash_seconds / plan_seconds, 3))
+        facts = {
+            "name": f"growth {mode.mode}",
+            "cpu_ns_per_sample": cost,
+            "ratio": round(cost[str(samples)] / cost[str(samples // 10)], 3),
+            "fingerprint_over_planning": max(shares),
+        }
+        targets = {"ratio": {"at_most": 1.3}, "fingerprint_over_planning": {"at_most": 1.0}}
+        yield held_to({**facts, **conditions()}, targets)
+
+
 def main() -> None:
     """One JSON line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=10 * MILLION, help="samples of the long run; 0: none")
     parser.add_argument("--kills", type=int, default=10_000, help="kills with resumes; 0: none")
+    parser.add_argument("--growth", type=int, default=10 * MILLION, help="samples planned at most; 0: none")
     arguments = parser.parse_args()
-    for figure, count in ((long_run, arguments.samples), (kills, arguments.kills)):
+    for figure, count in (
+        (long_run, arguments.samples),
+        (kills, arguments.kills),
+        (growth, arguments.growth),
+    ):
         if count:
             for record in figure(count):
                 print(json.dumps(record), flush=True)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
@@ -261,3 +262,36 @@ def test_batches_that_come_asynchronously_have_the_same_fingerprint(n_batches: i
     found = asyncio.run(compute_batch_fingerprint_async(batches(), BatchingConfig(), n_batches))
     assert found == compute_batch_fingerprint(plan.iter_epoch(0), BatchingConfig(), n_batches)
     assert len(asked) == (len(plan.get_epoch(0)) if n_batches is None else n_batches)
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 100, 12_345, 100_001])
+def test_samples_known_by_their_row_hash_as_if_they_were_named(count: int):
+    lengths = np.ones(count, np.int32)
+    named = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
+    plans = [
+        BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build_now()
+        for table in (named, LengthTable.from_arrays(None, lengths))
+    ]
+    assert plans[0].full_hash == plans[1].full_hash
+
+
+def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
+    table = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    fresh = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    for config in (BatchingConfig(token_budget=8), BatchingConfig(token_budget=9)):
+        for epochs in (1, 2, 3):
+            again = BatchPlanBuilder(table, config).build_now(epochs)
+            assert again.full_hash == BatchPlanBuilder(fresh, config).build_now(epochs).full_hash
+    skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), overflow_max=4)
+    assert (
+        BatchPlanBuilder(table, skipping).build_now().full_hash
+        == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build_now().full_hash
+    )
+
+
+def test_a_rank_can_adopt_the_fingerprint_of_another():
+    first, second = small_plan(), small_plan()
+    second.adopt_fingerprint(first.full_hash)
+    assert second.__dict__["full_hash"] == first.full_hash and second.fingerprint == first.fingerprint
+    with pytest.raises(ValueError, match="64 characters"):
+        second.adopt_fingerprint(first.fingerprint)

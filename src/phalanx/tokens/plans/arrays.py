@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
 
+_BATCHES_AT_ONCE = 1024
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchArrays:
@@ -55,14 +57,17 @@ class BatchArrays:
 
     def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
         """These batches, in this order; one may be named more than once."""
-        places, offsets = ragged_take(self.offsets, batches)
+        offsets = batch_offsets(self.counts[batches])
+        # Some batches at a time, so that the samples' places need no memory of their size.
+        order = np.empty(int(offsets[-1]), self.order.dtype)
+        for start in range(0, len(batches), _BATCHES_AT_ONCE):
+            places, starts = ragged_take(self.offsets, batches[start : start + _BATCHES_AT_ONCE])
+            order[offsets[start] : offsets[start] + starts[-1]] = self.order[places]
         pack_offsets = None
         if self.pack_offsets is not None:
             packs, _ = ragged_take(self.pack_starts, batches)
             pack_offsets = batch_offsets(np.diff(self.pack_offsets)[packs])
-        return BatchArrays(
-            self.order[places], offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets
-        )
+        return BatchArrays(order, offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets)
 
     def where(self, kept: Bool[np.ndarray, " batches"]) -> "BatchArrays":
         """The batches that the mask names; itself when it names all."""
@@ -79,9 +84,11 @@ def ragged_take(
     offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
 ) -> tuple[Int64[np.ndarray, " places"], Int64[np.ndarray, " chosen_and_one"]]:
     """The places of the chosen groups' members, group after group, and where each group begins among them."""
-    counts = np.diff(offsets)[groups]
+    counts = offsets[groups + 1] - offsets[groups]
     starts = batch_offsets(counts)
-    return np.repeat(offsets[:-1][groups] - starts[:-1], counts) + np.arange(starts[-1]), starts
+    places = np.repeat(offsets[groups] - starts[:-1], counts)
+    places += np.arange(starts[-1])
+    return places, starts
 
 
 def batches_of(

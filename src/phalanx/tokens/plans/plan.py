@@ -193,6 +193,12 @@ class BatchPlan:
             settings, self.table, ((epoch.epoch, epoch.batches) for epoch in self.epochs), used
         )
 
+    def adopt_fingerprint(self, full_hash: str) -> None:
+        """Take the `full_hash` that another rank computed for the same plan, so that each need not."""
+        if len(full_hash) != 64:
+            raise ValueError(f"a full_hash has 64 characters, got {full_hash!r}")
+        self.__dict__["full_hash"] = full_hash
+
     @property
     def fingerprint(self) -> str:
         """The first 16 characters of `full_hash`."""
