@@ -275,7 +275,7 @@ class RowCollator:
         arrays["segment_ids"] = pad_sequences(segments, 0, dtype=np.int64)
         if self.attention == "varlen":
             raise ValueError("rows are collated with padding; for varlen use PlannedTokens")
-        return _tensors(arrays, self.attention, self.dtype, one_sample_a_row=False)
+        return tensors_of(arrays, self.attention, self.dtype, one_sample_a_row=False)
 
 
 def token_batch(
@@ -290,7 +290,9 @@ def token_batch(
     if attention == "varlen":
         tensors = _one_row(varlen_inputs(batch, align=align, pad_id=pad_id))
     else:
-        tensors = _tensors(model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None)
+        tensors = tensors_of(
+            model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None
+        )
     tensors.update((name, torch.from_numpy(array)) for name, array in batch.extras.items())
     tensors.sample_ids, tensors.sample_rows = batch.sample_ids, batch.sample_rows
     tensors.index = batch.index
@@ -321,9 +323,14 @@ def _one_row(arrays: Mapping[str, Any]) -> TokenBatch:
     return tensors
 
 
-def _tensors(
-    arrays: Mapping[str, np.ndarray], attention: Attention, dtype: torch.dtype, *, one_sample_a_row: bool
+def tensors_of(
+    arrays: Mapping[str, np.ndarray],
+    attention: Attention,
+    dtype: torch.dtype = torch.float32,
+    *,
+    one_sample_a_row: bool = False,
 ) -> TokenBatch:
+    """Arrays with their `segment_ids` as tensors, with what `attention` asks for in place of these."""
     tensors = TokenBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
     segments = tensors["segment_ids"]
     if attention != "segments":

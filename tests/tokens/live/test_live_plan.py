@@ -72,49 +72,42 @@ def test_weights_follow_their_schedule_and_temperature():
 
 
 def test_a_curriculum_moves_the_tokens_over():
-    later = MixturePoint(tokens=200_000, weights={"code": 1.0})
+    later = MixturePoint(tokens=60_000, weights={"code": 1.0})
     plan = LivePlan(two_sources(), SMALL, Mixture(weights={"web": 1.0}, schedule=(later,)))
-    while sum(plan.state.tokens.values()) < 200_000:
+    while sum(plan.state.tokens.values()) < 60_000:
         plan.next_batch()
-    assert plan.state.tokens["web"] / sum(plan.state.tokens.values()) == pytest.approx(0.5, abs=0.01)
+    assert plan.state.tokens["web"] / sum(plan.state.tokens.values()) == pytest.approx(0.5, abs=0.02)
 
 
 def flat(parts) -> list[tuple[int, int]]:
     return list(itertools.chain.from_iterable(parts))
 
 
-def steps_of(plan: LivePlan, world_size: int, steps: int) -> list[list[tuple[int, int]]]:
-    """What all ranks together are handed in some steps; every rank plans for itself."""
-    state = plan.state_dict()
-    found = []
-    for rank in range(world_size):
-        plan.load_state_dict(json.loads(json.dumps(state)))
-        found.append([members(plan.next_batch(rank, world_size)) for _ in range(steps)])
-    return [flat(parts) for parts in zip(*found, strict=True)]
-
-
-@pytest.mark.parametrize("balance", [False, True])
-def test_nothing_is_lost_or_repeated_over_kills_and_other_numbers_of_ranks(balance: bool):
-    config = SMALL.model_copy(update={"balance": balance})
+def test_nothing_is_lost_or_repeated_over_kills_and_other_numbers_of_ranks():
+    config = SMALL.model_copy(update={"balance": True, "pool_packs": 8})
     rng = np.random.default_rng(5)
     seen: list[tuple[int, int]] = []
-    state = live(config).state_dict()
-    for world_size in itertools.islice(itertools.cycle((8, 3, 5)), 60):
-        plan = live(config)  # a new process
-        plan.load_state_dict(json.loads(json.dumps(state)))
-        done = int(rng.integers(0, 4))
-        seen += flat(steps_of(plan, world_size, done + 1)[:done])
-        plan.load_state_dict(state)
-        for _ in range(done):
-            plan.next_batch(0, world_size)
-        state = plan.state_dict()  # the checkpoint; the step behind it was lost in the kill
-    whole = live(config)
-    expected: list[tuple[int, int]] = []
-    while len(expected) < len(seen):
-        expected += members(whole.next_batch())
-    assert len(set(seen)) == len(seen)
-    assert set(seen) <= set(expected) and set(expected[: len(seen) - 64]) <= set(seen)
-    assert len(json.dumps(state)) < 500
+    packs = 0
+    state = json.dumps(live(config).state_dict())
+    ranks = [live(config) for _ in range(8)]
+    for world_size in itertools.islice(itertools.cycle((8, 3, 5)), 100):
+        steps = int(rng.integers(0, 3))
+        ends = set()
+        for rank, process in enumerate(ranks[:world_size]):
+            process.load_state_dict(json.loads(state))  # where the last checkpoint was, not where it is now
+            for _ in range(steps):
+                batch = process.next_batch(rank, world_size)
+                seen += members(batch)
+                packs += len(batch)
+            ends.add(json.dumps(process.state_dict()))
+            if rank == 0:
+                process.next_batch(rank, world_size)  # behind the checkpoint, and lost in the kill
+        (state,) = ends
+    expected = flat(
+        members(batch) for batch in itertools.islice(live(config).batches(), packs // config.rows)
+    )
+    assert sorted(seen) == sorted(expected) and len(set(seen)) == len(seen)
+    assert len(state) < 500
 
 
 def test_a_finite_plan_hands_out_everything_once_and_ends():
