@@ -59,7 +59,9 @@ async def main(arguments: argparse.Namespace) -> None:
         config = GymConfig(host=arguments.host, port=arguments.port, games=("binary",))
         stream, width = GymEpisodeStream(config), 1056
     packing = PackingConfig(max_length=width)
-    batching = BatchingConfig(token_budget=max(1024, width), bucket_edges=(width // 2,), overflow_max=width)
+    batching = BatchingConfig.predictable(
+        token_budget=max(1024, width), bucket_edges=(width // 2,), overflow_max=width
+    )
     settings = WindowConfig(window_size=WINDOW, overlap=0, min_samples=WINDOW, when_covered=WhenCovered.WAIT)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
     window = RollingBatchPlanWindow(buffer, settings, batching, packing)

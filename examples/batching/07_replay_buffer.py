@@ -51,7 +51,7 @@ async def main() -> None:
     window = RollingBatchPlanWindow(
         buffer=buffer,
         config=WindowConfig(window_size=200, overlap=50),
-        batching_config=BatchingConfig(token_budget=256, bucket_edges=(16,), overflow_max=32),
+        batching_config=BatchingConfig.predictable(token_budget=256, bucket_edges=(16,), overflow_max=32),
     )
     for number in range(3):
         plan = await window.next_window()

@@ -30,7 +30,9 @@ async def main() -> None:
     print(f"{buffer.size} samples of {stream.metrics.episodes_completed} episodes")
 
     packing = PackingConfig(max_length=WIDTH)
-    batching = BatchingConfig(token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    batching = BatchingConfig.predictable(
+        token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH
+    )
     window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
     model = LanguageModelConfig(width=32, depth=1, heads=2, hidden=64)
     trainer = LMTrainer(model, OptimizerConfig(num_updates=60, learning_rate=0.01, warmup=5))

@@ -27,10 +27,10 @@ from phalanx.proofs.config import ProofConfig  # noqa: E402
 SMALL = {"max_grid_height": 5, "max_grid_width": 5}
 
 
-@pytest.mark.parametrize(("name", "settings"), [("arc", PAINTINGS), ("proofs", ANCESTORS)])
+@pytest.mark.parametrize(("name", "settings"), [("arc-v2", PAINTINGS), ("proofs-v1", ANCESTORS)])
 def test_gymnasiums_checker_has_nothing_to_say(name: str, settings: dict) -> None:
     """Its warnings are errors here."""
-    env = gym.make(f"phalanx/{name}-v1", **settings)
+    env = gym.make(f"phalanx/{name}", **settings)
     check_env(env.unwrapped)
     assert isinstance(env.unwrapped, PhalanxEnv)
     env.close()

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 from phalanx.adapters.model_inputs import labels_of  # noqa: E402
 from phalanx.adapters.token_loader import (  # noqa: E402
     PlannedTokens,
+    PlanSteps,
     RowCollator,
     TokenBatch,
     TokenLoader,
@@ -218,3 +219,55 @@ def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.M
     monkeypatch.delitem(sys.modules, "phalanx.adapters.token_loader")
     with pytest.raises(ModuleNotFoundError, match=r'needs torch.*: pip install "phalanx\[torch\]"'):
         importlib.import_module("phalanx.adapters.token_loader")
+
+
+def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
+    samples = {
+        "a": {"input_ids": [1, 2, 3]},
+        "b": {"input_ids": [4, 5], "loss_mask": [0, 1]},
+        "c": {"input_ids": [6]},
+    }
+    lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
+    packing = PackingConfig(max_length=4)
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build_now()
+    (batch,) = PlannedTokens(plan, samples, attention="varlen")
+    order = batch.sample_ids
+    expected = [token for name in order for token in samples[name]["input_ids"]]
+    assert batch["input_ids"].tolist() == [expected] and batch["max_seqlen"] == 3
+    ends = np.cumsum([0, *(lengths[name] for name in order)])
+    assert batch["cu_seqlens"].tolist() == ends.tolist() and batch["cu_seqlens"].dtype == torch.int32
+    assert batch["position_ids"].tolist() == [[n for name in order for n in range(lengths[name])]]
+    assert (batch["labels"] != -100).sum() == 2 + 1
+    (aligned,) = PlannedTokens(plan, samples, attention="varlen", align=4, pad_id=9)
+    assert aligned["cu_seqlens"].tolist() == ends.tolist() and aligned["max_seqlen"] == 4
+    assert aligned["cu_seqlens_padded"].tolist() == [0, 4, 8, 12]
+    for place, name in enumerate(order):
+        mine = aligned["input_ids"][0, 4 * place : 4 * place + 4].tolist()
+        assert mine == samples[name]["input_ids"] + [9] * (4 - lengths[name])
+        assert aligned["position_ids"][0, 4 * place : 4 * place + 4].tolist() == [0, 1, 2, 3]
+    assert (aligned["labels"] != -100).sum() == 2 + 1
+    with pytest.raises(ValueError, match="aligned with attention='varlen' only"):
+        PlannedTokens(plan, samples, align=4)
+    with pytest.raises(ValueError, match="align must be at least 1"):
+        list(PlannedTokens(plan, samples, attention="varlen", align=0))
+
+
+def test_unpacked_rows_lose_their_padding_end_to_end():
+    samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
+    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build_now()
+    (batch,) = PlannedTokens(plan, samples, attention="varlen")
+    assert sorted(batch["input_ids"][0].tolist()) == [1, 2, 3, 4]
+    assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
+
+
+def test_the_steps_of_a_plan_go_through_all_epochs_from_anywhere():
+    samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
+    lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build_now(2)
+    steps = PlanSteps(PlannedTokens(plan, samples))
+    whole = [batch.sample_ids for batch in steps]
+    assert whole == [spec.samples for epoch in range(2) for spec in plan.iter_epoch(epoch)]
+    steps.set_step(len(plan.get_epoch(0)) + 1)
+    assert [batch.sample_ids for batch in steps] == whole[len(plan.get_epoch(0)) + 1 :]
+    with pytest.raises(ValueError, match="so none begins at -1"):
+        steps.set_step(-1)

@@ -107,3 +107,56 @@ def test_bad_input_is_one_line_and_code_2(phalanx, arguments: list[str], message
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert result.err.count("\n") == 1
+
+
+CHAT = [
+    {"messages": [{"role": "user", "content": "x" * n}, {"role": "assistant", "content": "yes"}]}
+    for n in (1, 9, 4)
+]
+
+
+def test_fine_tuning_data_becomes_a_folder_of_batches(phalanx):
+    from phalanx.tokens import BatchReader, load_batch_plan
+
+    Path("chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CHAT))
+    common = ("--tokenizer", "bytes", "--chat-template", "chatml")
+    result = pack(
+        phalanx, "chat.jsonl", *common, "--template", "chat", "--length", 160, "--out", "packed", "--rows", 2
+    )
+    assert (result.code, result.err) == (0, "")
+    assert "samples      3" in result.out and "loss_tokens  42" in result.out
+    reader = BatchReader("packed")
+    assert reader.verify_fingerprint(load_batch_plan("packed/plan").fingerprint)
+    batches = list(reader.iter_epoch(0))
+    assert sorted(name for batch in batches for name in batch.sample_ids) == ["0", "1", "2"]
+    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == 3 * len("yes<|im_end|>\n")
+    assert {batch["input_ids"].shape[1] for batch in batches} == {160}
+    for mistake, message in (
+        (("chat.jsonl", *common, "--length", 40, "--out", "x"), "more than 40; choose a truncation"),
+        (("chat.jsonl", "--template", "chat", "--out", "x"), "carries no chat template"),
+        (("chat.jsonl", *common, "--out", "x.npz"), "--out is a folder"),
+        (("chat.jsonl", "--dataset", "d.jsonl", "--out", "x"), "give the data itself"),
+    ):
+        result = pack(phalanx, *mistake)
+        assert result.code == 2 and message in result.err
+
+
+def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
+    Path("p.jsonl").write_text('{"prompt": "abc", "completion": "de"}\n{"prompt": "a", "completion": "b"}\n')
+    flags = (
+        "--loss",
+        "all",
+        "--truncation",
+        "skip",
+        "--length",
+        4,
+        "--no-add-eos",
+        "--epochs",
+        2,
+        "--seed",
+        7,
+    )
+    result = pack(phalanx, "p.jsonl", "--out", "packed", "--json", *flags)
+    assert result.code == 0
+    found = json.loads(result.out)
+    assert (found["skipped"], found["samples"], found["loss_tokens"], found["batches"]) == (["0"], 1, 2, 2)

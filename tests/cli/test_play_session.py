@@ -163,6 +163,7 @@ def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_action
         session.environment,
         agent,
         agent_state=jnp.int32(0),
+        tokenizer=ArcTokenizer("bbox", ("input", "working")),
         episodes=1,
         batch_size=1,
         max_steps=2,

@@ -81,6 +81,35 @@ def model_inputs(batch: CollatedBatch) -> dict[str, Int64[np.ndarray, "rows widt
     }
 
 
+def varlen_inputs(batch: CollatedBatch, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
+    """All samples of a batch end to end, without rows and padding, for attention of unequal lengths.
+
+    `input_ids`, `labels` and `position_ids` are one row; sample n stands at `cu_seqlens[n]` to
+    `cu_seqlens[n + 1]`, and the longest has `max_seqlen` tokens. With `align` each sample is filled up to a
+    multiple of it (context parallelism over c devices wants 2 c): then samples stand at `cu_seqlens_padded`,
+    and `cu_seqlens` goes on counting the true lengths.
+    """
+    if align < 1:
+        raise ValueError(f"align must be at least 1, got {align}")
+    arrays = model_inputs(batch)
+    real = arrays["segment_ids"] > 0
+    positions = arrays["position_ids"][real]
+    starts = np.flatnonzero(positions == 0)
+    lengths = np.diff(np.append(starts, len(positions)))
+    padded = -(-lengths // align) * align
+    sums, padded_sums = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (lengths, padded))
+    places = np.repeat(padded_sums[:-1] - sums[:-1], lengths) + np.arange(len(positions))
+    # Positions go on in what is filled up, so that no new sample seems to begin there.
+    found: dict[str, Any] = {
+        "position_ids": np.arange(padded_sums[-1]) - np.repeat(padded_sums[:-1], padded),
+    }
+    for name, filler in (("input_ids", pad_id), ("labels", IGNORED)):
+        found[name] = np.full(int(padded_sums[-1]), filler, np.int64)
+        found[name][places] = arrays[name][real]
+    found |= {"cu_seqlens": sums.astype(np.int32), "max_seqlen": int(padded.max(initial=0))}
+    return found if align == 1 else found | {"cu_seqlens_padded": padded_sums.astype(np.int32)}
+
+
 def check_samples(plan: BatchPlan, samples: Mapping[str, Sample]) -> None:
     """Raise `ValueError` where a plan holds samples that a dataset has not."""
     used = np.zeros(len(plan.table), bool)

@@ -21,7 +21,13 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jaxtyping import Integer
 
-from phalanx.adapters.model_inputs import IGNORED, check_samples, model_inputs, planned_batch
+from phalanx.adapters.model_inputs import (
+    IGNORED,
+    check_samples,
+    model_inputs,
+    planned_batch,
+    varlen_inputs,
+)
 from phalanx.tokens.batches.collation import (
     CollatedBatch,
     CollateFunction,
@@ -33,13 +39,14 @@ from phalanx.tokens.packing.packed_batch import create_segment_attention_mask
 from phalanx.tokens.plans.plan import BatchPlan
 from phalanx.tokens.plans.sharding import ShardPolicy
 
-Attention = Literal["positions", "mask", "segments"]
+Attention = Literal["positions", "mask", "segments", "varlen"]
 """How a model learns which tokens of a packed row belong together.
 
 `positions`: `position_ids`, in which models of `transformers` find the borders if they keep no cache, which
 `use_cache` tells them. `mask`: an `attention_mask` to be added to the scores, [rows, 1, width, width]: right
-with every model, and large. `segments`: `segment_ids`, for a mask of one's own. Where rows hold one sample,
-`positions` and `mask` both are an `attention_mask` of zeros and ones, [rows, width].
+with every model, and large. `segments`: `segment_ids`, for a mask of one's own. `varlen`: all samples in one
+row without padding, with `cu_seqlens` and `max_seqlen`, for kernels of flash attention. Where rows hold one
+sample, `positions` and `mask` both are an `attention_mask` of zeros and ones, [rows, width].
 """
 
 
@@ -79,16 +86,22 @@ class PlannedTokens(IterableDataset):
         attention: Attention = "positions",
         dtype: torch.dtype = torch.float32,
         collate_fn: CollateFunction = default_collate,
+        align: int = 1,
     ) -> None:
+        """`align` fills every sample up to a multiple of it, with `attention="varlen"`."""
         super().__init__()
         if attention not in get_args(Attention):
-            raise ValueError(f"attention must be 'positions', 'mask' or 'segments', got {attention!r}")
+            raise ValueError(
+                f"attention must be 'positions', 'mask', 'segments' or 'varlen', got {attention!r}"
+            )
+        if align != 1 and attention != "varlen":
+            raise ValueError("samples are aligned with attention='varlen' only")
         check_samples(plan, samples)
         if world_size != 1 or rank != 0:
             plan = plan.shard(rank, world_size, policy, balance, model_width)
         self.plan, self.samples = plan, samples
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
-        self.collate_fn = collate_fn
+        self.collate_fn, self.align = collate_fn, align
         # In shared memory, because workers that outlive an epoch hold copies of this object.
         first = plan.epochs[0].epoch if plan.epochs else 0
         self._place = torch.tensor([first, 0]).share_memory_()
@@ -127,7 +140,38 @@ class PlannedTokens(IterableDataset):
         collated = planned_batch(
             self.plan, self.samples, epoch, index, pad_id=self.pad_id, collate_fn=self.collate_fn
         )
-        return token_batch(collated, self.attention, self.dtype)
+        return token_batch(collated, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
+
+
+class PlanSteps(IterableDataset):
+    """Every batch of every epoch of a plan, one after another, for trainers that count steps, not epochs.
+
+    Epochs that are packed anew may differ in their number of batches, so that a trainer which divides steps
+    by an epoch's length would resume in the wrong place; here step n is batch n of the plan, and `set_step`
+    says where the next iteration begins. For `DataLoader(steps, batch_size=None)`.
+    """
+
+    # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
+    def __init__(self, tokens: Any) -> None:
+        super().__init__()
+        self.tokens: PlannedTokens = tokens
+        self._step = torch.tensor([0]).share_memory_()
+
+    def set_step(self, step: int) -> None:
+        """Choose the batch that the next iteration begins with."""
+        if not 0 <= step <= len(self):
+            raise ValueError(f"the plan has {len(self)} batches, so none begins at {step}")
+        self._step[0] = step
+
+    def __len__(self) -> int:
+        return self.tokens.plan.total_microbatches
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        worker = get_worker_info()
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        first = int(self._step[0])
+        places = [(plan.epoch, index) for plan in self.tokens.plan.epochs for index in range(len(plan))]
+        return (self.tokens.batch(*place) for place in places[first + number :: workers])
 
 
 class TokenLoader(DataLoader):
@@ -229,14 +273,26 @@ class RowCollator:
             for name, value in padding.items()
         }
         arrays["segment_ids"] = pad_sequences(segments, 0, dtype=np.int64)
-        return _tensors(arrays, self.attention, self.dtype, one_sample_a_row=False)
+        if self.attention == "varlen":
+            raise ValueError("rows are collated with padding; for varlen use PlannedTokens")
+        return tensors_of(arrays, self.attention, self.dtype, one_sample_a_row=False)
 
 
 def token_batch(
-    batch: CollatedBatch, attention: Attention = "positions", dtype: torch.dtype = torch.float32
+    batch: CollatedBatch,
+    attention: Attention = "positions",
+    dtype: torch.dtype = torch.float32,
+    *,
+    align: int = 1,
+    pad_id: int = 0,
 ) -> TokenBatch:
     """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
-    tensors = _tensors(model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None)
+    if attention == "varlen":
+        tensors = _one_row(varlen_inputs(batch, align=align, pad_id=pad_id))
+    else:
+        tensors = tensors_of(
+            model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None
+        )
     tensors.update((name, torch.from_numpy(array)) for name, array in batch.extras.items())
     tensors.sample_ids, tensors.sample_rows = batch.sample_ids, batch.sample_rows
     tensors.index = batch.index
@@ -256,9 +312,25 @@ def attention_bias(
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
 
 
-def _tensors(
-    arrays: Mapping[str, np.ndarray], attention: Attention, dtype: torch.dtype, *, one_sample_a_row: bool
+def _one_row(arrays: Mapping[str, Any]) -> TokenBatch:
+    """Tokens as [1, tokens], where samples begin as one dimension; `max_seqlen` stays a number."""
+    rows = ("input_ids", "labels", "position_ids")
+    tensors = TokenBatch({name: torch.from_numpy(arrays[name])[None] for name in rows})
+    for name in arrays:
+        if name.startswith("cu_"):
+            tensors[name] = torch.from_numpy(arrays[name])
+    tensors["max_seqlen"] = arrays["max_seqlen"]
+    return tensors
+
+
+def tensors_of(
+    arrays: Mapping[str, np.ndarray],
+    attention: Attention,
+    dtype: torch.dtype = torch.float32,
+    *,
+    one_sample_a_row: bool = False,
 ) -> TokenBatch:
+    """Arrays with their `segment_ids` as tensors, with what `attention` asks for in place of these."""
     tensors = TokenBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
     segments = tensors["segment_ids"]
     if attention != "segments":

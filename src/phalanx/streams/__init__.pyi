@@ -34,7 +34,11 @@ from .base import (
     StreamMetrics as StreamMetrics,
 )
 from .environment_stream import EnvironmentStream as EnvironmentStream
-from .offline_stream import OfflineDatasetStream as OfflineDatasetStream, write_samples as write_samples
+from .offline_stream import (
+    AsyncOfflineDatasetStream as AsyncOfflineDatasetStream,
+    OfflineDatasetStream as OfflineDatasetStream,
+    write_samples as write_samples,
+)
 from .replay.buffer import ReplayBuffer as ReplayBuffer
 from .replay.config import (
     BufferEvictionPolicy as BufferEvictionPolicy,

@@ -3,16 +3,18 @@
 Datasets that are to be tokenized and planned as a whole are read by `phalanx.tokens`.
 """
 
+import asyncio
+import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from phalanx.core.files import atomic_write
-from phalanx.streams.base import IteratedStream
+from phalanx.streams.base import ClosedOnExit, IteratedStream, StreamMetrics
 from phalanx.streams.replay.files import read_rows, write_rows
 from phalanx.streams.replay.rows import PackedColumns, SampleRows
 from phalanx.streams.sample_bytes import RECORD
@@ -20,13 +22,16 @@ from phalanx.streams.types import SampleSource, StreamSample, StreamState
 from phalanx.tokens.lengths.sources import SourceSample, iterate_samples
 from phalanx.tokens.lengths.tokenizers import Tokenizer
 
+_READ_AHEAD = 64
+_LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.9}
+
 
 class OfflineDatasetStream(IteratedStream):
     """Streams samples of a file, a folder or a list. A `SampleStream`.
 
     - `.npz`: what `write_samples` or `ReplayBuffer.save` wrote.
     - `.jsonl`: one object a line: a sample as `StreamSample.to_dict` has it; or `input_ids`, with or without
-      `loss_mask` and `id`.
+      `loss_mask` and `id`, or with a `meta` that names what a `StreamSample` has.
     - `.jsonl`, Parquet and Hugging Face datasets with texts, given a `tokenizer`: see `phalanx.tokens`.
 
     A line that cannot be read is an error that names it. Samples that are shorter or longer than wanted are
@@ -35,7 +40,7 @@ class OfflineDatasetStream(IteratedStream):
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | Sequence[StreamSample],
+        source: str | os.PathLike[str] | Sequence[StreamSample] | None = None,
         dataset_id: str | None = None,
         *,
         min_length: int = 1,
@@ -45,8 +50,13 @@ class OfflineDatasetStream(IteratedStream):
         seed: int = 42,
         tokenizer: Tokenizer | None = None,
         text_field: str = "text",
+        path: str | os.PathLike[str] | None = None,
     ) -> None:
+        """`path` is another name for `source`."""
         super().__init__()
+        source = path if source is None else source
+        if source is None:
+            raise TypeError("OfflineDatasetStream needs a source: a file, a folder or a list of samples")
         if max_length is not None and max_length < min_length:
             raise ValueError(f"max_length ({max_length}) is below min_length ({min_length})")
         self._list: Sequence[StreamSample] | None = None
@@ -69,6 +79,18 @@ class OfflineDatasetStream(IteratedStream):
         """Go back to the start, and count from 0; a shuffled stream takes the next epoch's order."""
         super().reset()
         self.epoch += 1
+
+    def count_samples(self) -> int:
+        """How many samples there are, wanted or not; the stream stays where it is."""
+        return sum(1 for _ in self._read())
+
+    def peek(self, n: int = 5) -> list[StreamSample]:
+        """The first `n` wanted samples as they are stored; the stream stays where it is."""
+        return list(itertools.islice(filter(self._is_wanted, self._read()), n))
+
+    def get_length_distribution(self) -> dict[str, int]:
+        """{sample id: length} of all samples, wanted or not; `phalanx.tokens` plans from it."""
+        return {sample.sample_id: sample.length for sample in self._read()}
 
     def _samples(self) -> Iterator[StreamSample]:
         self._state = StreamState.STREAMING
@@ -109,7 +131,7 @@ class OfflineDatasetStream(IteratedStream):
             view = rows.view(np.argsort(rows.columns["serial"], kind="stable"))
             return (view.sample(row) for row in range(len(view)))
         if self._path.suffix == ".jsonl" and _holds_samples(self._path):
-            return _read_samples(self._path)
+            return _read_samples(self._path, self.dataset_id)
         return self._read_dataset()
 
     def _read_dataset(self) -> Iterator[StreamSample]:
@@ -134,6 +156,38 @@ class OfflineDatasetStream(IteratedStream):
             raise ValueError(f"{row.where}: {error}") from error
 
 
+class AsyncOfflineDatasetStream(ClosedOnExit):
+    """`OfflineDatasetStream` for `async for`; it takes the same arguments. Lines are read in a thread."""
+
+    def __init__(self, *source: Any, **settings: Any) -> None:
+        self._stream = OfflineDatasetStream(*source, **settings)
+
+    @property
+    def state(self) -> StreamState:
+        """Where the stream is."""
+        return self._stream.state
+
+    @property
+    def metrics(self) -> StreamMetrics:
+        """What has been streamed."""
+        return self._stream.metrics
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+        running = iter(self._stream)
+        # Some at a time: one thread's work for each sample would cost more than the sample.
+        while part := await asyncio.to_thread(lambda: list(itertools.islice(running, _READ_AHEAD))):
+            for sample in part:
+                yield sample
+
+    async def reset(self) -> None:
+        """Go back to the start."""
+        self._stream.reset()
+
+    async def close(self) -> None:
+        """Let go of the file; closing twice is fine."""
+        self._stream.close()
+
+
 def _holds_samples(path: Path) -> bool:
     """Whether the first line is a whole sample, not a row of a dataset."""
     with path.open(encoding="utf-8") as file:
@@ -142,24 +196,50 @@ def _holds_samples(path: Path) -> bool:
         fields = json.loads(line) if line else {}
     except json.JSONDecodeError:
         return False
-    return isinstance(fields, dict) and "sample_id" in fields and "source" in fields
+    return isinstance(fields, dict) and (
+        ("sample_id" in fields and "source" in fields)
+        or ("input_ids" in fields and isinstance(fields.get("meta"), dict))
+    )
 
 
-def _read_samples(path: Path) -> Iterator[StreamSample]:
+def _read_samples(path: Path, dataset_id: str) -> Iterator[StreamSample]:
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield _parse(line, f"{path}:{number}")
+                yield _parse(line, f"{path}:{number}", dataset_id)
 
 
-def _parse(line: str, where: str) -> StreamSample:
+def _parse(line: str, where: str, dataset_id: str) -> StreamSample:
     try:
         fields: Any = json.loads(line)
         if not isinstance(fields, dict):
             raise ValueError(f"a sample is an object, got {type(fields).__name__}")
+        if isinstance(fields.get("meta"), dict):
+            fields = _with_meta(fields, where, dataset_id)
         return StreamSample.from_dict(fields)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _with_meta(fields: dict[str, Any], where: str, dataset_id: str) -> dict[str, Any]:
+    """A row of chuk-lazarus, whose `meta` says what a sample is beside its tokens."""
+    meta = fields["meta"]
+    known = ("episode_id", "reward", "difficulty", "success", "step_index", "total_steps")
+    told = {name: meta[name] for name in known if meta.get(name) is not None}
+    if isinstance(level := meta.get("difficulty_score", meta.get("difficulty")), str):
+        if level.lower() not in _LEVELS:
+            raise ValueError(f"difficulty must be a number or {', '.join(_LEVELS)}, got {level!r}")
+        level = _LEVELS[level.lower()]
+    if level is not None:
+        told["difficulty"] = level
+    return told | {
+        "input_ids": fields["input_ids"],
+        "loss_mask": fields.get("loss_mask", [1] * len(fields["input_ids"])),
+        "segment_ids": fields.get("segment_ids"),
+        "sample_id": str(meta.get("sample_id", f"{dataset_id}_{int(where.rpartition(':')[2]) - 1}")),
+        "dataset_id": dataset_id,
+        "source": SampleSource.OFFLINE.value,
+    }
 
 
 def write_samples(path: str | os.PathLike[str], samples: Iterable[StreamSample]) -> int:

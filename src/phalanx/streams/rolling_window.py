@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from phalanx.core.files import atomic_write
+from phalanx.core.moved import HasMoved, refuse_moved
 from phalanx.streams.replay.buffer import ReplayBuffer
 from phalanx.streams.replay.rows import BufferSnapshot
 from phalanx.streams.types import StreamSample
@@ -50,6 +51,17 @@ class WindowConfig(BaseModel):
     """New samples that a window needs at least."""
     when_covered: WhenCovered = WhenCovered.RESTART
     """Start again with the oldest, or wait, when there are fewer new samples than that."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_ours(cls, given: Any) -> Any:
+        window = "RollingBatchPlanWindow takes a batching_config beside the window's"
+        moved = {
+            "window_microbatches": "say window_size, in samples",
+            "overlap_fraction": "say overlap, in samples",
+            **dict.fromkeys(("token_budget", "bucket_edges", "overflow_max", "seed"), window),
+        }
+        return refuse_moved(cls, given, moved)
 
     @model_validator(mode="after")
     def _moves(self) -> "WindowConfig":
@@ -96,7 +108,7 @@ class WindowSamples(Mapping[str, StreamSample]):
         return len(self._snapshot)
 
 
-class RollingBatchPlanWindow:
+class RollingBatchPlanWindow(HasMoved):
     """Plans window after window over a buffer's samples, in the order in which they were added.
 
     - A window covers the next `window_size` samples that the buffer still holds, or as many as there are.
@@ -108,6 +120,22 @@ class RollingBatchPlanWindow:
     the same fingerprint. Where a sample id is held twice, the later one's name in the plan is `id#serial`;
     `samples` knows all names.
     """
+
+    moved: ClassVar = {
+        "build_next_window": "await next_window()",
+        "build_next_window_sync": "asyncio.run(window.next_window())",
+        "current_plan": "plan",
+        "current_state": "state",
+        "discard_current": "next_window replaces the current one",
+        "get_remaining_microbatches": "plan.iter_from(epoch, microbatch_idx)",
+        "iter_current": "iter_batches, with the samples",
+        "iter_current_with_samples": "iter_batches",
+        "should_build_next": "can_build_window",
+        "total_microbatches": "plan.total_microbatches",
+        "total_windows": "state.window",
+        "to_dict": "state_dict",
+        "from_dict": "load_state_dict",
+    }
 
     def __init__(
         self,

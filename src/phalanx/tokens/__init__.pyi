@@ -32,6 +32,12 @@ from .batches.collation import (
     pad_sequences as pad_sequences,
 )
 from .batches.files import BatchReader as BatchReader, BatchWriter as BatchWriter
+from .finetuning.chat import ChatTemplate as ChatTemplate, load_chat_template as load_chat_template
+from .finetuning.samples import (
+    FinetuningConfig as FinetuningConfig,
+    FinetuningCounts as FinetuningCounts,
+    tokenize_rows as tokenize_rows,
+)
 from .lengths.cache import LengthCache as LengthCache, LengthEntry as LengthEntry
 from .lengths.ray import (
     RayWorkerError as RayWorkerError,
@@ -55,6 +61,19 @@ from .lengths.tokenizers import (
     FileTokenizer as FileTokenizer,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
+)
+from .live.mixture import Mixture as Mixture, MixturePoint as MixturePoint
+from .live.plan import (
+    LiveBatch as LiveBatch,
+    LivePlan as LivePlan,
+    LivePlanConfig as LivePlanConfig,
+    LiveState as LiveState,
+)
+from .live.sources import (
+    IterableSource as IterableSource,
+    LiveSource as LiveSource,
+    SimulatedSource as SimulatedSource,
+    TableSource as TableSource,
 )
 from .packing.config import (
     OverlongPolicy as OverlongPolicy,
@@ -94,6 +113,7 @@ from .plans.config import (
     BatchingMode as BatchingMode,
     PadPolicy as PadPolicy,
 )
+from .plans.epoch import EpochPlan as EpochPlan
 from .plans.files import (
     load_batch_plan as load_batch_plan,
     load_batch_plan_async as load_batch_plan_async,
@@ -103,6 +123,7 @@ from .plans.files import (
 from .plans.fingerprint import (
     BatchFingerprint as BatchFingerprint,
     compute_batch_fingerprint as compute_batch_fingerprint,
+    compute_batch_fingerprint_async as compute_batch_fingerprint_async,
     load_fingerprint as load_fingerprint,
     load_fingerprint_async as load_fingerprint_async,
     save_fingerprint as save_fingerprint,
@@ -110,7 +131,11 @@ from .plans.fingerprint import (
     verify_batch_fingerprint as verify_batch_fingerprint,
 )
 from .plans.metrics import BatchMetrics as BatchMetrics, BatchShapeHistogram as BatchShapeHistogram
-from .plans.plan import BatchPlan as BatchPlan, BatchPlanMeta as BatchPlanMeta, EpochPlan as EpochPlan
+from .plans.plan import (
+    BatchPlan as BatchPlan,
+    BatchPlanMeta as BatchPlanMeta,
+    MissingEpochError as MissingEpochError,
+)
 from .plans.sampler import BatchSpec as BatchSpec, TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .plans.sharding import (
     ShardBalance as ShardBalance,

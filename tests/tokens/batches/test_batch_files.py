@@ -131,7 +131,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, packing: PackingConfig | N
             made.iter_epoch(epoch), reader.iter_epoch_specs(epoch), strict=True
         ):
             assert found == planned
-            assert batch["input_ids"].shape == (planned.batch_size, planned.max_len)
+            assert batch["input_ids"].shape == (planned.num_packs, planned.max_len)
             assert batch["input_ids"].sum() == sum(sum(tokens[i]["input_ids"]) for i in planned.samples)
             assert batch["loss_mask"].sum() == sum(sum(tokens[i]["loss_mask"]) for i in planned.samples)
             seen += batch.sample_ids

@@ -188,6 +188,7 @@ def test_metrics_are_numbers() -> None:
         "separator_tokens": 1,
         "padding_tokens": 2,
         "loss_tokens": 5,
+        "num_skipped": 0,
         "packed_tokens": 10,
         "packing_ratio": 1.5,
         "efficiency": 0.7,

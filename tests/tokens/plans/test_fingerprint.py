@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
@@ -16,6 +17,7 @@ from phalanx.tokens import (
     MicrobatchSpec,
     PackingConfig,
     compute_batch_fingerprint,
+    compute_batch_fingerprint_async,
     load_fingerprint,
     load_fingerprint_async,
     save_fingerprint_async,
@@ -210,7 +212,7 @@ def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
         array[[0, 1]] = array[[1, 0]]
     else:
         array[1] += 1
-    changed = dataclasses.replace(epoch, batches=dataclasses.replace(epoch.batches, **{name: array}))
+    changed = epoch.with_batches(dataclasses.replace(epoch.batches, **{name: array}))
     assert dataclasses.replace(plan, epochs=(changed,)).fingerprint != plan.fingerprint
 
 
@@ -224,3 +226,72 @@ def test_a_plans_fingerprint_sees_nothing_else():
     with_skipped = LengthTable.from_mapping({**plan.table.as_dict(), "huge": 5000})
     again = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build_now()
     assert again.num_skipped == 1 and again.fingerprint == plan.fingerprint
+
+
+def test_a_fingerprint_given_as_text_is_compared_in_either_form():
+    batches = list(small_plan().iter_epoch(0))
+    found = compute_batch_fingerprint(batches)
+    for text in (found.fingerprint, found.full_hash):
+        assert verify_batch_fingerprint(batches, text) == (True, None)
+    assert verify_batch_fingerprint(batches[:-1], found.fingerprint)[0] is False
+    assert "not 0123" in verify_batch_fingerprint(batches, "0123")[1]
+    config = BatchingConfig()
+    with_config = compute_batch_fingerprint(batches, config)
+    assert verify_batch_fingerprint(batches, with_config.fingerprint, config) == (True, None)
+    assert with_config.matches_config(with_config) and not with_config.matches_config(found)
+
+
+def test_the_first_batches_have_a_fingerprint_of_their_own():
+    batches = list(small_plan().iter_epoch(0))
+    first = compute_batch_fingerprint(batches, n_batches=3)
+    assert first == compute_batch_fingerprint(batches[:3]) and first.num_batches == 3
+    assert verify_batch_fingerprint(batches, first, n_batches=3) == (True, None)
+    assert verify_batch_fingerprint(batches, first)[0] is False
+
+
+@pytest.mark.parametrize("n_batches", [None, 0, 2])
+def test_batches_that_come_asynchronously_have_the_same_fingerprint(n_batches: int | None):
+    plan = small_plan()
+    asked = []
+
+    async def batches():
+        async for batch in plan.iter_epoch_async(0):
+            asked.append(batch.index)
+            yield batch
+
+    found = asyncio.run(compute_batch_fingerprint_async(batches(), BatchingConfig(), n_batches))
+    assert found == compute_batch_fingerprint(plan.iter_epoch(0), BatchingConfig(), n_batches)
+    assert len(asked) == (len(plan.get_epoch(0)) if n_batches is None else n_batches)
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 100, 12_345, 100_001])
+def test_samples_known_by_their_row_hash_as_if_they_were_named(count: int):
+    lengths = np.ones(count, np.int32)
+    named = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
+    plans = [
+        BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build_now()
+        for table in (named, LengthTable.from_arrays(None, lengths))
+    ]
+    assert plans[0].full_hash == plans[1].full_hash
+
+
+def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
+    table = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    fresh = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    for config in (BatchingConfig(token_budget=8), BatchingConfig(token_budget=9)):
+        for epochs in (1, 2, 3):
+            again = BatchPlanBuilder(table, config).build_now(epochs)
+            assert again.full_hash == BatchPlanBuilder(fresh, config).build_now(epochs).full_hash
+    skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), overflow_max=4)
+    assert (
+        BatchPlanBuilder(table, skipping).build_now().full_hash
+        == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build_now().full_hash
+    )
+
+
+def test_a_rank_can_adopt_the_fingerprint_of_another():
+    first, second = small_plan(), small_plan()
+    second.adopt_fingerprint(first.full_hash)
+    assert second.__dict__["full_hash"] == first.full_hash and second.fingerprint == first.fingerprint
+    with pytest.raises(ValueError, match="64 characters"):
+        second.adopt_fingerprint(first.fingerprint)

@@ -29,7 +29,7 @@ def test_a_small_epoch_is_counted_by_hand():
     assert metrics.avg_batch_size == pytest.approx(8 / 3) and metrics.skip_rate == pytest.approx(1 / 9)
     assert metrics.shape_histogram.shapes == {"5 x 4": 1, "1 x 4": 1, "2 x 8": 1}
     assert metrics.shape_histogram.total_batches == 3 and metrics.shape_histogram.total_samples == 8
-    assert metrics.shape_histogram.bucket_fraction(0) == pytest.approx(2 / 3)
+    assert metrics.shape_histogram.bucket_fraction(0) == 0.75
     assert [(row["bucket_id"], row["samples"], row["efficiency"]) for row in metrics.bucket_summary()] == [
         (0, 6, 0.75),
         (1, 2, 0.8125),
@@ -71,21 +71,27 @@ def test_packed_rows_are_packs():
 
 def test_metrics_can_be_recorded_one_by_one():
     metrics = BatchMetrics()
-    metrics.record_sample(0, 3, 4, loss_tokens=2)
-    metrics.record_sample(0, 4, 4, loss_tokens=4)
+    metrics.record_sample(0, 3, 2, 4)
+    metrics.record_sample(0, 4, loss_tokens=4, bucket_max_length=4)
     metrics.record_batch(0, 2, 4)
+    metrics.record_batch(1, 3)
     metrics.record_skip()
     metrics.record_time(0.5)
     assert metrics.efficiency == 0.875 and metrics.loss_efficiency == 0.75
-    assert metrics.tokens_per_second == 16 and metrics.effective_tokens_per_second == 14
+    assert metrics.tokens_per_second == 14 and metrics.effective_tokens_per_second == 12
+    assert metrics.padding_tokens == 1
+    assert metrics.shape_histogram.shapes == {"2 x 4": 1}
+    assert metrics.shape_histogram.bucket_counts == {0: 1, 1: 1}
+    assert metrics.shape_histogram.bucket_samples == {0: 2, 1: 3}
+    assert metrics.shape_histogram.bucket_fraction(1) == 0.6
     assert metrics.samples_per_second == 4 and metrics.skip_rate == pytest.approx(1 / 3)
-    assert metrics.summary()["tokens_per_second"] == 16
+    assert metrics.summary()["tokens_per_second"] == 14
     assert metrics.bucket_stats[0].efficiency == 0.875
 
 
 def test_impossible_records_are_refused():
     with pytest.raises(ValueError, match="a sample of 3 tokens cannot have 4 loss tokens"):
-        BatchMetrics().record_sample(0, 3, 4, loss_tokens=4)
+        BatchMetrics().record_sample(0, 3, 4, 4)
     with pytest.raises(ValueError, match="time must not be negative"):
         BatchMetrics().record_time(-1.0)
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):

@@ -112,7 +112,7 @@ def test_packs_are_filled_and_padded_to_their_maximum():
     plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8)).build_now()
     packs = {frozenset(pack) for batch in plan.iter_epoch(0) for pack in batch.packs}
     assert packs == {frozenset("ab"), frozenset("c"), frozenset("de")}
-    assert sorted(batch.batch_size for batch in plan.iter_epoch(0)) == [1, 2]
+    assert sorted(batch.num_packs for batch in plan.iter_epoch(0)) == [1, 2]
     assert {batch.max_len for batch in plan.iter_epoch(0)} == {8}
     loose = PackingConfig(max_length=8, pad_to_max=False)
     plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=loose).build_now()
@@ -136,7 +136,7 @@ def test_the_packing_mode_counts():
 
     def packs(mode):
         plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8, mode=mode)).build_now()
-        return sum(batch.batch_size for batch in plan.iter_epoch(0))
+        return sum(batch.num_packs for batch in plan.iter_epoch(0))
 
     assert packs(PackingMode.BEST_FIT_DECREASING) == 8 < packs(PackingMode.GREEDY)
 
@@ -226,7 +226,7 @@ def test_the_first_batch_that_differs_is_the_one_that_was_changed(data):
     order = old.batches.order.copy()
     begin, end = old.batches.offsets[batch : batch + 2]
     order[begin:end] = np.roll(order[begin:end], 1)
-    changed = dataclasses.replace(old, batches=dataclasses.replace(old.batches, order=order))
+    changed = old.with_batches(dataclasses.replace(old.batches, order=order))
     epochs = tuple(changed if e.epoch == epoch else e for e in plan.epochs)
     other = dataclasses.replace(plan, epochs=epochs)
     difference = compare_plans(plan, other)

@@ -165,7 +165,12 @@ def test_buckets_can_be_fed_one_after_another():
 
 def test_explicit_bucket_lengths_are_what_batches_are_padded_to():
     config = BatchingConfig(
-        token_budget=400, bucket_edges=(10, 20), overflow_max=30, bucket_max_lengths={0: 16, 2: 64}
+        mode="predictable",
+        pad_policy="pad_to_bucket",
+        token_budget=400,
+        bucket_edges=(10, 20),
+        overflow_max=30,
+        bucket_max_lengths={0: 16, 2: 64},
     )
     made = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
     assert {b.sample_ids[0]: b.max_length for b in made.iter_batches()} == {"a": 16, "b": 20, "c": 64}

@@ -41,10 +41,10 @@ def test_shards_are_disjoint_complete_and_equal_in_number(world_size, recipe, ba
     for epoch in range(2):
         batches = list(itertools.chain.from_iterable(part.iter_epoch(epoch) for part in parts))
         assert len({len(part.get_epoch(epoch)) for part in parts}) == 1
-        if sum(batch.batch_size for batch in plan.iter_epoch(epoch)) >= len(batches):
+        if sum(batch.num_packs for batch in plan.iter_epoch(epoch)) >= len(batches):
             assert total(parts, epoch) == samples(plan, epoch)
         else:
-            assert all(batch.batch_size == 1 for batch in batches)
+            assert all(batch.num_packs == 1 for batch in batches)
             assert set(total(parts, epoch)) == set(samples(plan, epoch))
         for batch in batches:
             assert batch.samples and batch.padded_token_count <= plan.meta.token_budget
@@ -83,7 +83,7 @@ def test_padding_halves_batches_before_it_repeats_any(recipe, world_size):
     parts = shards(plan, world_size)
     batches = list(itertools.chain.from_iterable(part.iter_epoch(0) for part in parts))
     if total(parts) != samples(plan):
-        assert all(batch.batch_size == 1 for batch in batches)
+        assert all(batch.num_packs == 1 for batch in batches)
     if plan.meta.pack_config is None and plan.meta.pad_policy == "pad_to_max_in_batch":
         assert all(batch.max_len == max(batch.lengths) for batch in batches)
 
@@ -93,7 +93,7 @@ def test_batches_of_one_row_give_every_rank_a_row_in_every_step(balance):
     # Ten batches of one row for four ranks: two of them are fed twice.
     plan = BatchPlanBuilder({f"s{i}": 10 for i in range(10)}, BatchingConfig.throughput(10)).build_now()
     parts = shards(plan, 4, balance=balance)
-    assert [[batch.batch_size for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
+    assert [[batch.num_packs for batch in part.iter_epoch(0)] for part in parts] == [[1, 1, 1]] * 4
     assert sorted(total(parts).values()) == [1] * 8 + [2] * 2
 
 
@@ -267,7 +267,7 @@ def test_the_cost_of_a_batch_in_flops_counts_its_tokens_beside_its_attention():
 def test_balance_is_measured_on_what_the_ranks_really_get():
     plan = BatchPlanBuilder(lognormal_lengths(20_000), BatchingConfig.throughput(16_384)).build_now()
     costs = [
-        sum(batch.batch_size * batch.max_len**2 for batch in part.iter_epoch(0))
+        sum(batch.num_packs * batch.max_len**2 for batch in part.iter_epoch(0))
         for part in shards(plan, 4, balance=True)
     ]
     assert plan.measure_balance(0, 4).by_rank == pytest.approx(max(costs) / (sum(costs) / 4))

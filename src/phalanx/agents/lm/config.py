@@ -60,7 +60,7 @@ class LMDataConfig(Config):
         edges = tuple(
             sorted({max(8, self.max_length // 4), max(8, self.max_length // 2)} - {self.max_length})
         )
-        return BatchingConfig(
+        return BatchingConfig.predictable(
             token_budget=max(self.token_budget, self.max_length),
             bucket_edges=edges,
             overflow_max=self.max_length,

@@ -136,7 +136,7 @@ def info(
         {
             "index": batch.index,
             "samples": len(batch.samples),
-            "rows": batch.batch_size,
+            "rows": batch.num_packs,
             "max_len": batch.max_len,
             "bucket": batch.bucket_id,
             "tokens": batch.token_count,

@@ -13,7 +13,6 @@ import typer
 
 from phalanx.cli.data.inputs import (
     AddBos,
-    AddEos,
     AsJson,
     PackMode,
     PadId,
@@ -37,8 +36,20 @@ app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add
 @app.command()
 def pack(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help=".npz; or, with --lengths, .jsonl with one pack a line.")
+        Path,
+        typer.Option(
+            "--output",
+            "--out",
+            "-o",
+            help="A folder of batches; .npz with --dataset; .npz or .jsonl with --lengths.",
+        ),
     ],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Fine-tuning data: .jsonl, .parquet, .txt, or folders of them.", show_default=False
+        ),
+    ] = None,
     lengths: Annotated[
         Path | None,
         typer.Option("--lengths", "-l", help="A length cache: decide who shares a pack."),
@@ -49,7 +60,27 @@ def pack(
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", "-t", help="With --dataset: what makes the tokens.")
     ] = "bytes",
-    max_length: Annotated[int, typer.Option("--max-length", min=1, help="Tokens in a pack.")] = 2048,
+    template: Annotated[
+        Literal["auto", "chat", "prompt", "text", "preference", "tokens"],
+        typer.Option(help="What rows of fine-tuning data are; auto goes by their columns."),
+    ] = "auto",
+    chat_template: Annotated[
+        str | None, typer.Option(help="chatml or a Jinja file.", show_default="the tokenizer's")
+    ] = None,
+    loss: Annotated[
+        Literal["auto", "all", "completion", "assistant", "last"],
+        typer.Option(help="What of fine-tuning data is learned."),
+    ] = "auto",
+    truncation: Annotated[
+        Literal["error", "skip", "right", "left", "turns"],
+        typer.Option(help="What becomes of fine-tuning samples longer than a pack."),
+    ] = "error",
+    rows: Annotated[int, typer.Option(min=1, help="Packs in a batch of fine-tuning data.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of batches, each packed anew.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the order of the batches.")] = 42,
+    max_length: Annotated[
+        int, typer.Option("--max-length", "--length", min=1, help="Tokens in a pack.")
+    ] = 2048,
     mode: Annotated[
         PackMode, typer.Option("--mode", "-m", help="How samples choose their packs.")
     ] = "best_fit_decreasing",
@@ -62,16 +93,58 @@ def pack(
     ] = None,
     pad_id: PadId = None,
     add_bos: AddBos = False,
-    add_eos: AddEos = False,
+    add_eos: Annotated[
+        bool | None,
+        typer.Option(
+            "--add-eos/--no-add-eos",
+            help="Put the end of text after every text.",
+            show_default="after texts and completions of fine-tuning data",
+        ),
+    ] = None,
     text_field: TextField = "text",
     split: Split = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pack samples: never more in a pack than fits, and each whole unless --overlong says otherwise."""
+    """Pack fine-tuning data into batches, or samples from their lengths or tokens into packs.
+
+    phalanx data pack train.jsonl --tokenizer T --template chat --length 4096 --out DIR
+
+    Never more in a pack than fits, and each sample whole unless --truncation or --overlong says otherwise.
+    """
+    if data:
+        if lengths is not None or dataset is not None:
+            raise UserError("give the data itself, or --lengths, or --dataset")
+        from phalanx.cli.data.finetuning import pack_finetuning
+
+        pack_finetuning(
+            data,
+            output,
+            {
+                "template": template,
+                "loss": loss,
+                "truncation": truncation,
+                "max_length": max_length,
+                "add_bos": add_bos,
+                "add_eos": add_eos,
+            },
+            tokenizer=tokenizer,
+            chat_template=chat_template,
+            split=split,
+            mode=mode,
+            rows=rows,
+            epochs=epochs,
+            seed=seed,
+            pad_id=pad_id,
+            as_json=as_json,
+        )
+        return
     from phalanx.tokens import PackingConfig, compute_packing_metrics, lay_out_packs, pack_tokens
 
     if (lengths is None) == (dataset is None):
-        raise UserError("give either --lengths (which samples share a pack) or --dataset (with their tokens)")
+        raise UserError(
+            "give either --lengths (which samples share a pack), or --dataset (with tokens), or files of "
+            "fine-tuning data"
+        )
     if output.suffix not in ((".npz", ".jsonl") if dataset is None else (".npz",)):
         kinds = ".npz or .jsonl" if dataset is None else ".npz"
         raise UserError(f"--output must end in {kinds}, got {output}")
@@ -94,14 +167,14 @@ def pack(
         from phalanx.tokens import load_tokenizer
 
         with input_errors():
-            used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=add_eos)
-        ids, tokens, offsets, loss = _read(dataset, used, text_field, split, quiet=as_json)
+            used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=bool(add_eos))
+        ids, tokens, offsets, mask = _read(dataset, used, text_field, split, quiet=as_json)
         padding = pad_id if pad_id is not None else used.pad_token_id or 0
         import numpy as np
 
         with user_errors():
             layout = lay_out_packs(np.diff(offsets), config, sample_ids=ids)
-        batch = pack_tokens(tokens, offsets, config, loss_mask=loss, pad_token_id=padding, layout=layout)
+        batch = pack_tokens(tokens, offsets, config, loss_mask=mask, pad_token_id=padding, layout=layout)
         arrays = {
             name: getattr(batch, name) for name in ("input_ids", "loss_mask", "segment_ids", "position_ids")
         }

@@ -9,10 +9,11 @@ import collections
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from phalanx.core.moved import HasMoved, refuse_moved
 from phalanx.streams.arcade.client import ServerAddress, TelnetClientConfig, TelnetGymClient
 from phalanx.streams.arcade.episodes import (
     Encode,
@@ -59,6 +60,19 @@ class GymConfig(ServerAddress):
     """The connections."""
     rewards: StepRewards = StepRewards()
     """What each kind of step is worth."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_ours(cls, given: Any) -> Any:
+        moved = {
+            "transport": "the server speaks TCP",
+            "output_mode": "the server is always asked for JSON",
+            "episode_timeout": "max_steps bounds an episode, and deadline the wait for the server",
+            "puzzle_types": "say games, by the names that the server knows",
+            "difficulty_range": "say difficulties: easy, medium, hard",
+            "retry_delay": "pauses grow by themselves; say max_retries and deadline",
+        }
+        return refuse_moved(cls, given, moved)
 
     @field_validator("games", mode="after")
     @classmethod
@@ -157,7 +171,7 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
         return kept
 
 
-class GymEpisodeStream(_EpisodeStream):
+class GymEpisodeStream(HasMoved, _EpisodeStream):
     """Samples of puzzles that a server makes, played over several connections by hints or by a policy.
 
     An episode's samples come together, after its end, so that each knows whether the puzzle was solved. With
@@ -168,6 +182,11 @@ class GymEpisodeStream(_EpisodeStream):
     Playing begins with the first sample that is asked for and goes on ahead of the loop, also between two
     loops, until `close` or the end of `async with`.
     """
+
+    moved: ClassVar = {
+        "connect": "connections are made when they are needed",
+        "disconnect": "await close(), or `async with`",
+    }
 
     def __init__(
         self,

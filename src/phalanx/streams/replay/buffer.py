@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from operator import call
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from phalanx.core.moved import HasMoved
 from phalanx.streams.replay.config import BufferEvictionPolicy, ReplayBufferConfig, SampleFilter
 from phalanx.streams.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
 from phalanx.streams.replay.sampling import (
@@ -36,11 +38,13 @@ _STAGED = 4096
 """Additions that wait to be stored together; every question is answered as if they were."""
 
 
-class ReplayBuffer:
+class ReplayBuffer(HasMoved):
     """Holds at most `max_size` samples. Safe to use from many threads and tasks.
 
     The same additions and draws with the same seed give the same samples, also after `save` and `load`.
     """
+
+    moved: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
 
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
         self.config = config or ReplayBufferConfig()

@@ -5,11 +5,13 @@ How they are carried out is in `buffer`.
 
 import dataclasses
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from phalanx.core.moved import refuse_moved
 from phalanx.streams.types import SampleSource, source_code
 
 
@@ -45,6 +47,13 @@ class ReplayBufferConfig(BaseModel):
     """Keep the mean and the distribution of difficulty."""
     track_success: bool = True
     """Keep the success rate."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_ours(cls, given: Any) -> Any:
+        return refuse_moved(
+            cls, given, {"default_priority": "a StreamSample has its own priority, 1 if not told"}
+        )
 
 
 @dataclasses.dataclass(frozen=True)

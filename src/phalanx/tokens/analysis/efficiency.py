@@ -173,6 +173,11 @@ class OptimizationGoal(StrEnum):
     MINIMIZE_MEMORY = "memory"
     """As few padded attention scores as there can be: each sample counts the square of its padded length."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "OptimizationGoal | None":
+        # chuk-lazarus writes the name of the member.
+        return cls.__members__.get(str(value).upper())
+
 
 class BucketSuggestion(FrozenModel):
     """Edges, and what they would give."""

@@ -72,6 +72,29 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
         named = {name: getattr(self, name) for name in _TOKEN_ARRAYS}
         return {name: array for name, array in named.items() if array is not None} | self.extras
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for `np.savez`."""
+        rest = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index")
+        return self.arrays() | {name: np.array(getattr(self, name)) for name in rest}
+
+    @classmethod
+    def from_npz(cls, data: Mapping[str, Any]) -> "CollatedBatch":
+        """What `to_dict` gave, read from a file again; without rows and lengths, each row is one sample."""
+        found = {name: data[name] for name in data}
+        ids = tuple(map(str, found.pop("sample_ids")))
+        numbers = {name: int(found.pop(name)) for name in ("bucket_id", "max_len", "index")}
+        rows = found.pop("sample_rows", np.arange(len(ids)))
+        lengths = found.pop("lengths", np.full(len(ids), numbers["max_len"]))
+        named = {name: np.asarray(found.pop(name)) for name in _TOKEN_ARRAYS if name in found}
+        return cls(
+            **named,
+            **numbers,
+            sample_ids=ids,
+            sample_rows=tuple(np.asarray(rows).tolist()),
+            lengths=tuple(np.asarray(lengths).tolist()),
+            extras=found,
+        )
+
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.arrays()
         if name not in found:
@@ -157,9 +180,10 @@ def collate_microbatch(
 ) -> CollatedBatch:
     """The arrays of one batch of a plan; a sample that is missing or not as long as planned is an error."""
     cut = packing.max_length if packing and packing.overlong is OverlongPolicy.TRUNCATE else None
+    planned: Sequence[int | None] = spec.lengths or [None] * len(spec.samples)
     tokens = [
         _tokens(sample_id, samples, length, cut)
-        for sample_id, length in zip(spec.samples, spec.lengths, strict=True)
+        for sample_id, length in zip(spec.samples, planned, strict=True)
     ]
     if spec.packs is None:
         arrays = dict(collate_fn(tokens, spec.max_len, pad_id))
@@ -175,7 +199,7 @@ def collate_microbatch(
         extras=arrays,
         sample_ids=spec.samples,
         sample_rows=rows,
-        lengths=spec.lengths,
+        lengths=tuple(len(sample["input_ids"]) for sample in tokens),
         bucket_id=spec.bucket_id,
         max_len=spec.max_len,
         index=spec.index,
@@ -183,7 +207,7 @@ def collate_microbatch(
 
 
 def _tokens(
-    sample_id: str, samples: Mapping[str, Sample], planned: int, cut: int | None
+    sample_id: str, samples: Mapping[str, Sample], planned: int | None, cut: int | None
 ) -> dict[str, np.ndarray]:
     if sample_id not in samples:
         raise ValueError(f"the plan holds sample {sample_id!r}, but the dataset does not")
@@ -198,7 +222,9 @@ def _tokens(
         ids, mask = sample["input_ids"], sample.get("loss_mask")
     if mask is not None and len(mask) != len(ids):
         raise ValueError(f"sample {sample_id!r}: {len(ids)} input_ids but {len(mask)} entries of loss_mask")
-    if len(ids) != planned and not (len(ids) > planned == cut):
+    if planned is None:
+        planned = len(ids)
+    elif len(ids) != planned and not (len(ids) > planned == cut):
         raise ValueError(
             f"sample {sample_id!r} has {len(ids)} tokens, but {planned} were planned: the dataset or the "
             f"tokenizer has changed; build the length cache and the plan again"
@@ -214,7 +240,7 @@ def _packed_arrays(
     spec: MicrobatchSpec, tokens: list[dict[str, np.ndarray]], packing: PackingConfig, pad_id: int
 ) -> dict[str, np.ndarray]:
     assert spec.packs is not None
-    lengths = np.array(spec.lengths, np.int32)
+    lengths = np.array([len(sample["input_ids"]) for sample in tokens], np.int32)
     layout = PackLayout(
         config=packing,
         samples=np.arange(len(tokens), dtype=np.int32),

@@ -44,6 +44,15 @@ class LengthEntry(FrozenModel):
     length: int = Field(ge=1, le=MAX_LENGTH)
     """How many tokens it has."""
 
+    def to_json(self) -> str:
+        """The line, without its end."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, line: str) -> "LengthEntry":
+        """Read a line again."""
+        return cls.model_validate_json(line)
+
 
 class LengthCache:
     """Lengths by sample id. A suffix of `.npz` or `.arrow` chooses the binary form, any other JSON lines.

@@ -162,7 +162,12 @@ def _integers(values: Any, where: str) -> list[int]:
     return values
 
 
-def _rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def iterate_rows(path: Path, split: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, row) of every row, with all of its columns; of a text file, a row for each line with a text."""
+    return _rows(path, None, split)
+
+
+def _rows(path: Path, text_field: str | None, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, row) of every row."""
     if is_saved_dataset(path):
         yield from _saved_rows(path, text_field, split)
@@ -171,7 +176,10 @@ def _rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str,
     if split is not None:
         raise ValueError(f"{path} has no splits; leave out split={split!r}")
     for file in files:
-        yield from parquet_rows(file, text_field) if file.suffix == ".parquet" else _json_rows(file)
+        if file.suffix == ".parquet":
+            yield from parquet_rows(file, text_field)
+        else:
+            yield from _text_rows(file, text_field or "text") if file.suffix == ".txt" else _json_rows(file)
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -200,6 +208,13 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield where, row_of_line(line, where)
 
 
+def _text_rows(path: Path, text_field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{path}:{number}", {text_field: line.rstrip("\n")}
+
+
 def row_of_line(line: bytes, where: str) -> dict[str, Any]:
     """The JSON object of a line, or an error that names the line."""
     try:
@@ -212,13 +227,15 @@ def row_of_line(line: bytes, where: str) -> dict[str, Any]:
     return row
 
 
-def wanted_columns(columns: list[str], text_field: str) -> list[str]:
-    """Those that a sample is made of."""
+def wanted_columns(columns: list[str], text_field: str | None) -> list[str]:
+    """Those that a sample is made of; all where no text is asked for."""
+    if text_field is None:
+        return columns
     return [name for name in columns if name in (*ID_FIELDS, text_field, "input_ids", "loss_mask")]
 
 
 def parquet_rows(
-    path: Path, text_field: str, row_groups: range | None = None, first_row: int = 0
+    path: Path, text_field: str | None, row_groups: range | None = None, first_row: int = 0
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, row) of a file's rows, or of those of some row groups, of which the first row is told."""
     pa = require_pyarrow(f"read {path}")
@@ -237,7 +254,9 @@ def parquet_rows(
         raise ValueError(f"{path}: not a whole Parquet file: {error}") from error
 
 
-def _saved_rows(path: Path, text_field: str, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _saved_rows(
+    path: Path, text_field: str | None, split: str | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         import datasets
     except ImportError as error:

@@ -56,6 +56,10 @@ class Tokenizer(abc.ABC):
         """The tokens of one text."""
         return self.encode_many([text])[0]
 
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Tokens of each text, and from which to which character of it each token reaches."""
+        raise TypeError(f"{type(self).__name__} does not tell where in a text its tokens are")
+
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has."""
         return [len(ids) for ids in self.encode_many(texts)]
@@ -97,6 +101,16 @@ class ByteTokenizer(Tokenizer):
         """The bytes of each text, and the end of text if asked for."""
         tail = [self.eos_token_id] if self._add_eos else []
         return [[byte + self._OFFSET for byte in text.encode()] + tail for text in texts]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """A character's bytes all reach over that character."""
+        sizes = [[len(letter.encode()) for letter in text] for text in texts]
+        places = [
+            [(place, place + 1) for place, size in enumerate(text) for _ in range(size)] for text in sizes
+        ]
+        tail = [(len(text), len(text)) for text in texts] if self._add_eos else []
+        found = zip(self.encode_many(texts), places, strict=True)
+        return [(ids, [*spans, *tail[n : n + 1]]) for n, (ids, spans) in enumerate(found)]
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Counted without making the tokens."""
@@ -164,6 +178,11 @@ class FileTokenizer(Tokenizer):
         """The tokens of each text, in parallel."""
         batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in batch]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """As the library tells them; a special token that is not in the text reaches over nothing."""
+        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
+        return [(encoding.ids, encoding.offsets) for encoding in batch]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text, without special tokens."""
@@ -261,18 +280,18 @@ def _load(name: str | os.PathLike[str], add_special_tokens: bool) -> Tokenizer:
     elif not path.is_file():
         if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
             raise FileNotFoundError(f"there is no tokenizer file {path}")
-        path = _fetch(name)
+        path = fetch(name, "tokenizer.json")
     return FileTokenizer(path, add_special_tokens=add_special_tokens)
 
 
-def _fetch(name: str) -> Path:
-    """The `tokenizer.json` of a Hugging Face name, from its cache or the network."""
+def fetch(name: str, file: str) -> Path:
+    """A file of a Hugging Face name, from its cache or the network."""
     _require_tokenizers(f"fetch tokenizer {name!r}")
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(huggingface_hub.hf_hub_download(name, "tokenizer.json"))
+        return Path(huggingface_hub.hf_hub_download(name, file))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(

@@ -57,6 +57,11 @@ class PackingConfig(FrozenModel):
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """What happens to a sample that is longer than `max_length`."""
 
+    @classmethod
+    def default(cls, max_length: int = 2048) -> "PackingConfig":
+        """Packs of this length, everything else as it is."""
+        return cls(max_length=max_length)
+
     @model_validator(mode="after")
     def _separator_is_known(self) -> "PackingConfig":
         if self.add_separator and self.separator_token_id is None:

@@ -52,6 +52,11 @@ class SequenceToPack(_Rows):
     loss_mask: IntegerRow
     """1 where the token counts in the loss, 0 where not."""
 
+    @property
+    def length(self) -> int:
+        """How many tokens there are."""
+        return len(self.input_ids)
+
     @model_validator(mode="after")
     def _mask_fits(self) -> "SequenceToPack":
         if len(self.input_ids) == 0:
@@ -221,6 +226,8 @@ class PackingMetrics(FrozenModel):
     """Tokens behind the last segment of each pack."""
     loss_tokens: int
     """Tokens that count in the loss."""
+    num_skipped: int = 0
+    """Samples that are in no pack."""
 
     @property
     def packed_tokens(self) -> int:
@@ -253,8 +260,13 @@ class PackingMetrics(FrozenModel):
         }
 
 
-def compute_packing_metrics(packed: Sequence[PackedSequence] | PackedBatch | PackLayout) -> PackingMetrics:
-    """The figures of a set of packs; a layout knows no loss mask, so there every token counts in the loss."""
+def compute_packing_metrics(
+    packed: Sequence[PackedSequence] | PackedBatch | PackLayout, num_skipped: int = 0
+) -> PackingMetrics:
+    """The figures of a set of packs; a layout knows no loss mask, so there every token counts in the loss.
+
+    Layouts know how many samples were skipped; of a list of packs it can be told.
+    """
     if isinstance(packed, PackedBatch | PackLayout):
         layout = packed if isinstance(packed, PackLayout) else packed.layout
         tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
@@ -265,6 +277,7 @@ def compute_packing_metrics(packed: Sequence[PackedSequence] | PackedBatch | Pac
             separator_tokens=spans - tokens,
             padding_tokens=len(layout) * layout.width - spans,
             loss_tokens=tokens if isinstance(packed, PackLayout) else int(np.count_nonzero(packed.loss_mask)),
+            num_skipped=num_skipped or len(layout.skipped),
         )
     return PackingMetrics(
         num_packs=len(packed),
@@ -273,4 +286,5 @@ def compute_packing_metrics(packed: Sequence[PackedSequence] | PackedBatch | Pac
         separator_tokens=sum(pack.separator_tokens for pack in packed),
         padding_tokens=sum(pack.padding_tokens for pack in packed),
         loss_tokens=sum(pack.num_loss_tokens for pack in packed),
+        num_skipped=num_skipped,
     )

@@ -7,10 +7,12 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
+
+_BATCHES_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,14 +57,17 @@ class BatchArrays:
 
     def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
         """These batches, in this order; one may be named more than once."""
-        places, offsets = ragged_take(self.offsets, batches)
+        offsets = batch_offsets(self.counts[batches])
+        # Some batches at a time, so that the samples' places need no memory of their size.
+        order = np.empty(int(offsets[-1]), self.order.dtype)
+        for start in range(0, len(batches), _BATCHES_AT_ONCE):
+            places, starts = ragged_take(self.offsets, batches[start : start + _BATCHES_AT_ONCE])
+            order[offsets[start] : offsets[start] + starts[-1]] = self.order[places]
         pack_offsets = None
         if self.pack_offsets is not None:
             packs, _ = ragged_take(self.pack_starts, batches)
             pack_offsets = batch_offsets(np.diff(self.pack_offsets)[packs])
-        return BatchArrays(
-            self.order[places], offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets
-        )
+        return BatchArrays(order, offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets)
 
     def where(self, kept: Bool[np.ndarray, " batches"]) -> "BatchArrays":
         """The batches that the mask names; itself when it names all."""
@@ -79,9 +84,11 @@ def ragged_take(
     offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
 ) -> tuple[Int64[np.ndarray, " places"], Int64[np.ndarray, " chosen_and_one"]]:
     """The places of the chosen groups' members, group after group, and where each group begins among them."""
-    counts = np.diff(offsets)[groups]
+    counts = offsets[groups + 1] - offsets[groups]
     starts = batch_offsets(counts)
-    return np.repeat(offsets[:-1][groups] - starts[:-1], counts) + np.arange(starts[-1]), starts
+    places = np.repeat(offsets[groups] - starts[:-1], counts)
+    places += np.arange(starts[-1])
+    return places, starts
 
 
 def batches_of(
@@ -115,10 +122,23 @@ class MicrobatchSpec(FrozenModel):
     index: int = Field(ge=0)
     """Its place in the epoch of the plan that it came from."""
     lengths: tuple[int, ...] = ()
-    """Length of each sample as batched."""
+    """Length of each sample as batched; empty in a plan made by hand, where they are not known."""
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "MicrobatchSpec":
+        if self.packs is not None and sum(self.packs, ()) != self.samples:
+            raise ValueError("packs must hold the same samples as `samples`, in the same order")
+        if self.lengths and len(self.lengths) != len(self.samples):
+            raise ValueError(f"{len(self.samples)} samples but {len(self.lengths)} lengths")
+        return self
 
     @property
     def batch_size(self) -> int:
+        """Samples in the batch."""
+        return len(self.samples)
+
+    @property
+    def num_packs(self) -> int:
         """Rows of the padded batch: packs, or samples."""
         return len(self.samples) if self.packs is None else len(self.packs)
 
@@ -130,4 +150,4 @@ class MicrobatchSpec(FrozenModel):
     @property
     def padded_token_count(self) -> int:
         """Real tokens and padding."""
-        return self.batch_size * self.max_len
+        return self.num_packs * self.max_len

@@ -14,9 +14,10 @@ from phalanx.tokens.lengths.table import Lengths, LengthTable, SkippedSample, as
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.plans.arrays import MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig
+from phalanx.tokens.plans.epoch import EpochPlan
 from phalanx.tokens.plans.filter import filter_samples
 from phalanx.tokens.plans.ordering import epoch_seed, order_epoch
-from phalanx.tokens.plans.plan import BatchPlan, BatchPlanMeta, EpochPlan
+from phalanx.tokens.plans.plan import BatchPlan, BatchPlanMeta
 
 _SHOWN = 4
 """Samples of a batch that a message names."""
@@ -32,7 +33,11 @@ class BatchPlanBuilder:
         dataset_hash: str = "",
         tokenizer_hash: str = "",
         packing: PackingConfig | None = None,
+        *,
+        pack_config: PackingConfig | None = None,
     ) -> None:
+        """`pack_config` is what chuk-lazarus calls `packing`."""
+        packing = pack_config if packing is None else packing
         self.table = as_length_table(lengths)
         self.batching_config = batching_config
         self.dataset_hash = dataset_hash
@@ -65,7 +70,9 @@ class BatchPlanBuilder:
         longest = self.packing.max_length if self.packing is not None and cuts else None
         seed = self.batching_config.seed
         plans = [
-            EpochPlan(epoch, epoch_seed(seed, epoch), order_epoch(self._filtered, epoch), self.table, longest)
+            EpochPlan.of(
+                epoch, epoch_seed(seed, epoch), order_epoch(self._filtered, epoch), self.table, longest
+            )
             for epoch in epochs
         ]
         meta = BatchPlanMeta(
@@ -226,4 +233,4 @@ def _shown(epoch: EpochPlan, batch: int) -> str:
         return "none"
     spec: MicrobatchSpec = epoch[batch]
     more = f" and {len(spec.samples) - _SHOWN} more" if len(spec.samples) > _SHOWN else ""
-    return f"{list(spec.samples[:_SHOWN])}{more}, {spec.batch_size} x {spec.max_len}"
+    return f"{list(spec.samples[:_SHOWN])}{more}, {spec.num_packs} x {spec.max_len}"

@@ -33,6 +33,11 @@ class PadPolicy(StrEnum):
     PAD_TO_MAX_IN_BATCH = "pad_to_max_in_batch"
     """As long as its longest sample."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> "PadPolicy | None":
+        # What chuk-lazarus calls it.
+        return cls.PAD_TO_MAX_IN_BATCH if value == "pad_to_max" else None
+
 
 class BatchingConfig(FrozenModel):
     """Everything that decides the batches, beside the lengths themselves and the epoch.
@@ -41,9 +46,9 @@ class BatchingConfig(FrozenModel):
     padded to the budget instead; a sample that is itself longer than the budget is skipped and reported.
     """
 
-    mode: BatchingMode = BatchingMode.PREDICTABLE
+    mode: BatchingMode = BatchingMode.THROUGHPUT
     """Cut batches from buckets (predictable) or from sorted pools (throughput)."""
-    pad_policy: PadPolicy = PadPolicy.PAD_TO_BUCKET
+    pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
     """Pad to the bucket's length or to the longest sample in the batch."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)
     """Most tokens in a batch, padding included."""

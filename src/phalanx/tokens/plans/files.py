@@ -26,7 +26,8 @@ from phalanx.core.files import atomic_directory
 from phalanx.core.models import FrozenModel, load_json, require_type
 from phalanx.tokens.lengths.table import LazyIds, LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays
-from phalanx.tokens.plans.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
+from phalanx.tokens.plans.epoch import EpochPlan
+from phalanx.tokens.plans.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
 
 HEADER = "plan.json"
 IDS = "ids.json.gz"
@@ -230,7 +231,7 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
             raise ValueError(
                 f"{folder / 'offsets.npy'} is damaged in epoch {epoch.epoch}; build the plan again"
             )
-        epochs.append(EpochPlan(epoch.epoch, epoch.seed, arrays, table, epoch.longest))
+        epochs.append(EpochPlan.of(epoch.epoch, epoch.seed, arrays, table, epoch.longest))
     return tuple(epochs)
 
 

@@ -7,13 +7,16 @@ import dataclasses
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int8, Int16, Int32
 
 from phalanx.core.models import require_type
 from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import OverlongPolicy, PackingConfig
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.config import BatchingConfig
+
+_BLOCK = 1 << 16
+"""Lengths that are looked at together, in the cache."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,6 +30,28 @@ class FilteredSamples:
     """Kept rows, ascending."""
     lengths: Int32[np.ndarray, " kept"]
     """Their lengths, after truncation where packing truncates."""
+
+    @cached_property
+    def _small(self) -> np.ndarray:
+        # Lengths in random order are read from all over: in half the memory more of them are in the cache.
+        return self.lengths.astype(np.int16) if self.config.overflow_max < 2**15 else self.lengths
+
+    def lengths_at(self, kept: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
+        """The lengths of kept samples, by their places among the kept."""
+        return self._small[kept].astype(np.int32)
+
+    @cached_property
+    def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
+        """Each kept sample's bucket, in as few bytes as they need."""
+        spec = self.config.bucket_spec
+        found = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
+        for start in range(0, len(found), _BLOCK):
+            found[start : start + _BLOCK] = spec.get_bucket_ids(self.lengths[start : start + _BLOCK])
+        return found
+
+    def rows_at(self, kept: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
+        """The rows of kept samples, by their places among the kept: the places themselves if all are."""
+        return self.rows[kept] if self.num_skipped else kept
 
     @property
     def num_skipped(self) -> int:
@@ -88,7 +113,12 @@ def filter_samples(
             longest = min(config.overflow_max, packing.max_length)
             if packing.overlong is not OverlongPolicy.SKIP:
                 _refuse_overlong(table, packing, config)
-    rows = np.flatnonzero((lengths >= config.min_length) & (lengths <= longest)).astype(np.int32)
+    # In a plan made by hand a length of 0 stands for one that is not known.
+    if not len(lengths) or (lengths.min() >= config.min_length and lengths.max() <= longest):
+        rows = np.arange(len(lengths), dtype=np.int32)
+    else:
+        fits = (lengths >= config.min_length) & (lengths <= longest) | (lengths == 0)
+        rows = np.flatnonzero(fits).astype(np.int32)
     kept = lengths if len(rows) == len(lengths) else lengths[rows]
     if cut is not None:
         kept = np.minimum(kept, np.int32(cut))

@@ -5,15 +5,17 @@ What differs between two plans is told by `builder.compare_plans`.
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from phalanx.core.models import FrozenModel, load_json, save_json
-from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.lengths.table import LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
 from phalanx.tokens.plans.config import BatchingConfig
 from phalanx.tokens.plans.sampler import BatchSpec
@@ -21,6 +23,9 @@ from phalanx.tokens.plans.sampler import BatchSpec
 FINGERPRINT_VERSION = 1
 DIGEST_VERSION = 1
 SHORT = 16
+_ROWS_AT_ONCE = 1 << 15
+_BEGUN: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
+"""Of every table that was hashed: by the settings, the hash before the first epoch."""
 """Characters of the short form."""
 
 
@@ -52,9 +57,10 @@ class BatchFingerprint(FrozenModel):
         """Whether both are of the same batches, made by the same settings."""
         return self.full_hash == other.full_hash
 
-    def matches_config(self, config: BatchingConfig) -> bool:
-        """Whether these settings made the batches."""
-        return self.config_hash == config.digest()
+    def matches_config(self, other: "BatchingConfig | BatchFingerprint") -> bool:
+        """Whether these settings, or those of another fingerprint, made the batches."""
+        wanted = other.config_hash if isinstance(other, BatchFingerprint) else other.digest()
+        return self.config_hash == wanted
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
@@ -67,22 +73,52 @@ class BatchFingerprint(FrozenModel):
 
 
 def compute_batch_fingerprint(
-    batches: Iterable[BatchSpec | MicrobatchSpec], config: BatchingConfig | None = None
+    batches: Iterable[BatchSpec | MicrobatchSpec],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
 ) -> BatchFingerprint:
-    """The fingerprint of batches in their order; the settings that made them count too, where given."""
-    return _fingerprint(batches, "" if config is None else config.digest())
+    """The fingerprint of batches in their order, or of the first `n_batches` of them.
+
+    The settings that made them count too, where given.
+    """
+    found = itertools.islice(batches, n_batches)
+    return _fingerprint(found, "" if config is None else config.digest())
+
+
+async def compute_batch_fingerprint_async(
+    batches: AsyncIterable[BatchSpec | MicrobatchSpec],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> BatchFingerprint:
+    """`compute_batch_fingerprint` of what an asynchronous iterator gives, read no further than needed."""
+    found: list[BatchSpec | MicrobatchSpec] = []
+    if n_batches != 0:
+        async for batch in batches:
+            found.append(batch)
+            if len(found) == n_batches:
+                break
+    return compute_batch_fingerprint(found, config)
 
 
 def verify_batch_fingerprint(
     batches: Iterable[BatchSpec | MicrobatchSpec],
-    expected: BatchFingerprint,
+    expected: BatchFingerprint | str,
     config: BatchingConfig | None = None,
+    n_batches: int | None = None,
 ) -> tuple[bool, str | None]:
     """(True, None), or (False, what changed), the first cause named first.
 
     Asked in this order: the config (if given), the membership (other samples), the order (same samples,
-    arranged otherwise), the lengths (same arrangement, other lengths).
+    arranged otherwise), the lengths (same arrangement, other lengths). `n_batches` is what the fingerprint
+    was computed with. Of a fingerprint given as text, the short form or the whole hash, only whether it is
+    the same can be told, and the config must be given if it was then.
     """
+    if isinstance(expected, str):
+        short = compute_batch_fingerprint(batches, config, n_batches)
+        if expected in (short.fingerprint, short.full_hash):
+            return True, None
+        return False, f"the fingerprint is {short.fingerprint}, not {expected}"
+    batches = itertools.islice(batches, n_batches)
     if expected.version != FINGERPRINT_VERSION:
         return False, (
             f"the fingerprint has version {expected.version}, this is version {FINGERPRINT_VERSION}; "
@@ -138,15 +174,21 @@ def digest_plan(
 
     Samples that are in no batch do not count, nor does how the arrays are stored.
     """
-    sha = hashlib.sha256(json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode())
-    rows = np.flatnonzero(used)
-    everything = len(rows) == len(table)
-    _texts(sha, table.ids if everything else [table.ids[row] for row in rows.tolist()])
-    _numbers(sha, table.lengths[rows], "<i4")
-    renumbered = np.cumsum(used) - 1
+    begun = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
+    everything = bool(used.all())
+    # What comes before the epochs is the same for every plan of a table by the same settings: kept with it.
+    known = _BEGUN.setdefault(table, {}).get(begun) if everything else None
+    sha = hashlib.sha256(begun) if known is None else known.copy()
+    if known is None:
+        rows = np.flatnonzero(used)
+        _texts(sha, table.ids if everything else [table.ids[row] for row in rows.tolist()])
+        _numbers(sha, table.lengths if everything else table.lengths[rows], "<i4")
+        if everything:
+            _BEGUN[table][begun] = sha.copy()
+    renumbered = None if everything else np.cumsum(used) - 1
     for epoch, batches in epochs:
         sha.update(json.dumps(["epoch", epoch]).encode())
-        _numbers(sha, batches.order if everything else renumbered[batches.order], "<i4")
+        _numbers(sha, batches.order if renumbered is None else renumbered[batches.order], "<i4")
         _numbers(sha, batches.offsets, "<i8")
         _numbers(sha, batches.bucket_ids, "<i4")
         _numbers(sha, batches.max_lens, "<i4")
@@ -199,5 +241,25 @@ def _numbers(sha: Any, array: np.ndarray, form: str) -> None:
 
 
 def _texts(sha: Any, texts: Sequence[str]) -> None:
+    if isinstance(texts, RangeIds):
+        _row_numbers(sha, len(texts))
+        return
     _numbers(sha, np.fromiter(map(len, texts), np.int32, len(texts)), "<i4")
     sha.update("".join(texts).encode("utf-8", "surrogatepass"))
+
+
+def _row_numbers(sha: Any, count: int) -> None:
+    """`_texts` of "0", "1", "2", ..., without making millions of texts."""
+    bounds = [0, *itertools.takewhile(lambda power: power < count, (10**n for n in range(1, 20))), count]
+    spans = [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
+    sha.update(count.to_bytes(8, "little"))
+    for digits, (low, high) in enumerate(spans, 1):
+        sha.update(np.full(high - low, digits, "<i4"))
+    for digits, (low, high) in enumerate(spans, 1):
+        for start in range(low, high, _ROWS_AT_ONCE):
+            left = np.arange(start, min(start + _ROWS_AT_ONCE, high), dtype=np.int32)
+            letters = np.empty((len(left), digits), np.uint8)
+            for place in range(digits - 1, -1, -1):
+                left, letters[:, place] = np.divmod(left, np.int32(10))
+            letters += ord("0")
+            sha.update(letters)

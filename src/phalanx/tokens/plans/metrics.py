@@ -17,44 +17,45 @@ class BatchShapeHistogram(BaseModel, extra="forbid", use_attribute_docstrings=Tr
     """How often each shape occurred: what a compiler will see."""
 
     shapes: dict[str, int] = Field(default_factory=dict)
-    """Batches of each shape, written "rows x length"."""
-    batches_per_bucket: dict[BucketId, int] = Field(default_factory=dict)
+    """Batches of each shape, written "rows x length"; of those whose length was told."""
+    bucket_counts: dict[BucketId, int] = Field(default_factory=dict)
     """Batches of each bucket."""
-    samples_per_bucket: dict[BucketId, int] = Field(default_factory=dict)
+    bucket_samples: dict[BucketId, int] = Field(default_factory=dict)
     """Samples in those batches."""
 
     def record_batch(
         self,
         bucket_id: BucketId,
         batch_size: int,
-        max_length: int,
+        max_length: int | None = None,
         *,
         times: int = 1,
         samples: int | None = None,
     ) -> None:
         """Count a batch of `batch_size` rows (or `times` such), which hold `samples` in all if packed."""
         _positive("batch_size", batch_size)
-        _positive("max_length", max_length)
         _positive("times", times)
-        shape = f"{batch_size} x {max_length}"
+        if max_length is not None:
+            _positive("max_length", max_length)
+            shape = f"{batch_size} x {max_length}"
+            self.shapes[shape] = self.shapes.get(shape, 0) + times
         held = batch_size * times if samples is None else samples
-        self.shapes[shape] = self.shapes.get(shape, 0) + times
-        self.batches_per_bucket[bucket_id] = self.batches_per_bucket.get(bucket_id, 0) + times
-        self.samples_per_bucket[bucket_id] = self.samples_per_bucket.get(bucket_id, 0) + held
+        self.bucket_counts[bucket_id] = self.bucket_counts.get(bucket_id, 0) + times
+        self.bucket_samples[bucket_id] = self.bucket_samples.get(bucket_id, 0) + held
 
     @property
     def total_batches(self) -> int:
         """All batches."""
-        return sum(self.batches_per_bucket.values())
+        return sum(self.bucket_counts.values())
 
     @property
     def total_samples(self) -> int:
         """All samples."""
-        return sum(self.samples_per_bucket.values())
+        return sum(self.bucket_samples.values())
 
     def bucket_fraction(self, bucket_id: BucketId) -> float:
-        """The part of all batches that came from this bucket."""
-        return _ratio(self.batches_per_bucket.get(bucket_id, 0), self.total_batches)
+        """The part of all samples that came from this bucket."""
+        return _ratio(self.bucket_samples.get(bucket_id, 0), self.total_samples)
 
 
 class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
@@ -83,25 +84,25 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
         self,
         bucket_id: BucketId,
         length: int,
-        padded_length: int,
-        loss_tokens: int = 0,
+        loss_tokens: int,
+        bucket_max_length: int,
         *,
-        bucket_max_length: int | None = None,
+        padded_length: int | None = None,
     ) -> None:
-        """Count one sample as padded in its batch."""
+        """Count one sample, padded to its bucket's longest length or to `padded_length`."""
         if not 0 <= loss_tokens <= length:
             raise ValueError(f"a sample of {length} tokens cannot have {loss_tokens} loss tokens")
         stats = self.bucket_stats.setdefault(
-            bucket_id, BucketStats(bucket_id=bucket_id, bucket_max_length=bucket_max_length or padded_length)
+            bucket_id, BucketStats(bucket_id=bucket_id, bucket_max_length=bucket_max_length)
         )
         stats.add_sample(length, padded_length)
         self.total_samples += 1
         self.total_tokens += length
-        self.padded_tokens += padded_length
+        self.padded_tokens += bucket_max_length if padded_length is None else padded_length
         self.loss_tokens += loss_tokens
 
-    def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int) -> None:
-        """Count one batch's shape; its samples are counted by `record_sample`."""
+    def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int | None = None) -> None:
+        """Count one batch, and its shape where its length is told; samples are counted by `record_sample`."""
         self.shape_histogram.record_batch(bucket_id, batch_size, max_length)
         self.total_batches += 1
 
@@ -122,6 +123,11 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
+    def padding_tokens(self) -> int:
+        """Padding alone."""
+        return self.padded_tokens - self.total_tokens
+
+    @property
     def padding_waste(self) -> float:
         """Padding over padded tokens."""
         return 1.0 - self.efficiency
@@ -133,13 +139,13 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
 
     @property
     def tokens_per_second(self) -> float:
-        """Padded tokens over the recorded time; 0 without one."""
-        return _ratio(self.padded_tokens, self.total_time_seconds)
+        """Real tokens over the recorded time; 0 without one."""
+        return _ratio(self.total_tokens, self.total_time_seconds)
 
     @property
     def effective_tokens_per_second(self) -> float:
-        """Real tokens over the recorded time; 0 without one."""
-        return _ratio(self.total_tokens, self.total_time_seconds)
+        """Tokens that carry loss over the recorded time; 0 without one."""
+        return _ratio(self.loss_tokens, self.total_time_seconds)
 
     @property
     def samples_per_second(self) -> float:
@@ -184,7 +190,7 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
                 "bucket_id": bucket,
                 "max_length": stats.bucket_max_length,
                 "samples": stats.sample_count,
-                "batches": self.shape_histogram.batches_per_bucket.get(bucket, 0),
+                "batches": self.shape_histogram.bucket_counts.get(bucket, 0),
                 "total_tokens": stats.total_tokens,
                 "padded_tokens": stats.padded_tokens,
                 "efficiency": round(stats.efficiency, 4),

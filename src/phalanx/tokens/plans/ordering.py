@@ -3,8 +3,6 @@
 How samples choose their packs is in `phalanx.tokens.packing.layout`; what each rank gets, in `sharding`.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
@@ -16,6 +14,7 @@ from phalanx.tokens.plans.filter import FilteredSamples
 
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
+_BLOCK = 1 << 16
 _MIXED = 8
 """Batches' worth of samples from which on there are at least two pools."""
 
@@ -58,11 +57,16 @@ def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
-    keys &= ~low
-    keys |= np.arange(count, dtype=np.uint64)
+    # A block at a time, here and below: what lies in the cache costs less, and new memory a page fault each.
+    for start in range(0, count, _BLOCK):
+        block = keys[start : start + _BLOCK]
+        block &= ~low
+        block |= np.arange(start, start + len(block), dtype=np.uint64)
     keys.sort()
-    keys &= low
-    return keys.astype(np.int32)
+    order = np.empty(count, np.int32)
+    for start in range(0, count, _BLOCK):
+        order[start : start + _BLOCK] = keys[start : start + _BLOCK] & low
+    return order
 
 
 def spread_order(
@@ -93,11 +97,8 @@ def _cut_buckets(
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Bucket after bucket, cut into as many rows as fit the budget at the bucket's width."""
     config = filtered.config
-    lengths = filtered.lengths[shuffled]
-    buckets = config.bucket_spec.get_bucket_ids(lengths)
-    # Stable on 16-bit keys is NumPy's radix sort; it keeps the shuffle inside each bucket.
-    by_bucket = np.argsort(buckets, kind="stable")
-    sizes = np.bincount(buckets, minlength=len(config.bucket_widths))
+    sizes = np.bincount(filtered.bucket_ids, minlength=len(config.bucket_widths))
+    by_bucket = _by_bucket(filtered, shuffled, sizes)
     capacities = [config.token_budget // width for width in config.bucket_widths]
     numbers = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
     capacity = np.repeat(np.array(capacities, np.int64), numbers)
@@ -106,12 +107,31 @@ def _cut_buckets(
     counts[last] -= (np.array(numbers) * capacities - sizes)[sizes > 0]
     bucket_ids = np.repeat(np.arange(len(numbers), dtype=np.int16), numbers)
     widths = np.array(config.bucket_widths, np.int32)[bucket_ids]
-    order = filtered.rows[shuffled[by_bucket]]
+    order = filtered.rows_at(by_bucket)
     batches = batches_of(order, counts, bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
-        widths = np.maximum.reduceat(lengths[by_bucket], batches.offsets[:-1])
+        widths = np.maximum.reduceat(filtered.lengths_at(by_bucket), batches.offsets[:-1])
         batches = batches_of(order, counts, bucket_ids, widths)
     return batches, counts == capacity
+
+
+def _by_bucket(
+    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"], sizes: Int64[np.ndarray, " buckets"]
+) -> Int32[np.ndarray, " samples"]:
+    """The shuffle, bucket after bucket, in its order inside each."""
+    order = np.empty(len(shuffled), np.int32)
+    heads = (np.cumsum(sizes) - sizes).tolist()
+    for start in range(0, len(shuffled), _BLOCK):
+        block = shuffled[start : start + _BLOCK]
+        buckets = filtered.bucket_ids[block]
+        # Stable on small keys is NumPy's radix sort.
+        block = block[np.argsort(buckets, kind="stable")]
+        begin = 0
+        for bucket, count in enumerate(np.bincount(buckets, minlength=len(sizes)).tolist()):
+            order[heads[bucket] : heads[bucket] + count] = block[begin : begin + count]
+            heads[bucket] += count
+            begin += count
+    return order
 
 
 def _cut_pools(
@@ -123,34 +143,38 @@ def _cut_pools(
     one pool holds the rest, so that at most one batch is not full.
     """
     config = filtered.config
-    lengths = filtered.lengths[shuffled]
-    pool = _pool_samples(config, lengths)
-    places = np.arange(len(lengths))
-    orders: list[np.ndarray] = []
+    pool = _pool_samples(config, filtered.lengths)
+    orders: list[Int32[np.ndarray, " some"]] = [shuffled[:0]]
     counts: list[int] = []
-    full = True
-    while len(places):
-        places = places[_longest_first(lengths[places], pool)]
-        left = np.zeros(len(places), bool)
-        for begin, end, after in _chase(_steps(config, lengths[places]), pool):
-            if after > end:
-                left[begin:end] = True
-            else:
-                counts.append(after - begin)
-        if len(places) <= pool and left.any():
-            counts.append(int(left.sum()))
-            full, left[:] = False, False
-        elif left.all():
+    longest: list[int] = []
+    kept, full = shuffled, True
+    while len(kept):
+        left = [kept[:0]]
+        done = len(counts)
+        for start in range(0, len(kept), pool):
+            # A pool at a time lies in the cache, whatever the size of the set.
+            part, lengths = _longest_first(filtered, kept[start : start + pool])
+            steps = memoryview(_steps(config, lengths))  # type: ignore[arg-type, unused-ignore]
+            begin, end = 0, len(part)
+            while begin < end and begin + steps[begin] <= end:
+                counts.append(steps[begin])
+                longest.append(int(lengths[begin]))
+                begin += steps[begin]
+            if begin < end and len(kept) <= pool:
+                counts.append(end - begin)
+                longest.append(int(lengths[begin]))
+                full, begin = False, end
+            orders.append(part[:begin])
+            left.append(part[begin:])
+        if len(counts) == done:
             pool *= 2  # no pool filled a batch
-        orders.append(places[~left])
-        places = places[left]
-    places = np.concatenate([np.zeros(0, np.int64), *orders])
-    sizes = np.array(counts, np.int64)
-    longest = lengths[places[np.cumsum(sizes) - sizes]]
-    bucket_ids = config.bucket_spec.get_bucket_ids(longest)
-    batches = batches_of(filtered.rows[shuffled[places]], sizes, bucket_ids, _widths(config, longest))
-    filled = np.ones(len(sizes), bool)
-    filled[len(sizes) - 1 :] = full
+        kept = np.concatenate(left)
+    widest = np.array(longest, np.int32)
+    bucket_ids = config.bucket_spec.get_bucket_ids(widest)
+    order = filtered.rows_at(np.concatenate(orders))
+    batches = batches_of(order, np.array(counts, np.int64), bucket_ids, _widths(config, widest))
+    filled = np.ones(len(counts), bool)
+    filled[len(counts) - 1 :] = full
     return batches, filled
 
 
@@ -165,7 +189,7 @@ def _cut_packs(
     So packs are mixed anew in every epoch.
     """
     config = filtered.config
-    lengths = filtered.lengths[shuffled]
+    lengths = filtered.lengths_at(shuffled)
     places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     pool = _pool_samples(config, lengths)
     for start in range(0, len(lengths), pool):
@@ -183,7 +207,7 @@ def _cut_packs(
     else:
         widths = np.maximum.reduceat(np.concatenate(fills)[packs], starts).astype(np.int32)
     batches = BatchArrays(
-        filtered.rows[shuffled[np.concatenate(places)[members]]],
+        filtered.rows_at(shuffled[np.concatenate(places)[members]]),
         np.append(pack_offsets[starts], pack_offsets[-1]),
         config.bucket_spec.get_bucket_ids(widths),
         widths,
@@ -219,25 +243,13 @@ def _steps(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[
     return np.int32(config.token_budget) // _widths(config, longest)
 
 
-def _chase(steps: Int32[np.ndarray, " samples"], pool: int) -> Iterator[tuple[int, int, int]]:
-    """(begin, end of its pool, end) of each batch of sorted pools; a batch beyond its pool is not full."""
-    # A memory view gives plain integers several times faster than an array does.
-    view = memoryview(steps)  # type: ignore[arg-type, unused-ignore]
-    for start in range(0, len(steps), pool):
-        end = min(start + pool, len(steps))
-        while start < end:
-            after = start + view[start]
-            yield start, end, after
-            start = after
-
-
-def _longest_first(lengths: Int32[np.ndarray, " samples"], pool: int) -> Int64[np.ndarray, " samples"]:
-    """The places of the lengths, pool after pool, each from long to short; equal lengths keep their order."""
-    count = len(lengths)
+def _longest_first(
+    filtered: FilteredSamples, kept: Int32[np.ndarray, " pool"]
+) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
+    """The samples of a pool from long to short, and their lengths; equal lengths keep their order."""
+    lengths = filtered.lengths_at(kept)
     keys = (np.int64(2**31 - 1) - lengths) << np.int64(32)
-    keys |= np.arange(count)
-    whole = count // pool * pool
-    keys[:whole].reshape(-1, pool).sort(axis=1)
-    keys[whole:].sort()
+    keys |= np.arange(len(kept))
+    keys.sort()
     keys &= np.int64(2**32 - 1)
-    return keys
+    return kept[keys], lengths[keys]

@@ -4,21 +4,20 @@ How a plan is made is in `builder`, how it is written to disk in `files`.
 """
 
 import dataclasses
-import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import overload
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int32
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import LengthTable, SkippedSample
 from phalanx.tokens.packing.config import PackingConfig
-from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
-from phalanx.tokens.plans.config import BatchingConfig, PadPolicy
+from phalanx.tokens.plans.arrays import MicrobatchSpec
+from phalanx.tokens.plans.config import BatchingConfig, BatchingMode, PadPolicy
+from phalanx.tokens.plans.epoch import EpochPlan, merge_tables
 from phalanx.tokens.plans.filter import FilteredSamples, filter_samples
 from phalanx.tokens.plans.fingerprint import digest_plan
 from phalanx.tokens.plans.metrics import BatchMetrics, metrics_of
@@ -33,6 +32,7 @@ from phalanx.tokens.plans.sharding import (
 )
 
 PLAN_VERSION = 2
+_BATCHING = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")
 
 
 class BatchPlanMeta(FrozenModel):
@@ -54,6 +54,38 @@ class BatchPlanMeta(FrozenModel):
     """Which part of a plan this is; None for a whole one."""
     version: int = PLAN_VERSION
     """Changes when the same lengths and settings would be planned otherwise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _batching_from_its_parts(cls, given: Any) -> Any:
+        # Whoever makes a plan by hand may name what matters of the batching instead of the whole config.
+        if not isinstance(given, Mapping) or "batching" in given:
+            return given
+        found = {name: given[name] for name in _BATCHING if name in given}
+        if "base_seed" in given:
+            found["seed"] = given["base_seed"]
+        if PadPolicy(found.get("pad_policy", PadPolicy.PAD_TO_MAX_IN_BATCH)) is PadPolicy.PAD_TO_BUCKET:
+            found["mode"] = BatchingMode.PREDICTABLE
+        rest = {name: value for name, value in given.items() if name not in (*_BATCHING, "base_seed")}
+        return {**rest, "batching": BatchingConfig(**found)}
+
+    @classmethod
+    def create(
+        cls,
+        dataset_hash: str,
+        tokenizer_hash: str,
+        batching_config: BatchingConfig,
+        num_epochs: int,
+        pack_config: PackingConfig | None = None,
+    ) -> "BatchPlanMeta":
+        """Of a plan that is made by hand, made now."""
+        return cls(
+            dataset_hash=dataset_hash,
+            tokenizer_hash=tokenizer_hash,
+            batching=batching_config,
+            pack_config=pack_config,
+            num_epochs=num_epochs,
+        )
 
     @property
     def bucket_edges(self) -> tuple[int, ...]:
@@ -81,87 +113,38 @@ class BatchPlanMeta(FrozenModel):
         return self.batching.seed
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class EpochPlan:
-    """The batches of one epoch: a sequence of `MicrobatchSpec`s that are made when asked for."""
+class MissingEpochError(ValueError, KeyError):
+    """A plan was asked for an epoch that it does not hold."""
 
-    epoch: int
-    """Its number."""
-    seed: int
-    """The number, drawn from the plan's seed and the epoch, that decided the order."""
-    batches: BatchArrays
-    """The batches as arrays."""
-    table: LengthTable
-    """What the rows are called."""
-    longest: int | None = None
-    """Where packing truncates: to how much."""
-
-    @property
-    def microbatches(self) -> "EpochPlan":
-        """The batches; the epoch itself is the sequence of them."""
-        return self
-
-    @cached_property
-    def lengths(self) -> Int32[np.ndarray, " samples"]:
-        """The samples' lengths as batched, in the batches' order."""
-        lengths = self.table.lengths[self.batches.order]
-        return lengths if self.longest is None else np.minimum(lengths, np.int32(self.longest))
-
-    @property
-    def total_samples(self) -> int:
-        """Samples in all batches."""
-        return len(self.batches.order)
-
-    @property
-    def total_tokens(self) -> int:
-        """Real tokens in all batches."""
-        return int(self.lengths.sum(dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[MicrobatchSpec]:
-        return (self._spec(index) for index in range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> MicrobatchSpec: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[MicrobatchSpec]: ...
-    def __getitem__(self, index: int | slice) -> MicrobatchSpec | list[MicrobatchSpec]:
-        places = range(len(self))[index]
-        return self._spec(places) if isinstance(places, int) else [self._spec(place) for place in places]
-
-    def _spec(self, index: int) -> MicrobatchSpec:
-        batches = self.batches
-        begin, end = int(batches.offsets[index]), int(batches.offsets[index + 1])
-        ids = self.table.ids
-        samples = tuple([str(ids[row]) for row in batches.order[begin:end].tolist()])
-        packs = None
-        if batches.pack_offsets is not None:
-            first, last = np.searchsorted(batches.pack_offsets, (begin, end))
-            cuts = (batches.pack_offsets[first : last + 1] - begin).tolist()
-            packs = tuple(samples[a:b] for a, b in itertools.pairwise(cuts))
-        # Made of checked parts, so not checked again: a million samples would pay for it.
-        return MicrobatchSpec.model_construct(
-            samples=samples,
-            packs=packs,
-            bucket_id=int(batches.bucket_ids[index]),
-            max_len=int(batches.max_lens[index]),
-            index=index,
-            lengths=tuple(self.lengths[begin:end].tolist()),
-        )
+    # A KeyError would show its text in quotes.
+    __str__ = Exception.__str__
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class BatchPlan:
-    """Epochs of batches over one table of lengths."""
+    """Epochs of batches over one table of lengths, from a `BatchPlanBuilder`, a file, or made by hand.
+
+    By hand, `BatchPlan(meta)` is a plan without epochs, and `add_epoch` adds them.
+    """
 
     meta: BatchPlanMeta
     """What it was made from."""
-    table: LengthTable
+    table: LengthTable = dataclasses.field(default_factory=lambda: LengthTable.from_arrays([], []))
     """Ids and lengths of all samples, the skipped ones included."""
-    epochs: tuple[EpochPlan, ...]
+    epochs: tuple[EpochPlan, ...] = ()
     """In ascending order of their numbers."""
+
+    def add_epoch(self, epoch_plan: EpochPlan) -> None:
+        """Add an epoch that was made by hand, in place of one of the same number."""
+        self._require_whole("add an epoch to")
+        self.table, rows = merge_tables(self.table, epoch_plan.table)
+        kept = [plan.with_batches(plan.batches, self.table) for plan in self.epochs]
+        batches = dataclasses.replace(epoch_plan.batches, order=rows[epoch_plan.batches.order])
+        added = {plan.epoch: plan for plan in (*kept, epoch_plan.with_batches(batches, self.table))}
+        self.epochs = tuple(added[number] for number in sorted(added))
+        self.meta = self.meta.model_copy(update={"num_epochs": len(self.epochs)})
+        for remembered in ("full_hash", "_filtered"):
+            self.__dict__.pop(remembered, None)
 
     @property
     def num_epochs(self) -> int:
@@ -210,6 +193,12 @@ class BatchPlan:
             settings, self.table, ((epoch.epoch, epoch.batches) for epoch in self.epochs), used
         )
 
+    def adopt_fingerprint(self, full_hash: str) -> None:
+        """Take the `full_hash` that another rank computed for the same plan, so that each need not."""
+        if len(full_hash) != 64:
+            raise ValueError(f"a full_hash has 64 characters, got {full_hash!r}")
+        self.__dict__["full_hash"] = full_hash
+
     @property
     def fingerprint(self) -> str:
         """The first 16 characters of `full_hash`."""
@@ -222,7 +211,7 @@ class BatchPlan:
                 return plan
         numbers = [plan.epoch for plan in self.epochs]
         held = f"epochs {numbers[0]} to {numbers[-1]}" if numbers else "no epochs"
-        raise ValueError(f"there is no epoch {epoch}; the plan holds {held}")
+        raise MissingEpochError(f"there is no epoch {epoch}; the plan holds {held}")
 
     def iter_epoch(self, epoch: int) -> Iterator[MicrobatchSpec]:
         """The batches of one epoch."""
@@ -270,10 +259,7 @@ class BatchPlan:
             raise ValueError(f"rank must be 0 to {spec.world_size - 1}, got {rank}")
         settings = spec.model_dump(include=set(ShardSpec.model_fields))
         info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **settings)
-        parts = [
-            dataclasses.replace(epoch, batches=self._sharded(epoch, spec).shard(rank))
-            for epoch in self.epochs
-        ]
+        parts = [epoch.with_batches(self._sharded(epoch, spec).shard(rank)) for epoch in self.epochs]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(parts))
 
     def remaining(
@@ -293,7 +279,7 @@ class BatchPlan:
         self._require_whole("take the remainder of")
         current = self.get_epoch(epoch)
         spec = ShardSpec.of(world_size, policy, balance, model_width)
-        left = dataclasses.replace(current, batches=self._sharded(current, spec).remaining(step))
+        left = current.with_batches(self._sharded(current, spec).remaining(step))
         parts = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
         meta = self.meta.model_copy(update={"num_epochs": len(parts)})
         return BatchPlan(meta, self.table, parts)

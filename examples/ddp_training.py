@@ -1,0 +1,121 @@
+"""Plain PyTorch on several ranks: each has its part of a plan, and all resume in the middle of an epoch.
+
+python examples/ddp_training.py --ranks 2
+
+It needs phalanx[torch]. Ranks are processes on this machine that speak through gloo.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from phalanx.adapters.token_loader import PlannedTokens, TokenLoader
+from phalanx.tokens import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
+
+WIDTH = 64
+
+
+class TinyModel(nn.Module):
+    """A recurrent model of bytes that starts anew where a sample begins."""
+
+    def __init__(self, vocab_size: int, size: int = 16) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, size)
+        self.positions = nn.Embedding(WIDTH, size)
+        self.out = nn.Linear(size, vocab_size)
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Scores of what comes next."""
+        return self.out(torch.tanh(self.embedding(input_ids) + self.positions(position_ids)))
+
+
+def loader_of(rank: int, world_size: int, count: int) -> TokenLoader:
+    """Every rank plans the same, and takes its part; `balance` lets them finish their steps together."""
+    texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
+    samples = {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
+    lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
+    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=WIDTH)).build_now(2)
+    return TokenLoader(PlannedTokens(plan, samples, rank=rank, world_size=world_size, balance=True))
+
+
+def train(
+    rank: int, world_size: int, count: int, checkpoint: Path, kill_after: int | None = None
+) -> list[tuple[float, tuple[str, ...]]]:
+    """Loss and samples of every step from the checkpoint on, if there is one, to the end or the kill."""
+    torch.manual_seed(0)
+    loader = loader_of(rank, world_size, count)
+    model = DistributedDataParallel(TinyModel(ByteTokenizer().vocab_size))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    first = 0
+    if checkpoint.exists():
+        saved: dict[str, Any] = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        loader.load_state_dict(saved["loader"])
+        first = saved["loader"]["epoch"]
+    done: list[tuple[float, tuple[str, ...]]] = []
+    for epoch in range(first, loader.dataset.plan.num_epochs):
+        if epoch > first:
+            loader.set_epoch(epoch)
+        for batch in loader:
+            labels = batch["labels"][:, 1:]
+            scores = model(batch["input_ids"], batch["position_ids"])[:, :-1]
+            total = nn.functional.cross_entropy(scores.mT, labels, ignore_index=-100, reduction="sum")
+            # The mean over the tokens of all ranks: packs hold unequal numbers of them.
+            tokens = (labels != -100).sum()
+            dist.all_reduce(tokens)
+            loss = total * world_size / tokens
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            mean = loss.detach() / world_size
+            dist.all_reduce(mean)
+            done.append((mean.item(), batch.sample_ids))
+            if kill_after is not None and len(done) == kill_after:
+                if rank == 0:
+                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                    torch.save({**state, "loader": loader.state_dict()}, checkpoint)
+                dist.barrier()
+                return done
+    return done
+
+
+def run(rank: int, world_size: int, count: int, folder: str) -> None:
+    """One rank: a whole training, one that is killed, and its resume."""
+    torch.set_num_threads(1)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
+    whole = train(rank, world_size, count, Path(folder) / "none.pt")
+    cut = len(whole) // 3
+    before = train(rank, world_size, count, Path(folder) / "checkpoint.pt", kill_after=cut)
+    after = train(rank, world_size, count, Path(folder) / "checkpoint.pt")
+    same = torch.tensor(int(before + after == whole))
+    dist.all_reduce(same, dist.ReduceOp.MIN)
+    handed: list[Any] = [None] * world_size
+    dist.all_gather_object(handed, [name for _, names in whole for name in names])
+    if rank == 0:
+        names = sorted(name for part in handed for name in part)
+        print(f"{world_size} ranks, {len(whole)} steps each; loss {whole[0][0]:.2f} to {whole[-1][0]:.2f}")
+        print(f"every sample once an epoch: {names == sorted([str(n) for n in range(count)] * 2)}")
+        print(f"killed after step {cut}; losses and samples after the resume the same: {bool(same)}")
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=60)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run, (options.ranks, options.samples, folder), options.ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The batches of a live plan for PyTorch: packed tensors, and the state that brings back the next one.
+
+Plans that were made beforehand are in `token_loader`; how a live plan draws and packs is in `phalanx.tokens`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from phalanx.adapters.model_inputs import labels_of
+from phalanx.adapters.token_loader import Attention, TokenBatch, tensors_of
+from phalanx.tokens.live.plan import LivePlan
+
+
+class LiveTokens(IterableDataset):
+    """One rank's batches of a live plan, without end or until its sources end.
+
+    For `DataLoader(LiveTokens(plan), batch_size=None)`, without workers: what a plan has handed out is
+    counted in this process, and `plan.state_dict()` is what a checkpoint keeps.
+    """
+
+    def __init__(
+        self,
+        plan: LivePlan,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        pad_id: int = 0,
+        attention: Attention = "positions",
+    ) -> None:
+        super().__init__()
+        if attention == "varlen":
+            raise ValueError("a live plan's rows come padded: choose positions, mask or segments")
+        self.plan, self.rank, self.world_size = plan, rank, world_size
+        self.pad_id, self.attention = pad_id, attention
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        if get_worker_info() is not None:
+            raise ValueError("a live plan is read in one process: use num_workers=0")
+        for batch in self.plan.batches(self.rank, self.world_size):
+            packed = self.plan.collate(batch, self.pad_id)
+            names = [*self.plan.sources]
+            arrays: dict[str, Any] = {
+                "input_ids": packed.input_ids.astype("int64"),
+                "labels": labels_of(packed.input_ids, packed.loss_mask, packed.position_ids),
+                "position_ids": packed.position_ids.astype("int64"),
+                "segment_ids": packed.segment_ids.astype("int64"),
+            }
+            tensors = tensors_of(arrays, self.attention)
+            places = zip(batch.sources.tolist(), batch.places.tolist(), strict=True)
+            tensors.sample_ids = tuple(f"{names[source]}/{place}" for source, place in places)
+            tensors.index = batch.step
+            yield tensors
