@@ -62,7 +62,8 @@ class EnvironmentTextBatch(TextBatch):
         self._check(seeds, "seeds")
         self._check(mask, "mask")
         wanted = np.asarray(mask, bool)
-        keys = jax.vmap(jax.random.key)(jnp.asarray(np.asarray(seeds, np.uint32)))
+        # Of the older kind, which every environment takes; both kinds of a seed give the same numbers.
+        keys = jax.vmap(jax.random.PRNGKey)(jnp.asarray(np.asarray(seeds, np.uint32)))
         if self._states is None:
             if not wanted.all():
                 raise ValueError("there are no episodes yet; call reset")
@@ -124,10 +125,10 @@ class EnvironmentTextBatch(TextBatch):
         return TextStep(text, reward, info.terminated or info.truncated, info)
 
     def _look(self) -> None:
-        """The rows as they stand, on the host: reading a device once for each word would take ages."""
+        """The rows as they stand, cut on the host: a device would run a program for each leaf of each row."""
         named = self.environment.bind(self._states)
         host = jax.device_get(named)
-        self._rows = [jax.tree.map(lambda leaf, n=n: leaf[n], host) for n in range(len(self))]
+        self._rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), host) for n in range(len(self))]
 
 
 class EnvironmentText(TextEnvironment):

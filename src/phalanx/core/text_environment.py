@@ -7,8 +7,7 @@ Which texts those are is up to the environments: puzzles are in `phalanx.puzzles
 import abc
 import dataclasses
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,14 +80,6 @@ class TextEnvironment(abc.ABC):
     def close(self) -> None:
         """Let go of what the environment holds."""
         return
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class TextBatch:

@@ -4,7 +4,7 @@ The protocol is `phalanx.core.text_environment`; what the puzzles are is in `kin
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from phalanx.core.text_environment import (
     TextBatch,
@@ -17,8 +17,6 @@ from phalanx.core.text_environment import (
 )
 from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-
-Turns: TypeAlias = Literal["multi", "single"]
 
 
 class PuzzleEnvironment(TextEnvironment):
@@ -34,7 +32,7 @@ class PuzzleEnvironment(TextEnvironment):
         kind: str | PuzzleKind[Any, Any],
         difficulty: str = "easy",
         *,
-        turns: Turns = "multi",
+        turns: str = "multi",
         max_steps: int | None = None,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
     ) -> None:

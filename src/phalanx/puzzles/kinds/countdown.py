@@ -48,9 +48,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
         )
 
     def moves(self, puzzle: Puzzle) -> str:
-        return (
-            "Answer with one line that combines two numbers, such as `8 * 3`; the result takes their place."
-        )
+        return "Answer with one line that combines two numbers, such as `8 * 3`; their result replaces them."
 
     def whole(self, puzzle: Puzzle) -> str:
         return "Answer with one expression that uses every number once, such as `(8 * 3) + 5`."

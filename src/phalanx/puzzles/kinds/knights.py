@@ -138,9 +138,8 @@ def _table(statement: Statement, people: int) -> int:
         return counts[one]
     first = knight[one] if one_knight else every & ~knight[one]
     second = knight[other] if other_knight else every & ~knight[other]
-    return (first, every & ~(first ^ second), first & second, first | second, 0, every & ~first | second)[
-        form
-    ]
+    same, implied = every & ~(first ^ second), every & ~first | second
+    return (first, same, first & second, first | second, 0, implied)[form]
 
 
 def _models(people: int, statements: Sequence[Statement]) -> int:

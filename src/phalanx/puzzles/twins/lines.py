@@ -29,7 +29,7 @@ def runs_of(line: Sequence[int]) -> list[int]:
 
 
 class Binary(Rules):
-    """As many zeros (1) as ones (2) in each line, never three alike in a row, no two lines of a side alike."""
+    """Each line has as many zeros (1) as ones (2), never three in a row; no two rows or columns are equal."""
 
     def __init__(self, size: int) -> None:
         self.size, self.lines = size, lines_of(size)
