@@ -27,7 +27,7 @@ const Kind& kind_of(const std::string& name, const Parameters& parameters) {
       {"sudoku", {make_sudoku, solve_sudoku, 4, 9}},       {"futoshiki", {make_futoshiki, solve_futoshiki, 3, 9}},
       {"binary", {make_binary, solve_binary, 2, 10}},      {"nonogram", {make_nonogram, solve_nonogram, 2, 10}},
       {"hitori", {make_hitori, solve_hitori, 2, 9}},       {"bridges", {make_bridges, solve_bridges, 2, 9}},
-      {"sokoban", {make_sokoban, solve_sokoban, 7, 8}},
+      {"sokoban", {make_sokoban, solve_sokoban, 7, 8}},   {"knights", {make_knights, solve_knights, 2, 6}},
   };
   const auto found = kinds.find(name);
   if (found == kinds.end()) throw std::invalid_argument("there is no native kind " + name);
@@ -44,6 +44,9 @@ const Kind& kind_of(const std::string& name, const Parameters& parameters) {
   if (name == "binary" && size % 2) throw std::invalid_argument("the size must be even");
   if (name == "futoshiki" && parameters[1] > 2 * size * (size - 1)) {
     throw std::invalid_argument("there are not so many neighbors");
+  }
+  if (name == "knights" && (parameters[1] < 1 || parameters[1] > 6)) {
+    throw std::invalid_argument("there are six forms of statements");
   }
   if (name == "bridges" && parameters[1] < 2) throw std::invalid_argument("there must be two islands at least");
   if (name == "sokoban" && (parameters[1] < 3 || parameters[1] > 8 || parameters[2] < 1)) {

@@ -1,7 +1,6 @@
 // Sokoban: boards of at most 8x8 as 64 bits, searched backwards from the solved boards by pulling boxes.
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "puzzles.h"
 
@@ -21,7 +20,9 @@ Board bit(int cell) { return Board{1} << cell; }
 Board reached(Board start, Board free) {
   Board all = start & free;
   while (true) {
-    const Board next = (all | all << kWidth | all >> kWidth | all << 1 | all >> 1) & free;
+    // Two steps for each look whether there was anything new.
+    const Board near = (all | all << kWidth | all >> kWidth | all << 1 | all >> 1) & free;
+    const Board next = (near | near << kWidth | near >> kWidth | near << 1 | near >> 1) & free;
     if (next == all) return all;
     all = next;
   }
@@ -38,16 +39,11 @@ struct Key {
   bool operator==(const Key& other) const { return boxes == other.boxes && player == other.player; }
 };
 
-struct Hash {
-  size_t operator()(const Key& key) const {
-    return (key.boxes ^ (static_cast<uint64_t>(key.player) << 57)) * 0x9E3779B97F4A7C15ull >> 7;
-  }
-};
-
 // Boards in the order of the pushes that solve them, until `wanted` is found, or `most` boards are.
 class Backwards {
  public:
-  Backwards(Board floor, Board goals, size_t most) : floor_(floor), most_(most) {
+  Backwards(Board floor, Board goals, size_t most, int pushes = 1 << 30)
+      : floor_(floor), most_(most), pushes_(pushes) {
     for (Board rest = floor & ~goals; rest;) {
       const Board region = reached(rest & -rest, floor & ~goals);
       add({goals, region, -1, 0, 0, 0});
@@ -59,7 +55,7 @@ class Backwards {
   int run(const Key* wanted) {
     for (size_t index = 0; index < nodes.size(); ++index) {
       if (wanted != nullptr && key_of(nodes[index]) == *wanted) return static_cast<int>(index);
-      if (nodes.size() >= most_) continue;
+      if (nodes.size() >= most_ || nodes[index].pushes >= pushes_) continue;
       const Node node = nodes[index];
       for (Board rest = node.boxes; rest; rest &= rest - 1) {
         const int box = __builtin_ctzll(rest);
@@ -78,31 +74,72 @@ class Backwards {
 
   static Key key_of(const Node& node) { return {node.boxes, __builtin_ctzll(node.region)}; }
 
-  Record pushes_from(int index) const {
-    Record pushes;
+  // The moves of a player who walks to each push by a shortest way.
+  Record moves_from(int index, int player) const {
+    Record moves;
     for (; nodes[index].parent >= 0; index = nodes[index].parent) {
-      pushes.push_back(static_cast<uint8_t>(nodes[index].cell));
-      pushes.push_back(static_cast<uint8_t>(nodes[index].direction));
+      const Node& node = nodes[index];
+      walk(player, node.cell - kSteps[node.direction], floor_ & ~node.boxes, moves);
+      moves.push_back(static_cast<uint8_t>(node.direction));
+      player = node.cell;
     }
-    return pushes;
+    return moves;
   }
 
   std::vector<Node> nodes;
 
  private:
+  static void walk(int from, int to, Board free, Record& moves) {
+    std::array<uint8_t, 64> came, queue;
+    int head = 0, tail = 0;
+    queue[tail++] = static_cast<uint8_t>(from);
+    Board open = free & ~bit(from);
+    while (queue[head] != to) {
+      const int cell = queue[head++];
+      for (int d = 0; d < 4; ++d) {
+        const int ahead = cell + kSteps[d];
+        if (!(open & bit(ahead))) continue;
+        open &= ~bit(ahead);
+        came[ahead] = static_cast<uint8_t>(d);
+        queue[tail++] = static_cast<uint8_t>(ahead);
+      }
+    }
+    const size_t start = moves.size();
+    for (int cell = to; cell != from; cell -= kSteps[came[cell]]) moves.push_back(came[cell]);
+    std::reverse(moves.begin() + start, moves.end());
+  }
+
   void add(const Node& node) {
-    if (known_.emplace(key_of(node), 0).second) nodes.push_back(node);
+    if (2 * nodes.size() >= places_.size()) grow();
+    int32_t& place = place_of(key_of(node));
+    if (place >= 0) return;
+    place = static_cast<int32_t>(nodes.size());
+    nodes.push_back(node);
+  }
+
+  // Where a board's number is kept, or where it would be: an open table, which allocates nothing for a board.
+  int32_t& place_of(const Key& key) {
+    const size_t mask = places_.size() - 1;
+    size_t at = (key.boxes ^ (static_cast<uint64_t>(key.player) << 57)) * 0x9E3779B97F4A7C15ull >> 32 & mask;
+    while (places_[at] >= 0 && !(key_of(nodes[places_[at]]) == key)) at = (at + 1) & mask;
+    return places_[at];
+  }
+
+  void grow() {
+    places_.assign(std::max<size_t>(1024, 4 * places_.size()), -1);
+    for (size_t i = 0; i < nodes.size(); ++i) place_of(key_of(nodes[i])) = static_cast<int32_t>(i);
   }
 
   Board floor_;
   size_t most_;
-  std::unordered_map<Key, char, Hash> known_;
+  int pushes_;
+  std::vector<int32_t> places_;
 };
 
 }  // namespace
 
 // Parameters: rows, columns, boxes, walls inside in per cent, pushes at least and at most, boards to look at.
-// Record: 64 cells, the player, then the pushes: the box's cell and the direction of each.
+// Record: 64 cells, the player, then the moves that solve it.
 Record make_sokoban(uint64_t seed, const Parameters& parameters) {
   Draws draws(seed);
   const int rows = parameters.at(0), columns = parameters.at(1), boxes = parameters.at(2);
@@ -120,9 +157,9 @@ Record make_sokoban(uint64_t seed, const Parameters& parameters) {
     draws.shuffle(cells, static_cast<int>(cells.size()));
     Board goals = 0;
     for (int i = 0; i < boxes; ++i) goals |= bit(cells[i]);
-    Backwards search(floor, goals, parameters.at(6));
+    Backwards search(floor, goals, parameters.at(6), parameters.at(5));
     search.run(nullptr);
-    const int pushes = std::min(search.nodes.back().pushes, parameters.at(5));
+    const int pushes = search.nodes.back().pushes;
     if (pushes < parameters.at(4)) continue;
     std::vector<int> chosen;
     for (size_t i = 0; i < search.nodes.size(); ++i) {
@@ -139,7 +176,7 @@ Record make_sokoban(uint64_t seed, const Parameters& parameters) {
       record[cell] = box ? (goal ? kBoxOnGoal : kBox) : goal ? kGoal : kFloor;
     }
     record[64] = static_cast<uint8_t>(__builtin_ctzll(region));
-    const Record moves = search.pushes_from(index);
+    const Record moves = search.moves_from(index, record[64]);
     record.insert(record.end(), moves.begin(), moves.end());
     return record;
   }
@@ -163,7 +200,7 @@ Solutions solve_sokoban(const Record& puzzle, const Parameters&, size_t limit) {
   Backwards search(floor, goals, limit);
   const int index = search.run(&wanted);
   if (index < 0) return {};
-  return {search.pushes_from(index)};
+  return {search.moves_from(index, puzzle[64])};
 }
 
 }  // namespace phalanx::puzzles

@@ -163,6 +163,7 @@ Record make_nonogram(uint64_t seed, const Parameters& parameters);
 Record make_hitori(uint64_t seed, const Parameters& parameters);
 Record make_bridges(uint64_t seed, const Parameters& parameters);
 Record make_sokoban(uint64_t seed, const Parameters& parameters);
+Record make_knights(uint64_t seed, const Parameters& parameters);
 
 using Solutions = std::vector<Record>;
 Solutions solve_sudoku(const Record& puzzle, const Parameters& parameters, size_t limit);
@@ -172,6 +173,7 @@ Solutions solve_nonogram(const Record& puzzle, const Parameters& parameters, siz
 Solutions solve_hitori(const Record& puzzle, const Parameters& parameters, size_t limit);
 Solutions solve_bridges(const Record& puzzle, const Parameters& parameters, size_t limit);
 Solutions solve_sokoban(const Record& puzzle, const Parameters& parameters, size_t limit);
+Solutions solve_knights(const Record& puzzle, const Parameters& parameters, size_t limit);
 
 void bind_puzzles(nanobind::module_& module);
 

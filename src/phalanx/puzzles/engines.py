@@ -6,7 +6,7 @@ Both give the same bytes for the same seed. What the bytes mean is known to each
 from collections.abc import Callable, Sequence
 
 from phalanx.core import engine
-from phalanx.puzzles.twins import latin, lines, regions, sokoban
+from phalanx.puzzles.twins import knights, latin, lines, regions, sokoban
 
 TWINS: dict[
     str,
@@ -18,6 +18,7 @@ TWINS: dict[
     "nonogram": (lines.make_nonogram, lines.solve_nonogram),
     "hitori": (regions.make_hitori, regions.solve_hitori),
     "bridges": (regions.make_bridges, regions.solve_bridges),
+    "knights": (knights.make_knights, knights.solve_knights),
     "sokoban": (sokoban.make_sokoban, sokoban.solve_sokoban),
 }
 

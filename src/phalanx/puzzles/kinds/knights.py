@@ -1,23 +1,20 @@
 """Knights and knaves: knights say what is true, knaves what is false; find out who is who.
 
-Statements are truth tables over all ways that things can be, one bit for each.
+How statements are drawn and held against one another is in `src/native/puzzle_knights.cc`.
 """
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.core.text_environment import shortened
-from phalanx.puzzles.draws import Draws
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds.cells import read_lines
+from phalanx.puzzles.twins.knights import Statement, models
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
 ROLES = ("unknown", "knave", "knight")
 
-Statement: TypeAlias = tuple[int, int, int, int, int]
-"""A form's number, a person and whether a knight is meant, another person and the same; or a number first."""
 Roles: TypeAlias = tuple[int, ...]
 
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
@@ -34,15 +31,12 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
         "hard": {"people": 6, "forms": 6},
     }
 
-    def _make(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        return [_drawn(Draws(seed), *parameters) for seed in seeds]
-
     def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
-        names, statements, solution = record
-        people = len(names)
-        return Puzzle(
-            self.name, seed, difficulty, people, (0,) * people, (*names, *statements), tuple(solution)
-        )
+        people = self.difficulties[difficulty]["people"]
+        names = [NAMES[number] for number in record[:people]]
+        statements = [tuple(record[at : at + 5]) for at in range(people, 6 * people, 5)]
+        clues, solution = (*names, *statements), tuple(record[6 * people :])
+        return Puzzle(self.name, seed, difficulty, people, (0,) * people, clues, solution)
 
     def rules(self, puzzle: Puzzle) -> str:
         names, statements = self._names(puzzle), puzzle.clues[puzzle.size :]
@@ -97,7 +91,7 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
         if 0 in state:
             return False
         way = sum((role == 2) << person for person, role in enumerate(state))
-        return bool(_models(puzzle.size, puzzle.clues[puzzle.size :]) >> way & 1)
+        return bool(models(puzzle.size, puzzle.clues[puzzle.size :]) >> way & 1)
 
     def solve(self, puzzle: Puzzle, state: Roles) -> list[str] | None:
         people = zip(self._names(puzzle), puzzle.solution, state, strict=True)
@@ -114,66 +108,11 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
     def answer(self, puzzle: Puzzle) -> str:
         return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
-    def count_solutions(self, puzzle: Puzzle, limit: int = 2) -> int:
-        return min(limit, _models(puzzle.size, puzzle.clues[puzzle.size :]).bit_count())
+    def _question(self, puzzle: Puzzle) -> bytes:
+        return bytes(part for statement in puzzle.clues[puzzle.size :] for part in statement)
 
     def _names(self, puzzle: Puzzle) -> tuple[str, ...]:
         return puzzle.clues[: puzzle.size]
-
-
-@functools.cache
-def _tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """The ways in which each person is a knight; those with each number of knights; all ways."""
-    ways = range(1 << people)
-    knight = tuple(sum(1 << way for way in ways if way >> person & 1) for person in range(people))
-    counts = tuple(sum(1 << way for way in ways if way.bit_count() == k) for k in range(people + 1))
-    return knight, counts, (1 << (1 << people)) - 1
-
-
-def _table(statement: Statement, people: int) -> int:
-    """The ways in which a statement is true."""
-    form, one, one_knight, other, other_knight = statement
-    knight, counts, every = _tables(people)
-    if form == 4:
-        return counts[one]
-    first = knight[one] if one_knight else every & ~knight[one]
-    second = knight[other] if other_knight else every & ~knight[other]
-    same, implied = every & ~(first ^ second), every & ~first | second
-    return (first, same, first & second, first | second, 0, implied)[form]
-
-
-def _models(people: int, statements: Sequence[Statement]) -> int:
-    """The ways in which each statement is true if a knight says it, and false if a knave does."""
-    knight, _, models = _tables(people)
-    for person, statement in enumerate(statements):
-        models &= ~(knight[person] ^ _table(statement, people))
-    return models
-
-
-def _drawn(draws: Draws, people: int, forms: int) -> tuple[tuple[str, ...], tuple[Statement, ...], list[int]]:
-    """Names, statements that leave one way, and who is what in it."""
-    names = tuple(NAMES[at] for at in draws.order(len(NAMES))[:people])
-    knight = _tables(people)[0]
-    while True:
-        way, statements = draws.below(1 << people), list[Statement]()
-        while len(statements) < people:
-            speaker = len(statements)
-            statement = _statement(draws, speaker, people, forms)
-            if not (knight[speaker] ^ _table(statement, people)) >> way & 1:
-                statements.append(statement)
-        if _models(people, statements) == 1 << way:
-            return names, tuple(statements), [1 + (way >> person & 1) for person in range(people)]
-
-
-def _statement(draws: Draws, speaker: int, people: int, forms: int) -> Statement:
-    """Something that one can say of two others, or of how many knights there are."""
-    form = draws.below(forms)
-    if form == 4:
-        return form, draws.below(people + 1), 0, 0, 0
-    one, other = ((speaker + 1 + shift) % people for shift in draws.order(people - 1)[:2])
-    if form == 1:
-        return form, one, 1, other, 1
-    return form, one, draws.below(2), other, draws.below(2)
 
 
 def _text(statement: Statement, names: Sequence[str]) -> str:

@@ -94,22 +94,18 @@ class Sokoban(PuzzleKind[Warehouse, int]):
         return all(_is_goal(puzzle.given[box]) for box in state.boxes)
 
     def solve(self, puzzle: Puzzle, state: Warehouse) -> list[str] | None:
-        pushes: tuple[int, ...] | bytes = puzzle.solution
+        moves: tuple[int, ...] | bytes = puzzle.solution
         if state != self.start(puzzle):
             kinds = ((FLOOR, GOAL), (BOX, BOX_ON_GOAL))
-            board = [WALL if kind == WALL else kinds[cell in state.boxes][_is_goal(kind)]
-                     for cell, kind in enumerate(puzzle.given)]  # fmt: skip
-            question = bytes([*board, state.player])
-            found = engines.solutions(
-                self.name, question, self.parameters(puzzle.difficulty), limit=_MOST_BOARDS
-            )
+            board = [
+                WALL if kind == WALL else kinds[cell in state.boxes][_is_goal(kind)]
+                for cell, kind in enumerate(puzzle.given)
+            ]
+            question, parameters = bytes([*board, state.player]), self.parameters(puzzle.difficulty)
+            found = engines.solutions(self.name, question, parameters, limit=_MOST_BOARDS)
             if not found:
                 return None
-            pushes = found[0]
-        moves: list[int] = []
-        for box, direction in zip(pushes[::2], pushes[1::2], strict=True):
-            moves += [*_walk(puzzle, state, box - STEPS[direction]), direction]
-            state = Warehouse(state.boxes - {box} | {box + STEPS[direction]}, box)
+            moves = found[0]
         return [DIRECTIONS[move] for move in moves]
 
     def read(self, puzzle: Puzzle, text: str) -> Warehouse:
@@ -138,18 +134,3 @@ def _direction(text: str) -> int:
         if word in (name, name[0]):
             return number
     raise ValueError(f"a move is up, down, left or right, got {shortened(text)}")
-
-
-def _walk(puzzle: Puzzle, state: Warehouse, target: int) -> list[int]:
-    """A shortest way to a cell that can be reached without pushing."""
-    came: dict[int, list[int]] = {state.player: []}
-    queue = [state.player]
-    for cell in queue:
-        if cell == target:
-            return came[cell]
-        for direction, step in enumerate(STEPS):
-            ahead = cell + step
-            if ahead not in came and puzzle.given[ahead] != WALL and ahead not in state.boxes:
-                came[ahead] = [*came[cell], direction]
-                queue.append(ahead)
-    raise AssertionError("a solver's push starts where one can walk to")

@@ -45,7 +45,7 @@ def reached(start: int, free: int) -> int:
 
 
 def _backwards(
-    floor: int, goals: int, most: int, wanted: tuple[int, int] | None = None
+    floor: int, goals: int, most: int, pushes: int = 1 << 30, wanted: tuple[int, int] | None = None
 ) -> tuple[list[_Node], int]:
     """Boards in the order of the pushes that solve them; and where the wanted one is, -1 if it is not."""
     nodes: list[_Node] = []
@@ -64,7 +64,7 @@ def _backwards(
     for index, node in enumerate(nodes):
         if wanted is not None and node.key == wanted:
             return nodes, index
-        if len(nodes) >= most:
+        if len(nodes) >= most or node.pushes >= pushes:
             continue
         for box in cells_of(node.boxes):
             for direction, step in enumerate(STEPS):
@@ -77,16 +77,35 @@ def _backwards(
     return nodes, -1
 
 
-def _pushes_from(nodes: list[_Node], index: int) -> list[int]:
-    pushes = []
+def _moves_from(nodes: list[_Node], index: int, player: int, floor: int) -> list[int]:
+    """The moves of a player who walks to each push by a shortest way."""
+    moves: list[int] = []
     while nodes[index].parent >= 0:
-        pushes += [nodes[index].cell, nodes[index].direction]
-        index = nodes[index].parent
-    return pushes
+        node = nodes[index]
+        moves += _walk(player, node.cell - STEPS[node.direction], floor & ~node.boxes)
+        moves.append(node.direction)
+        player, index = node.cell, node.parent
+    return moves
+
+
+def _walk(start: int, end: int, free: int) -> list[int]:
+    came, queue = {start: -1}, [start]
+    for cell in queue:
+        if cell == end:
+            break
+        for direction, step in enumerate(STEPS):
+            if free >> (cell + step) & 1 and cell + step not in came:
+                came[cell + step] = direction
+                queue.append(cell + step)
+    moves = []
+    while end != start:
+        moves.append(came[end])
+        end -= STEPS[came[end]]
+    return moves[::-1]
 
 
 def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
-    """64 cells, the player, then the cell and direction of each push.
+    """64 cells, the player, then the moves that solve it.
 
     Parameters are rows, columns, boxes, walls in per cent, pushes at least and at most, boards to look at.
     """
@@ -103,8 +122,8 @@ def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
             continue
         draws.shuffle(cells)
         goals = sum(1 << cell for cell in cells[:boxes])
-        nodes, _ = _backwards(floor, goals, boards)
-        pushes = min(nodes[-1].pushes, most)
+        nodes, _ = _backwards(floor, goals, boards, most)
+        pushes = nodes[-1].pushes
         if pushes < least:
             continue
         chosen = [index for index, node in enumerate(nodes) if node.pushes == pushes]
@@ -115,15 +134,15 @@ def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
         for cell in cells:
             kinds = ((FLOOR, GOAL), (BOX, BOX_ON_GOAL))
             record[cell] = kinds[node.boxes >> cell & 1][goals >> cell & 1]
-        return bytes([*record, player, *_pushes_from(nodes, index)])
+        return bytes([*record, player, *_moves_from(nodes, index, player, floor)])
     raise RuntimeError("no sokoban board of this kind was found")
 
 
 def solve_sokoban(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The pushes that solve 64 cells and a player; none where more than `limit` boards must be looked at."""
+    """The moves that solve 64 cells and a player; none where more than `limit` boards must be looked at."""
     floor = sum(1 << cell for cell in range(64) if puzzle[cell] != WALL)
     goals = sum(1 << cell for cell in range(64) if puzzle[cell] in (GOAL, BOX_ON_GOAL))
     boxes = sum(1 << cell for cell in range(64) if puzzle[cell] in (BOX, BOX_ON_GOAL))
     region = reached(1 << puzzle[64], floor & ~boxes)
-    nodes, index = _backwards(floor, goals, limit, (boxes, region & -region))
-    return [] if index < 0 else [bytes(_pushes_from(nodes, index))]
+    nodes, index = _backwards(floor, goals, limit, wanted=(boxes, region & -region))
+    return [] if index < 0 else [bytes(_moves_from(nodes, index, puzzle[64], floor))]
