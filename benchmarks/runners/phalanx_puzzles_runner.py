@@ -1,0 +1,32 @@
+"""Phalanx: puzzles with the text that asks for them and the answer that solves them, as reasoning-gym has them."""
+
+import argparse
+import itertools
+
+from protocol import serve
+
+from phalanx.puzzles import PuzzleBatch
+
+BATCH = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", required=True)
+    parser.add_argument("--difficulty", required=True)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    arguments = parser.parse_args()
+    batch = PuzzleBatch(arguments.kind, arguments.difficulty, size=BATCH, turns="single")
+    starts = itertools.count(0, BATCH)
+
+    def call() -> None:
+        first = next(starts)
+        texts = batch.reset(range(first, first + BATCH))
+        answers = [environment.demonstration() for environment in batch.environments]
+        assert all(texts) and all(answers)
+
+    serve(call, BATCH, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()
