@@ -7,6 +7,8 @@ import json
 
 from protocol import serve
 
+BATCH = 16
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -20,10 +22,10 @@ def main() -> None:
     numbers = itertools.count()
 
     def call() -> None:
-        item = items[next(numbers)]
-        assert item["question"]
+        for _ in range(BATCH):
+            assert items[next(numbers)]["question"]
 
-    serve(call, 1, arguments.seconds, reasoning_gym=importlib.metadata.version("reasoning-gym"))
+    serve(call, BATCH, arguments.seconds, reasoning_gym=importlib.metadata.version("reasoning-gym"))
 
 
 if __name__ == "__main__":
