@@ -17,7 +17,7 @@ LAYERS = (
     ("cli",),
     ("agents",),
     ("adapters", "runs", "streams"),
-    ("arc", "proofs", "tokens", "logs"),
+    ("arc", "proofs", "puzzles", "tokens", "logs"),
     ("core",),
 )
 """From the top down: a room imports from rooms further down only. `make lint` holds the code to it."""

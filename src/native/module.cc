@@ -9,6 +9,7 @@
 #include "packing.h"
 #include "planes_ffi.h"
 #include "proof_ffi.h"
+#include "puzzles.h"
 
 namespace nb = nanobind;
 
@@ -37,4 +38,5 @@ NB_MODULE(_native, module) {
   phalanx::arc::bind_plans(module);
   phalanx::packing::bind_packing(module);
   phalanx::proofs::bind_proofs(module);
+  phalanx::puzzles::bind_puzzles(module);
 }

@@ -70,4 +70,16 @@ from .spaces import (
     with_choice as with_choice,
 )
 from .text import percent as percent
+from .text_bridge import (
+    EnvironmentText as EnvironmentText,
+    EnvironmentTextBatch as EnvironmentTextBatch,
+)
+from .text_environment import (
+    TextBatch as TextBatch,
+    TextBatchStep as TextBatchStep,
+    TextEnvironment as TextEnvironment,
+    TextInfo as TextInfo,
+    TextRewards as TextRewards,
+    TextStep as TextStep,
+)
 from .traced import TracedEnvironment as TracedEnvironment

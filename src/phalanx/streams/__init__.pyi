@@ -28,6 +28,11 @@ from .arcade.puzzles import (
     PuzzleStats as PuzzleStats,
     command_for_hint as command_for_hint,
 )
+from .arcade.text_games import (
+    ArcadeGame as ArcadeGame,
+    ArcadeTextBatch as ArcadeTextBatch,
+    arcade_environment as arcade_environment,
+)
 from .base import (
     AsyncSampleStream as AsyncSampleStream,
     SampleStream as SampleStream,

@@ -39,3 +39,8 @@ from .puzzles import (
     PuzzleStats as PuzzleStats,
     command_for_hint as command_for_hint,
 )
+from .text_games import (
+    ArcadeGame as ArcadeGame,
+    ArcadeTextBatch as ArcadeTextBatch,
+    arcade_environment as arcade_environment,
+)

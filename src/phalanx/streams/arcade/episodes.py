@@ -112,10 +112,10 @@ async def play_episode(
         if command is None:
             status = EpisodeStatus.FAILURE
             break
-        result = await _outcome(client, command)
+        result = await move_outcome(client, command)
         if on_step is not None:
             on_step(hint, result)
-        reward = _reward(result, rewards)
+        reward = step_reward(result, rewards)
         steps.append(
             EpisodeStep(prompt(spec.game, observation), command, result.success, reward, result.message)
         )
@@ -176,7 +176,8 @@ async def _next_command(
     return await chosen if inspect.isawaitable(chosen) else chosen
 
 
-async def _outcome(client: TelnetGymClient, command: str) -> PuzzleResult:
+async def move_outcome(client: TelnetGymClient, command: str) -> PuzzleResult:
+    """What became of a command, whatever it is."""
     try:
         return await client.send_action(command)
     except CommandError as error:
@@ -184,7 +185,8 @@ async def _outcome(client: TelnetGymClient, command: str) -> PuzzleResult:
         return PuzzleResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 
-def _reward(result: PuzzleResult, rewards: StepRewards) -> float:
+def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
+    """What a move is worth."""
     if result.game_over:
         return rewards.lost
     if not result.success:

@@ -1,0 +1,41 @@
+"""Binary puzzles (binairo, takuzu): zeros and ones, as many of each, never three alike in a row.
+
+What it shares with other boards of cells is in `cells`.
+"""
+
+from typing import ClassVar
+
+from phalanx.puzzles.kind import Puzzle
+from phalanx.puzzles.kinds.cells import CellKind, Cells, lines_of
+
+
+class Binary(CellKind):
+    """Boards of an even size."""
+
+    name = "binary"
+    about = "zeros and ones, as many of each in a line, never three alike in a row"
+    symbols = ".01"
+    difficulties: ClassVar = {
+        "easy": {"size": 4, "blanks": 8},
+        "medium": {"size": 6, "blanks": 22},
+        "hard": {"size": 8, "blanks": 42},
+    }
+
+    def rules(self, puzzle: Puzzle) -> str:
+        return (
+            f"This is a binary puzzle of {puzzle.size}x{puzzle.size} cells. Write 0 or 1 into every blank "
+            f"cell (.) such that every row and every column has {puzzle.size // 2} zeros and "
+            f"{puzzle.size // 2} ones, never three equal digits follow one another in a row or column, no "
+            "two rows are equal, and no two columns are."
+        )
+
+    def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
+        if 0 in state:
+            return False
+        size = puzzle.size
+        lines = ["".join([self.symbols[state[cell]] for cell in line]) for line in lines_of(size)]
+        return (
+            all(2 * line.count("0") == size and "000" not in line and "111" not in line for line in lines)
+            and len(set(lines[:size])) == size
+            and len(set(lines[size:])) == size
+        )

@@ -1,0 +1,47 @@
+"""Futoshiki: a Latin square with signs between neighbors that say which is smaller.
+
+What it shares with other boards of cells is in `cells`.
+"""
+
+from typing import ClassVar
+
+from phalanx.puzzles.kind import Puzzle
+from phalanx.puzzles.kinds.cells import Cells, LatinKind
+
+
+class Futoshiki(LatinKind):
+    """Clues are cells in pairs, of which the first is smaller."""
+
+    name = "futoshiki"
+    about = "each digit once in every row and column, and signs between neighbors"
+    difficulties: ClassVar = {
+        "easy": {"size": 4, "signs": 5, "blanks": 9},
+        "medium": {"size": 5, "signs": 8, "blanks": 19},
+        "hard": {"size": 7, "signs": 16, "blanks": 38},
+    }
+
+    def rules(self, puzzle: Puzzle) -> str:
+        return (
+            f"This is a futoshiki of {puzzle.size}x{puzzle.size} cells. Write a digit from 1 to "
+            f"{puzzle.size} into every blank cell (.) such that each digit stands once in every row and in "
+            "every column, and the signs are true: < and > between two cells of a row say which is smaller, "
+            "^ says that the cell above is smaller than the one below, and v that it is larger."
+        )
+
+    def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
+        pairs = zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True)
+        return super().is_solved(puzzle, state) and all(state[small] < state[large] for small, large in pairs)
+
+    def draw(self, puzzle: Puzzle, state: Cells) -> str:
+        size = puzzle.size
+        across, down = [" "] * size**2, [" "] * size**2
+        for small, large in zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True):
+            first = min(small, large)
+            signs, letters = (across, "<>") if abs(small - large) == 1 else (down, "^v")
+            signs[first] = letters[small != first]
+        lines = []
+        for start in range(0, size * size, size):
+            cells = range(start, start + size)
+            lines.append("".join([f"{self.symbols[state[cell]]} {across[cell]} " for cell in cells]).rstrip())
+            lines.append("   ".join([down[cell] for cell in cells]).rstrip())
+        return "\n".join(lines[:-1])

@@ -1,0 +1,131 @@
+"""Knights and knaves: knights say what is true, knaves what is false; find out who is who.
+
+How statements are drawn and held against one another is in `src/native/puzzle_knights.cc`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from phalanx.core.text_environment import shortened
+from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kinds.cells import read_lines
+from phalanx.puzzles.twins.knights import Statement, models
+
+NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
+ROLES = ("unknown", "knave", "knight")
+
+Roles: TypeAlias = tuple[int, ...]
+
+_MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
+
+
+class Knights(PuzzleKind[Roles, tuple[int, int]]):
+    """A state is a place in `ROLES` for each person. Clues are the names, then a statement of each person."""
+
+    name = "knights"
+    about = "knights say what is true, knaves what is false; find out who is who"
+    difficulties: ClassVar = {
+        "easy": {"people": 3, "forms": 2},
+        "medium": {"people": 4, "forms": 4},
+        "hard": {"people": 6, "forms": 6},
+    }
+
+    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+        people = self.difficulties[difficulty]["people"]
+        names = [NAMES[number] for number in record[:people]]
+        statements = [tuple(record[at : at + 5]) for at in range(people, 6 * people, 5)]
+        clues, solution = (*names, *statements), tuple(record[6 * people :])
+        return Puzzle(self.name, seed, difficulty, people, (0,) * people, clues, solution)
+
+    def rules(self, puzzle: Puzzle) -> str:
+        names, statements = self._names(puzzle), puzzle.clues[puzzle.size :]
+        said = "\n".join(
+            f"{name} says: {_text(statement, names)}"
+            for name, statement in zip(names, statements, strict=True)
+        )
+        return (
+            "Everybody here is either a knight or a knave. What a knight says is true, what a knave says is "
+            f"false. Find out who is a knight and who is a knave.\n\n{said}"
+        )
+
+    def moves(self, puzzle: Puzzle) -> str:
+        return (
+            "Answer with one line: a name and `knight` or `knave`, such as "
+            f"`{self._names(puzzle)[0]} knight`; it can be changed later."
+        )
+
+    def whole(self, puzzle: Puzzle) -> str:
+        return (
+            "Answer with one line for each person: the name and `knight` or `knave`, such as "
+            f"`{self._names(puzzle)[0]} knight`."
+        )
+
+    def start(self, puzzle: Puzzle) -> Roles:
+        return puzzle.given
+
+    def draw(self, puzzle: Puzzle, state: Roles) -> str:
+        return "\n".join(
+            f"{name}: {ROLES[role]}" for name, role in zip(self._names(puzzle), state, strict=True)
+        )
+
+    def parse(self, puzzle: Puzzle, state: Roles, text: str) -> tuple[int, int]:
+        found = _MOVE.fullmatch(text)
+        if found is None:
+            raise ValueError(f"a move is a name and knight or knave, got {shortened(text)}")
+        names = [name.lower() for name in self._names(puzzle)]
+        if found[1].lower() not in names:
+            raise ValueError(
+                f"nobody is called {shortened(found[1])}; there are {', '.join(self._names(puzzle))}"
+            )
+        person, role = names.index(found[1].lower()), ROLES.index(found[2].lower())
+        if state[person] == role:
+            raise ValueError(f"{found[1]} is held to be a {ROLES[role]} already")
+        return person, role
+
+    def apply(self, puzzle: Puzzle, state: Roles, move: tuple[int, int]) -> Roles:
+        person, role = move
+        return (*state[:person], role, *state[person + 1 :])
+
+    def is_solved(self, puzzle: Puzzle, state: Roles) -> bool:
+        if 0 in state:
+            return False
+        way = sum((role == 2) << person for person, role in enumerate(state))
+        return bool(models(puzzle.size, puzzle.clues[puzzle.size :]) >> way & 1)
+
+    def solve(self, puzzle: Puzzle, state: Roles) -> list[str] | None:
+        people = zip(self._names(puzzle), puzzle.solution, state, strict=True)
+        return [f"{name} {ROLES[role]}" for name, role, held in people if role != held]
+
+    def read(self, puzzle: Puzzle, text: str) -> Roles:
+        state = puzzle.given
+        for line in read_lines(text, puzzle.size):
+            state = self.apply(puzzle, state, self.parse(puzzle, state, line))
+        if 0 in state:
+            raise ValueError(f"nothing is said about {self._names(puzzle)[state.index(0)]}")
+        return state
+
+    def answer(self, puzzle: Puzzle) -> str:
+        return "\n".join(self.solve(puzzle, puzzle.given) or ())
+
+    def _question(self, puzzle: Puzzle) -> bytes:
+        return bytes(part for statement in puzzle.clues[puzzle.size :] for part in statement)
+
+    def _names(self, puzzle: Puzzle) -> tuple[str, ...]:
+        return puzzle.clues[: puzzle.size]
+
+
+def _text(statement: Statement, names: Sequence[str]) -> str:
+    form, one, one_knight, other, other_knight = statement
+    if form == 4:
+        return f"exactly {one} of the {len(names)} of us {'is a knight' if one == 1 else 'are knights'}."
+    first = f"{names[one]} is a {ROLES[1 + one_knight]}"
+    second = f"{names[other]} is a {ROLES[1 + other_knight]}"
+    return (
+        f"{first}.",
+        f"{names[one]} and {names[other]} are of the same kind.",
+        f"{first} and {second}.",
+        f"{first} or {second}, or both.",
+        "",
+        f"if {first}, then {second}.",
+    )[form]

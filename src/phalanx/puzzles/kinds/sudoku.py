@@ -1,0 +1,44 @@
+"""Sudoku: each digit once in every row, column and box.
+
+What it shares with other boards of cells is in `cells`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import ClassVar
+
+from phalanx.puzzles.kind import Puzzle
+from phalanx.puzzles.kinds.cells import LatinKind, lines_of
+
+
+class Sudoku(LatinKind):
+    """Squares of 4x4, 6x6 and 9x9."""
+
+    name = "sudoku"
+    about = "each digit once in every row, column and box"
+    difficulties: ClassVar = {
+        "easy": {"size": 4, "box_rows": 2, "box_columns": 2, "blanks": 7},
+        "medium": {"size": 6, "box_rows": 2, "box_columns": 3, "blanks": 20},
+        "hard": {"size": 9, "box_rows": 3, "box_columns": 3, "blanks": 50},
+    }
+
+    def groups(self, puzzle: Puzzle) -> Sequence[Sequence[int]]:
+        return _groups(*self.parameters(puzzle.difficulty)[:3])
+
+    def rules(self, puzzle: Puzzle) -> str:
+        size, rows, columns, _ = self.parameters(puzzle.difficulty)
+        return (
+            f"This is a sudoku of {size}x{size} cells. Write a digit from 1 to {size} into every blank cell "
+            f"(.) such that each digit stands once in every row, in every column, and in every box of {rows} "
+            f"rows and {columns} columns; the first box is at the top left."
+        )
+
+
+@functools.cache
+def _groups(size: int, rows: int, columns: int) -> tuple[Sequence[int], ...]:
+    boxes = (
+        [(top + k // columns) * size + left + k % columns for k in range(size)]
+        for top in range(0, size, rows)
+        for left in range(0, size, columns)
+    )
+    return (*lines_of(size), *boxes)
