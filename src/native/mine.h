@@ -31,6 +31,7 @@ class PathMiner {
  public:
   PathMiner(std::shared_ptr<const Graph> graph, int32_t length, int64_t fan, int64_t enough, int64_t limit,
             uint64_t seed, int32_t threads);
+  ~PathMiner();
   // Looks at the next so many triples; false when none is left.
   bool discover(int64_t triples);
   // Takes what was found at least so often, the most frequent first, for rules to measure.
@@ -70,18 +71,20 @@ class PathMiner {
   std::vector<Triple> triples_;
   std::vector<int32_t> order_;
   size_t next_triple_ = 0, next_entity_ = 0;
-  Found found_;
+  std::vector<std::unique_ptr<Seeker>> seekers_;  // one for each thread, as the tallies
+  std::vector<std::unique_ptr<Tally>> tallies_;
   std::unique_ptr<Trie> trie_;
   std::vector<Body> bodies_;
   std::vector<int64_t> body_rules_;  // bodies + 1: where the rules of each begin
   std::vector<int32_t> heads_;       // of the rules, directed
-  std::vector<int64_t> support_, known_, pairs_;
+  std::vector<int64_t> pairs_;
 };
 
-// Rules with constants whose heads are `head(X,c)` for the entities c from `begin` to `end`.
+// Rules with constants whose heads are `head(X,c)` for the entities c from `begin` to `end`. Without `pca`
+// their `known_size` is not counted, which takes most of the time, and is -1.
 std::vector<MinedRule> mine_constants(const Graph& graph, int32_t begin, int32_t end, int64_t least_support,
                                       double least_confidence, double pessimism, int64_t widest, bool dangling,
-                                      int32_t threads);
+                                      bool pca, int32_t threads);
 
 void bind_mining(nanobind::module_& module);
 

@@ -154,7 +154,8 @@ void Applier::rank(const Graph& known, const std::vector<Question>& questions, c
       const int64_t own = std::lower_bound(found.answers.begin(), found.answers.end(), target) - found.answers.begin();
       const bool there = own < count && found.answers[own] == target;
       // The unpredicted: all entities but the known ones (the target is one of those, or is put aside too).
-      const int64_t true_count = (last - first) + !std::binary_search(first, last, target);
+      const bool loop = target != question.entity && known.loop(question.entity, question.relation);
+      const int64_t true_count = (last - first) + loop + !std::binary_search(first, last, target);
       const int64_t rest = graph_->entities - true_count - (predicted - (there && !left_out[own]));
       int64_t better = 0, same = 0;
       for (int64_t i = 0; i < count; ++i) {
@@ -189,7 +190,8 @@ void Applier::rank(const Graph& known, const std::vector<Question>& questions, c
   });
 }
 
-void Applier::scores(const std::vector<Question>& questions, const double* weights, float* table) const {
+void Applier::scores(const std::vector<Question>& questions, Aggregation how, const double* weights,
+                     float* table) const {
   std::vector<Gatherer> gatherers(threads_, Gatherer(*graph_, limit_));
   each(threads_, static_cast<int64_t>(questions.size()), [&](int32_t thread, int64_t q) {
     gather(questions[q], gatherers[thread]);
@@ -197,9 +199,12 @@ void Applier::scores(const std::vector<Question>& questions, const double* weigh
     float* row = table + q * graph_->entities;
     std::fill_n(row, graph_->entities, 0.0f);
     for (size_t i = 0; i < found.answers.size(); ++i) {
-      double total = 0.0;
-      for (int64_t k = found.begins[i]; k < found.begins[i + 1]; ++k)
-        total += weights[weight_at(found.rules[k], questions[q].relation)];
+      double total = 0.0, share = 1.0;
+      for (int64_t k = found.begins[i]; k < found.begins[i + 1]; ++k) {
+        total += share * weights[weight_at(found.rules[k], questions[q].relation)];
+        // The first rule decides, and those behind it where it leaves a tie.
+        if (how == Aggregation::maximum) share *= 1e-2;
+      }
       row[found.answers[i]] = static_cast<float>(total);
     }
   });

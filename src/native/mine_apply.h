@@ -33,8 +33,9 @@ class Applier {
   // target, and how many others level with it, without those that are known to be true in `known`.
   void rank(const Graph& known, const std::vector<Question>& questions, const int64_t* begins,
             const int32_t* targets, Aggregation how, const double* weights, int64_t* above, int64_t* level) const;
-  // The sum of the weights of the rules that predict each entity, for each question.
-  void scores(const std::vector<Question>& questions, const double* weights, float* table) const;
+  // For each question and entity the sum of the weights of the rules that predict it; for `maximum` each rule
+  // counts a hundredth of the one before it.
+  void scores(const std::vector<Question>& questions, Aggregation how, const double* weights, float* table) const;
   // Changes the weights (two for each rule: of questions forth and back) so that the facts of the graph rank
   // first, by gradient descent on the softmax loss; held near where they begin by `decay`.
   void learn(double* weights, int32_t relation, int64_t most, int64_t negatives, int32_t epochs, double rate,

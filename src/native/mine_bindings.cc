@@ -82,6 +82,11 @@ std::vector<Question> questions_of(const Applier& applier, const In<int32_t, nb:
   return questions;
 }
 
+Aggregation aggregation(const std::string& how) {
+  if (how != "maximum" && how != "sum") throw nb::value_error("aggregation must be maximum or sum");
+  return how == "maximum" ? Aggregation::maximum : Aggregation::sum;
+}
+
 void rank(const Applier& applier, std::shared_ptr<Graph> known, In<int32_t, nb::shape<-1, 2>> rows,
           In<int64_t, nb::ndim<1>> begins, In<int32_t, nb::ndim<1>> targets, const std::string& how,
           In<double, nb::ndim<1>> weights, Out<int64_t, nb::ndim<1>> above, Out<int64_t, nb::ndim<1>> level) {
@@ -90,16 +95,16 @@ void rank(const Applier& applier, std::shared_ptr<Graph> known, In<int32_t, nb::
     throw nb::value_error("questions, targets and ranks do not go together");
   nb::gil_scoped_release unlocked;
   applier.rank(*known, questions, begins.data(), targets.data(),
-               how == "maximum" ? Aggregation::maximum : Aggregation::sum, weights.data(), above.data(), level.data());
+               aggregation(how), weights.data(), above.data(), level.data());
 }
 
-void scores(const Applier& applier, In<int32_t, nb::shape<-1, 2>> rows, In<double, nb::ndim<1>> weights,
-            Out<float, nb::ndim<2>> table) {
+void scores(const Applier& applier, In<int32_t, nb::shape<-1, 2>> rows, const std::string& how,
+            In<double, nb::ndim<1>> weights, Out<float, nb::ndim<2>> table) {
   const auto questions = questions_of(applier, rows);
   if (table.shape(0) != rows.shape(0) || static_cast<int32_t>(table.shape(1)) != applier.graph().entities)
     throw nb::value_error("the table must have a row for each question and a column for each entity");
   nb::gil_scoped_release unlocked;
-  applier.scores(questions, weights.data(), table.data());
+  applier.scores(questions, aggregation(how), weights.data(), table.data());
 }
 
 void learn(const Applier& applier, Out<double, nb::ndim<1>> weights, In<int32_t, nb::ndim<1>> relations, int64_t most,
@@ -134,17 +139,18 @@ void bind_mining(nb::module_& module) {
   module.def(
       "mine_constants",
       [](std::shared_ptr<Graph> graph, int32_t begin, int32_t end, int64_t least_support, double least_confidence,
-         double pessimism, int64_t widest, bool dangling, int32_t threads) {
+         double pessimism, int64_t widest, bool dangling, bool pca, int32_t threads) {
         std::vector<MinedRule> rules;
         {
           nb::gil_scoped_release released;
           rules = mine_constants(*graph, begin, std::min(end, graph->entities), least_support, least_confidence,
-                                 pessimism, widest, dangling, threads);
+                                 pessimism, widest, dangling, pca, threads);
         }
         return as_arrays(rules);
       },
       nb::arg("graph"), nb::arg("begin"), nb::arg("end"), nb::arg("least_support"), nb::arg("least_confidence"),
-      nb::arg("pessimism"), nb::arg("widest"), nb::arg("dangling"), nb::arg("threads"));
+      nb::arg("pessimism"), nb::arg("widest"), nb::arg("dangling"), nb::arg("pca"),
+      nb::arg("threads"));
   nb::class_<Applier>(module, "RuleApplier", "Rules, applied to questions (entity, directed relation).")
       .def(nb::new_(&make_applier), nb::arg("graph"), nb::arg("rules"), nb::arg("levels"), nb::arg("limit"),
            nb::arg("threads"))

@@ -17,7 +17,7 @@ struct Counter {
 
 std::vector<MinedRule> mine_constants(const Graph& graph, int32_t begin, int32_t end, int64_t least_support,
                                       double least_confidence, double pessimism, int64_t widest, bool dangling,
-                                      int32_t threads) {
+                                      bool pca, int32_t threads) {
   const Graph& g = graph;
   std::vector<Counter> counters(threads, Counter(g));
   std::vector<std::vector<MinedRule>> found(end - begin);
@@ -72,8 +72,8 @@ std::vector<MinedRule> mine_constants(const Graph& graph, int32_t begin, int32_t
         if (feature == r) continue;
         const int32_t d = static_cast<int32_t>(
             std::upper_bound(g.run_start.begin(), g.run_start.end(), feature) - g.run_start.begin() - 1);
-        int64_t known = 0;
-        for (int64_t e = body.begin; e < body.end; ++e)
+        int64_t known = pca ? 0 : -1;
+        for (int64_t e = body.begin; pca && e < body.end; ++e)
           known += g.targets[e] != c && g.run(g.targets[e], head) != nullptr;
         emit(body.relation ^ 1, d, support, size - g.has(d, body.relation, c), known);
       }
@@ -84,8 +84,9 @@ std::vector<MinedRule> mine_constants(const Graph& graph, int32_t begin, int32_t
         const int64_t size = static_cast<int64_t>(g.subjects[relation].size()) - lone[relation] -
                              (g.run(c, relation) != nullptr);
         if (support < least_support || support < least_confidence * (size + pessimism)) continue;
-        int64_t known = 0;
+        int64_t known = pca ? 0 : -1;
         for (int32_t x : g.subjects[relation]) {
+          if (!pca) break;
           if (x == c || g.run(x, head) == nullptr) continue;
           const Run* own = g.run(x, relation);
           known += own->end - own->begin > 1 || g.targets[own->begin] != c;

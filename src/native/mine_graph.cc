@@ -12,9 +12,13 @@ Graph::Graph(const int32_t* triples, int64_t count, int32_t entities, int32_t re
     const int32_t relation = triples[3 * i], head = triples[3 * i + 1], tail = triples[3 * i + 2];
     if (relation < 0 || relation >= relations || head < 0 || head >= entities || tail < 0 || tail >= entities)
       throw std::invalid_argument("a triple is outside the graph");
-    if (head == tail) continue;
+    if (head == tail) {
+      loops.push_back({head, relation});
+      continue;
+    }
     ++start[head + 1], ++start[tail + 1];
   }
+  std::sort(loops.begin(), loops.end());
   for (int32_t e = 0; e < entities; ++e) start[e + 1] += start[e];
   std::vector<Edge> edges(start[entities]);
   std::vector<int64_t> at(start.begin(), start.end() - 1);

@@ -1,5 +1,5 @@
 // A knowledge graph for rule mining: the edges of each entity both ways round, and a loop over two threads.
-// Relation r forth is 2r and back is 2r + 1. Facts about one entity alone are left out: no rule here has them.
+// Relation r forth is 2r and back is 2r + 1. Facts about one entity alone are no edges: no rule here has them.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace phalanx::mining {
@@ -45,7 +46,12 @@ class Graph {
     return found != nullptr && std::binary_search(&targets[found->begin], &targets[found->end], to);
   }
 
+  bool loop(int32_t entity, int32_t relation) const {
+    return std::binary_search(loops.begin(), loops.end(), std::make_pair(entity, relation / 2));
+  }
+
   int32_t entities, directed;
+  std::vector<std::pair<int32_t, int32_t>> loops;  // facts about one entity alone: it and the relation
   std::vector<int64_t> start;      // entities + 1: where the edges of each begin
   std::vector<int32_t> targets;    // by entity, relation and target
   std::vector<Edge> by_target;     // the same edges by entity, target and relation

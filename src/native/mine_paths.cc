@@ -15,6 +15,17 @@ struct PathMiner::Seeker {
   Body body;
 };
 
+struct PathMiner::Tally {
+  Tally(const Graph& graph, int64_t limit, size_t rules, size_t bodies)
+      : walker(graph, limit), mark(graph.entities, -1), place(graph.entities, 0), support(rules, 0),
+        known(rules, 0), pairs(bodies, 0) {}
+  Walker walker;
+  std::vector<int32_t> mark;
+  std::vector<int64_t> place, support, known, pairs;
+};
+
+PathMiner::~PathMiner() = default;
+
 PathMiner::PathMiner(std::shared_ptr<const Graph> graph, int32_t length, int64_t fan, int64_t enough, int64_t limit,
                      uint64_t seed, int32_t threads)
     : graph_(std::move(graph)), length_(length), fan_(fan), enough_(enough), limit_(limit), seed_(seed),
@@ -60,14 +71,12 @@ PathMiner::Key PathMiner::canonical(int32_t head, const Body& body, int32_t leng
 
 bool PathMiner::discover(int64_t triples) {
   const int64_t count = std::min<int64_t>(triples, triples_.size() - next_triple_);
-  std::vector<Seeker> seekers(threads_, Seeker(*graph_));
+  while (static_cast<int32_t>(seekers_.size()) < threads_) seekers_.push_back(std::make_unique<Seeker>(*graph_));
   constexpr int64_t grain = 64;
   each(threads_, (count + grain - 1) / grain, [&](int32_t thread, int64_t chunk) {
     for (int64_t i = chunk * grain; i < std::min(count, (chunk + 1) * grain); ++i)
-      seek(triples_[next_triple_ + i], seekers[thread]);
+      seek(triples_[next_triple_ + i], *seekers_[thread]);
   });
-  for (auto& seeker : seekers)
-    for (const auto& [key, times] : seeker.found) found_[key] += times;
   next_triple_ += count;
   return next_triple_ < triples_.size();
 }
@@ -116,8 +125,13 @@ void PathMiner::go(const Triple& triple, Seeker& seeker, int32_t depth) const {
 }
 
 int64_t PathMiner::choose(int64_t least, int64_t most) {
+  Found found;
+  for (auto& seeker : seekers_) {
+    for (const auto& [key, times] : seeker->found) found[key] += times;
+    Found().swap(seeker->found);
+  }
   std::vector<std::pair<int64_t, Key>> chosen;
-  for (const auto& [key, times] : found_)
+  for (const auto& [key, times] : found)
     if (times >= least) chosen.push_back({times, key});
   const auto by_key = [](const Key& a, const Key& b) { return std::tie(a.body, a.head) < std::tie(b.body, b.head); };
   const auto better = [&](const auto& a, const auto& b) {
@@ -126,7 +140,6 @@ int64_t PathMiner::choose(int64_t least, int64_t most) {
   std::sort(chosen.begin(), chosen.end(), better);
   if (static_cast<int64_t>(chosen.size()) > most) chosen.resize(most);
   std::sort(chosen.begin(), chosen.end(), [&](const auto& a, const auto& b) { return by_key(a.second, b.second); });
-  Found().swap(found_);
   bodies_.clear(), heads_.clear(), body_rules_.assign(1, 0);
   for (const auto& [times, key] : chosen) {
     if (bodies_.empty() || bodies_.back() != key.body) {
@@ -137,28 +150,20 @@ int64_t PathMiner::choose(int64_t least, int64_t most) {
   }
   if (!bodies_.empty()) body_rules_.push_back(static_cast<int64_t>(heads_.size()));
   trie_ = std::make_unique<Trie>(bodies_);
-  support_.assign(heads_.size(), 0), known_.assign(heads_.size(), 0), pairs_.assign(bodies_.size(), 0);
+  pairs_.assign(bodies_.size(), 0);
+  tallies_.clear();
+  for (int32_t t = 0; t < threads_; ++t)
+    tallies_.push_back(std::make_unique<Tally>(*graph_, limit_, heads_.size(), bodies_.size()));
   next_entity_ = 0;
   return static_cast<int64_t>(heads_.size());
 }
-
-struct PathMiner::Tally {
-  Tally(const Graph& graph, int64_t limit, size_t rules, size_t bodies)
-      : walker(graph, limit), mark(graph.entities, -1), place(graph.entities, 0), support(rules, 0),
-        known(rules, 0), pairs(bodies, 0) {}
-  Walker walker;
-  std::vector<int32_t> mark;
-  std::vector<int64_t> place, support, known, pairs;
-};
 
 bool PathMiner::measure(int64_t entities) {
   const Graph& g = *graph_;
   if (!trie_ || trie_->nodes.empty() || !trie_->nodes[0].alive) return false;
   const int64_t count = std::min<int64_t>(entities, order_.size() - next_entity_);
-  std::vector<Tally> tallies;
-  for (int32_t t = 0; t < threads_; ++t) tallies.emplace_back(g, limit_, heads_.size(), bodies_.size());
   each(threads_, count, [&](int32_t thread, int64_t item) {
-    Tally& tally = tallies[thread];
+    Tally& tally = *tallies_[thread];
     const int32_t x = order_[next_entity_ + item];
     for (int64_t i = g.start[x + 1]; i-- > g.start[x];) {
       tally.mark[g.by_target[i].to] = x;
@@ -185,10 +190,9 @@ bool PathMiner::measure(int64_t entities) {
       }
     });
   });
-  for (const Tally& tally : tallies) {
-    for (size_t i = 0; i < support_.size(); ++i) support_[i] += tally.support[i], known_[i] += tally.known[i];
-    for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] += tally.pairs[i];
-  }
+  std::fill(pairs_.begin(), pairs_.end(), 0);
+  for (const auto& tally : tallies_)
+    for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] += tally->pairs[i];
   next_entity_ += count;
   std::vector<char> wanted(pairs_.size());
   for (size_t i = 0; i < pairs_.size(); ++i) wanted[i] = pairs_[i] < enough_;
@@ -198,9 +202,12 @@ bool PathMiner::measure(int64_t entities) {
 
 std::vector<MinedRule> PathMiner::rules(int64_t least_support) const {
   std::vector<MinedRule> rules;
+  std::vector<int64_t> support(heads_.size(), 0), known(heads_.size(), 0);
+  for (const auto& tally : tallies_)
+    for (size_t i = 0; i < heads_.size(); ++i) support[i] += tally->support[i], known[i] += tally->known[i];
   for (size_t b = 0; b < bodies_.size(); ++b)
     for (int64_t i = body_rules_[b]; i < body_rules_[b + 1]; ++i) {
-      if (support_[i] < least_support) continue;
+      if (support[i] < least_support) continue;
       MinedRule rule;
       rule.head = heads_[i] & ~1;
       rule.body = bodies_[b];
@@ -209,7 +216,7 @@ std::vector<MinedRule> PathMiner::rules(int64_t least_support) const {
             std::find(rule.body.begin(), rule.body.end(), -1) - rule.body.begin());
         for (int32_t k = 0; k < length; ++k) rule.body[k] = bodies_[b][length - 1 - k] ^ 1;
       }
-      rule.support = support_[i], rule.body_size = pairs_[b], rule.known_size = known_[i];
+      rule.support = support[i], rule.body_size = pairs_[b], rule.known_size = known[i];
       rules.push_back(rule);
     }
   return rules;
