@@ -95,7 +95,7 @@ def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_path_rule_is_found_and_counted(seed: int) -> None:
-    data = random_base(seed, facts=24, entities=7, relations=2)
+    data = random_base(seed, facts=16, entities=6, relations=2)
     found = lines(mine(data, constants=False, min_support=1, min_confidence=0.0, threads=1, fan=1000))
     assert found == brute(data, 3)
 
@@ -217,8 +217,8 @@ def test_learning_is_chosen_on_validation() -> None:
 
 def test_rules_read_back_as_they_were_written(tmp_path) -> None:
     facts = [Atom("likes it", "X", "New York"), Atom("likes it", "b", "New York"), Atom("q", "X", "a"), Atom("q", "b", "a")]
-    for data in (DataHandler.from_knowledge(KnowledgeBase(tuple(facts))), random_base(5)):
-        rules = mine(data, min_support=1, min_confidence=0.0)
+    for data in (DataHandler.from_knowledge(KnowledgeBase(tuple(facts))), random_base(5, facts=30)):
+        rules = mine(data, length=2, min_support=1, min_confidence=0.0)
         rules.save(tmp_path / "rules.txt")
         read = read_rules(tmp_path / "rules.txt")
         back, left_out = RuleSet.of_rules(read, rules.index)

@@ -59,9 +59,9 @@ class RuleSet:
         most: int | None = None,
         complete: bool = True,
     ) -> "RuleSet":
-        """Rules in order, the best `most` of them; equally certain ones by support, then by what they say."""
+        """Rules in order, the best `most` of them; equally certain ones by support, then as they come."""
         support = np.zeros(len(rows), np.int64) if counts is None else counts[:, 0]
-        order = np.lexsort((*rows.T[::-1], -support, -confidence))[:most]
+        order = np.lexsort((-support, -confidence))[:most]
         kept = None if counts is None else counts[order]
         return cls(index, rows[order], confidence[order], kept, complete)
 
