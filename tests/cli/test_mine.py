@@ -71,12 +71,16 @@ def test_one_fact_gives_no_rules(phalanx, tmp_path):
 
 
 def test_a_question_is_answered_with_proofs_and_pictures(phalanx, folder, tmp_path):
-    result = phalanx("ask", folder, "in(b7,X)", "--top", 2, "--explain", "--seconds", 5, "--out", tmp_path / "a.svg")
+    result = phalanx(
+        "ask", folder, "in(b7,X)", "--top", 2, "--explain", "--seconds", 5, "--out", tmp_path / "a.svg"
+    )
     assert result.code == 0 and "has no rules.txt: mining rules" in result.err
     lines = result.out.splitlines()
     assert lines[0].endswith("in(b7,a7)  confidence 0.462")
     assert "    └── has(a7,b7)  fact" in lines
-    assert lines[-1] == str(tmp_path / "a.svg") and (tmp_path / "a.svg").read_text().startswith(("<?xml", "<svg"))
+    assert lines[-1] == str(tmp_path / "a.svg") and (tmp_path / "a.svg").read_text().startswith(
+        ("<?xml", "<svg")
+    )
 
 
 def test_given_rules_answer_and_facts_can_be_left_out(phalanx, folder, tmp_path):

@@ -94,7 +94,9 @@ def test_bad_questions_are_refused_in_words() -> None:
 
 def test_given_rules_are_used_in_place_of_the_knowledge_base_s_own() -> None:
     data = family()
-    rules = RuleSet.of_rules([parse_rule("r:.7:parent(A,Y), sister(X,A) -> aunt(X,Y)")], IndexManager(data)).rules
+    rules = RuleSet.of_rules(
+        [parse_rule("r:.7:parent(A,Y), sister(X,A) -> aunt(X,Y)")], IndexManager(data)
+    ).rules
     assert {answer.confidence for answer in data.ask("aunt(X,kim)", new=True, rules=rules)} == {0.7}
 
 

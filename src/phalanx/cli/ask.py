@@ -17,8 +17,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ask(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")],
-    query: Annotated[str, typer.Argument(help="An atom with one variable, as in nephew(X,bob), or with none.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")
+    ],
+    query: Annotated[
+        str, typer.Argument(help="An atom with one variable, as in nephew(X,bob), or with none.")
+    ],
     top: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Only answers that are not facts already.")] = False,
@@ -26,7 +30,9 @@ def ask(
         Path | None,
         typer.Option("--rules", help="Rules to answer by [default: those of DATA, or mined now]."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="When to stop mining, where rules are mined.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="When to stop mining, where rules are mined.")
+    ] = 30.0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Draw the best proof of each answer as SVG.")
     ] = None,
@@ -82,9 +88,7 @@ def ask(
         console = Console(highlight=False, soft_wrap=True)
         for answer in answers:
             note = "fact" if answer.fact else f"confidence {answer.confidence:.3f}"
-            console.print(
-                f"{percent(answer.probability):>6}  {sanitized(answer.atom)}  {note}", markup=False
-            )
+            console.print(f"{percent(answer.probability):>6}  {sanitized(answer.atom)}  {note}", markup=False)
             for proof in answer.proofs if explain else ():
                 console.print(tree_of(proof))
             for rule in answer.rules[: len(answer.proofs)] if explain else ():

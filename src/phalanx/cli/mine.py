@@ -28,12 +28,15 @@ class Aggregation(enum.StrEnum):
 
     maximum = "maximum"
     noisy_or = "noisy-or"
+    power = "power"
     learned = "learned"
 
 
 @app.command()
 def mine(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the rules.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="When to stop mining.")] = None,
     length: Annotated[int, typer.Option(min=1, max=5, help="Atoms in the body of a path rule.")] = 3,
@@ -45,7 +48,9 @@ def mine(
     rules: Annotated[
         Path | None, typer.Option("--rules", help="Rank by the rules of this file; nothing is mined.")
     ] = None,
-    rank: Annotated[Split | None, typer.Option("--rank", help="Rank the queries of a split by the rules.")] = None,
+    rank: Annotated[
+        Split | None, typer.Option("--rank", help="Rank the queries of a split by the rules.")
+    ] = None,
     aggregation: Annotated[
         Aggregation, typer.Option(help="What an answer with several rules counts for.")
     ] = Aggregation.maximum,
@@ -82,7 +87,9 @@ def mine(
         else:
             found, left_out = RuleSet.of_rules(read_rules(rules), IndexManager(base))
             if left_out:
-                to_stderr(f"{counted(len(left_out), 'rule')} of another shape left out, as {left_out[0].name}")
+                to_stderr(
+                    f"{counted(len(left_out), 'rule')} of another shape left out, as {left_out[0].name}"
+                )
         mined = time.process_time() - began
         if out is not None:
             budget.say(f"writing {counted(len(found), 'rule')}")

@@ -65,12 +65,16 @@ class Asker:
             raise ValueError(f"top must be at least 1, got {top}")
         asked = read_query(self.data, query)
         if all(asked.free):
-            raise ValueError(f"{asked.atom} has two unknowns; ask for one of them, as in {_example(asked.atom)}")
+            raise ValueError(
+                f"{asked.atom} has two unknowns; ask for one of them, as in {_example(asked.atom)}"
+            )
         found = self._predictions(asked)
         atoms = dict.fromkeys(atom for atom in self._facts(asked) if not new)
         atoms |= dict.fromkeys(atom for atom in found if not new or atom not in self._fact_set)
         answers = [self._answer(asked, atom, found.get(atom, []), explain=False) for atom in atoms]
-        order = sorted(range(len(answers)), key=lambda i: (not answers[i].fact, found.get(answers[i].atom, [])))
+        order = sorted(
+            range(len(answers)), key=lambda i: (not answers[i].fact, found.get(answers[i].atom, []))
+        )
         best = [answers[i] for i in order[:top]]
         if not explain:
             return best

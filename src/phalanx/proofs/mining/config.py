@@ -14,7 +14,7 @@ LONGEST = 5
 
 
 class MiningConfig(Config):
-    """Settings of `mine`. But for `seconds`, the same settings give the same rules, on any number of threads."""
+    """Settings of `mine`; without `seconds` the same ones give the same rules, on any number of threads."""
 
     length: int = Field(default=3, ge=1, le=LONGEST)
     """Atoms in the body of a path rule, at most."""
@@ -27,15 +27,15 @@ class MiningConfig(Config):
     min_confidence: float = Field(default=0.001, ge=0, le=1)
     """Rules that are less certain are left out."""
     confidence: Literal["standard", "pca"] = "standard"
-    """Of the predictions, the share that are facts; for pca only those count whose X has the relation at all."""
+    """The share of the predictions that are facts; for pca, of those whose X has the relation at all."""
     pessimism: float = Field(default=5.0, ge=0)
-    """Wrong predictions that are added to those of every rule, so that a rare one is not taken for certain."""
+    """Wrong predictions that are added to those of every rule, so that a rare one is not certain."""
     max_constants: int = Field(default=1_000_000, ge=1)
     """Rules with constants that are kept, the best; path rules are bounded by `max_bodies`."""
     triples: int | None = Field(default=None, ge=1)
     """Triples to look for paths between, those of each relation in turn; all if None."""
     fan: int = Field(default=100, ge=1)
-    """Edges of an entity that a search for paths follows, evenly spread; of more, the rest is not looked at."""
+    """Edges of an entity that a search for paths follows, evenly spread; the rest is not looked at."""
     max_bodies: int = Field(default=100_000, ge=1)
     """Pairs of body and head that are measured: those that were found most often."""
     enough: int = Field(default=20_000, ge=1)

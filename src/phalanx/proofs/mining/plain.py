@@ -61,8 +61,8 @@ class MiningGraph:
         return sorted(entity for entity, other in self.to if other == relation)
 
     def ends(self, body: Body, start: int, limit: int) -> list[int]:
-        """Where paths of this body lead, along the first `limit` paths at each step, no entity twice on one."""
-        paths = [(start,)]
+        """Where paths of this body lead, by the first `limit` paths at each step, no entity twice on one."""
+        paths: list[tuple[int, ...]] = [(start,)]
         for relation in body:
             longer = (
                 (*path, to) for path in paths for to in self.targets(path[-1], relation) if to not in path
@@ -120,7 +120,9 @@ class PathMiner:
 
     def choose(self, least: int, most: int) -> int:
         """Takes what was found at least so often, the most frequent first, for rules to measure."""
-        often = [(-times, _padded(body), head) for (body, head), times in self.found.items() if times >= least]
+        often = [
+            (-times, _padded(body), head) for (body, head), times in self.found.items() if times >= least
+        ]
         self.heads = collections.defaultdict(list)
         for _, body, head in sorted(often)[:most]:
             self.heads[tuple(relation for relation in body if relation >= 0)].append(head)
@@ -163,7 +165,7 @@ class PathMiner:
 
 
 def _canonical(body: Body, head: int) -> tuple[Body, int]:
-    """A body and its reverse say the same, with the head turned round: the lesser of the two stands for both."""
+    """A body and its reverse say the same, with the head turned round: the lesser stands for both."""
     other = turned(body)
     return (body, head) if body < other else (other, head ^ 1) if other < body else (body, head & ~1)
 
@@ -265,7 +267,7 @@ class RuleApplier:
         above: Int64[np.ndarray, " targets"],
         level: Int64[np.ndarray, " targets"],
     ) -> None:
-        """Writes how many entities rank above each target and level with it, but for those known to be true."""
+        """Writes how many entities rank above each target and level with it, without the known ones."""
         for place, (entity, relation) in enumerate(rows.tolist()):
             found = self._predictions(entity, relation)
             scores = {answer: self._score(rules, relation, how, weights) for answer, rules in found.items()}
@@ -275,7 +277,9 @@ class RuleApplier:
             nothing = self._score([], relation, how, weights)
             for t in range(begins[place], begins[place + 1]):
                 own = scores.get(int(targets[t]), nothing)
-                others = [scores.get(e, nothing) for e in range(known.entities) if e not in true | {int(targets[t])}]
+                others = [
+                    scores.get(e, nothing) for e in range(known.entities) if e not in true | {int(targets[t])}
+                ]
                 above[t], level[t] = sum(s > own for s in others), sum(s == own for s in others)
 
     def _score(self, rules: list[int], relation: int, how: str, weights: np.ndarray) -> tuple[float, ...]:

@@ -16,8 +16,8 @@ from phalanx.proofs.mining.miner import engine, graph_of
 from phalanx.proofs.mining.ruleset import RuleSet
 from phalanx.proofs.ranking.candidates import SIDES, Candidates, Metrics, Ranks, Ties, list_metrics, summarize
 
-Aggregation = Literal["maximum", "noisy-or", "learned"]
-AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "learned")
+Aggregation = Literal["maximum", "noisy-or", "power", "learned"]
+AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "power", "learned")
 KGE_WEIGHTS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """What an embedding may count for beside the rules; the best on validation is taken."""
 _QUESTIONS_AT_ONCE = 256
@@ -111,6 +111,8 @@ class RuleRanker:
             return np.repeat(self.rules.confidence, 2)
         # The logarithm of the chance that all are wrong; certain ones must stay finite.
         weights = np.repeat(-np.log1p(-np.minimum(self.rules.confidence, 1 - 1e-6)), 2)
+        if aggregation == "power":
+            weights **= 2
         if aggregation == "learned" and learning.epochs:
             relations = np.arange(2 * self.index.num_predicates, dtype=np.int32)
             self.applier.learn(weights, relations, 20_000, 200, *learning, 0)
@@ -227,8 +229,8 @@ def rank_by_rules(
     """Rank every query of a split by rules: filtered by all splits, among all entities, heads and tails.
 
     `maximum` orders answers by their most certain rule, ties by the next, and so on. `noisy-or` takes rules
-    for independent. `learned` gives each rule a weight that is learned on the facts. What there is to choose,
-    how to learn and the weight of an embedding, is chosen on the validation queries.
+    for independent, and `power` is between the two. `learned` gives each rule a weight that is learned on the
+    facts. How to learn and the weight of an embedding are chosen on the validation queries.
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {aggregation!r}")

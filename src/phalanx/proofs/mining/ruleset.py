@@ -33,15 +33,16 @@ class Shapes(NamedTuple):
 class RuleSet:
     """Rules with their confidences, the most certain first.
 
-    Of two shapes: a path from X to Y, `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, or constants, `h(X,c) <- b(X,d)` and
-    `h(X,c) <- b(X,Y)`, relations either way round. Different variables stand for different entities.
+    Of two shapes: a path from X to Y, `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, or with constants,
+    `h(X,c) <- b(X,d)` and `h(X,c) <- b(X,Y)`, relations either way round. Different variables stand for
+    different entities.
     """
 
     index: IndexManager
     rows: Int32[np.ndarray, "rules columns"]
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """Support, predictions, and predictions whose X has the relation (-1: not counted); None for rules read."""
+    """Support, predictions, and predictions whose X has the relation (-1: not counted); None if read."""
     complete: bool = True
     """False where time was up before the work was done."""
 
@@ -132,7 +133,11 @@ def _row(rule: Rule, index: IndexManager) -> tuple[int, ...] | None:
     predicates = {atom.predicate for atom in (rule.head, *rule.body)}
     if not predicates <= set(index.predicates) or not names <= index.constant_str2idx.keys():
         return None
-    if not 0 <= rule.weight <= 1 or len(rule.body) > LONGEST or any(a.first == a.second for a in (rule.head, *rule.body)):
+    if (
+        not 0 <= rule.weight <= 1
+        or len(rule.body) > LONGEST
+        or any(a.first == a.second for a in (rule.head, *rule.body))
+    ):
         return None
     x, y = rule.head[1:]
     if x not in rule.constants and y not in rule.constants:
@@ -146,10 +151,7 @@ def _row(rule: Rule, index: IndexManager) -> tuple[int, ...] | None:
     if steps is None:
         return None
     relation, other = steps
-    if other in rule.variables:
-        d = -1
-    else:
-        d = index.constant_str2idx[other] - 1
+    d = -1 if other in rule.variables else index.constant_str2idx[other] - 1
     head = 2 * (index.predicate_str2idx[rule.head.predicate] - 1) + back
     padded = (relation, *(-1,) * (LONGEST - 1))
     return head, *padded, index.constant_str2idx[y] - 1, d
