@@ -21,6 +21,8 @@ from phalanx.proofs.mining.ruleset import COLUMNS, RuleSet
 _TRIPLES_A_ROUND = 1024
 _ENTITIES_A_ROUND = 256
 _CONSTANTS_A_ROUND = 1024
+_MANY = 100_000
+"""Facts whose numbering takes long enough to be said."""
 _LOOKING_SHARE = 0.3
 """Of the seconds: when to stop looking for bodies and to measure what was found."""
 
@@ -54,6 +56,8 @@ def mine(
     """
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
     budget = budget or Budget()
+    if len(data.facts) > _MANY:
+        budget.say(f"numbering {counted(len(data.facts), 'fact')}")
     index = IndexManager(data)
     graph = graph_of(index.encode_atoms(data.facts), index)
     miner = engine().PathMiner(
