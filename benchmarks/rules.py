@@ -57,7 +57,10 @@ def ranking(workload: Workload, folder: pathlib.Path, split: str, threads: int) 
     begin = time.process_time()
     rules = mine(data, config, Budget(None, to_stderr))
     mined = time.process_time()
-    found = rank_by_rules(rules, data, split, workload.aggregation, limit=config.limit, threads=threads)
+    budget = Budget(None, to_stderr)
+    found = rank_by_rules(
+        rules, data, split, workload.aggregation, limit=config.limit, threads=threads, budget=budget
+    )
     ended = time.process_time()
     changed = config.model_dump(exclude_defaults=True)
     return {

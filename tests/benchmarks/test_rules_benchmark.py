@@ -4,8 +4,8 @@ import json
 import sys
 
 import pytest
-
 import rules as benchmark
+
 from phalanx.proofs import MiningConfig
 
 
@@ -23,7 +23,9 @@ def test_a_split_is_ranked_and_held_to_its_bar(tmp_path, monkeypatch, capsys) ->
     (folder / "train.txt").write_text("".join(train))
     (folder / "test.txt").write_text("b7\tin\ta7\n")
     monkeypatch.setattr(benchmark, "WORKLOADS", (benchmark.Workload("small", MiningConfig(length=2), 0.9),))
-    monkeypatch.setattr(sys, "argv", ["rules.py", "--data", str(tmp_path), "--split", "test", "--only", "small"])
+    monkeypatch.setattr(
+        sys, "argv", ["rules.py", "--data", str(tmp_path), "--split", "test", "--only", "small"]
+    )
     with pytest.raises(SystemExit) as ended:
         benchmark.main()
     record = json.loads(capsys.readouterr().out)

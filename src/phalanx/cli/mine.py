@@ -109,7 +109,14 @@ def mine(
         with user_errors():
             embedding = None if kge is None else load_embedding(kge, found.index)
             ranking = rank_by_rules(
-                found, base, rank.value, aggregation.value, kge=embedding, threads=threads, limit=config.limit
+                found,
+                base,
+                rank.value,
+                aggregation.value,
+                kge=embedding,
+                threads=threads,
+                limit=config.limit,
+                budget=budget,
             )
         record |= {**ranking.as_record(), "ranking_cpu_seconds": round(time.process_time() - began, 2)}
         if not as_json:

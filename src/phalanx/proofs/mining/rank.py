@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 
+from phalanx.proofs.knowledge.budget import Budget
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.joins import KnownArguments, expanded
 from phalanx.proofs.mining.miner import engine, graph_of
@@ -21,6 +22,7 @@ AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "power", "learne
 KGE_WEIGHTS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """What an embedding may count for beside the rules; the best on validation is taken."""
 _QUESTIONS_AT_ONCE = 256
+_RELATIONS_AT_ONCE = 8
 
 
 class Learning(NamedTuple):
@@ -97,8 +99,17 @@ class RuleRanker:
     `limit` is how many paths from one entity a body is followed along.
     """
 
-    def __init__(self, rules: RuleSet, data: DataHandler, *, limit: int = 10_000, threads: int = 2) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        data: DataHandler,
+        *,
+        limit: int = 10_000,
+        threads: int = 2,
+        budget: Budget | None = None,
+    ) -> None:
         self.rules, self.data, self.index = rules, data, rules.index
+        self._budget = budget or Budget()
         self._known = self.index.encode_atoms(tuple(data.known))
         self._known_graph = graph_of(self._known, self.index)
         self.graph = graph_of(self.index.encode_atoms(data.facts), self.index)
@@ -115,7 +126,10 @@ class RuleRanker:
             weights **= 2
         if aggregation == "learned" and learning.epochs:
             relations = np.arange(2 * self.index.num_predicates, dtype=np.int32)
-            self.applier.learn(weights, relations, 20_000, 200, *learning, 0)
+            for begin in range(0, len(relations), _RELATIONS_AT_ONCE):
+                some = relations[begin : begin + _RELATIONS_AT_ONCE]
+                self.applier.learn(weights, some, 20_000, 200, *learning, 0)
+                self._budget.word(f"learning weights: relation {begin // 2 + 1} of {len(relations) // 2}")
         return weights
 
     def ranks(self, split: str, aggregation: Aggregation, weights: Float64[np.ndarray, " weights"]) -> Ranks:
@@ -123,9 +137,20 @@ class RuleRanker:
         asked = self._questions(split)
         above, level = np.zeros(len(asked.targets), np.int64), np.zeros(len(asked.targets), np.int64)
         how = "maximum" if aggregation == "maximum" else "sum"
-        self.applier.rank(
-            self._known_graph, asked.rows, asked.begins, asked.targets, how, weights, above, level
-        )
+        for begin in range(0, len(asked.rows), _QUESTIONS_AT_ONCE):
+            begins = asked.begins[begin : begin + _QUESTIONS_AT_ONCE + 1]
+            here = slice(begins[0], begins[-1])
+            self.applier.rank(
+                self._known_graph,
+                asked.rows[begin : begin + _QUESTIONS_AT_ONCE],
+                begins - begins[0],
+                asked.targets[here],
+                how,
+                weights,
+                above[here],
+                level[here],
+            )
+            self._budget.word(f"ranking {split}: {begin:,} of {len(asked.rows):,} questions")
         return _in_order(asked, above, level)
 
     def ranks_with_kge(
@@ -160,6 +185,7 @@ class RuleRanker:
                 above[number, first:last] = (scores[place] > own).sum(axis=1)
                 # The target is among the true ones, or it would be level with itself.
                 level[number, first:last] = (scores[place] == own).sum(axis=1)
+            self._budget.word(f"ranking {split}: {begin:,} of {len(asked.rows):,} questions")
         return [_in_order(asked, *pair) for pair in zip(above, level, strict=True)]
 
     def _true(self, rows: np.ndarray) -> np.ndarray:
@@ -225,6 +251,7 @@ def rank_by_rules(
     limit: int = 10_000,
     threads: int = 2,
     seed: int = 0,
+    budget: Budget | None = None,
 ) -> RuleRanking:
     """Rank every query of a split by rules: filtered by all splits, among all entities, heads and tails.
 
@@ -234,7 +261,7 @@ def rank_by_rules(
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {aggregation!r}")
-    ranker = RuleRanker(rules, data, limit=limit, threads=threads)
+    ranker = RuleRanker(rules, data, limit=limit, threads=threads, budget=budget)
     learnings = LEARNINGS if aggregation == "learned" else LEARNINGS[:1]
     kge_weights = (0.0,) if kge is None else KGE_WEIGHTS
     best = (-1.0, learnings[0], 0.0, ranker.weights(aggregation))
