@@ -6,6 +6,7 @@
 #include "arc_ffi.h"
 #include "arc_kernel.h"
 #include "arc_plan.h"
+#include "mine.h"
 #include "packing.h"
 #include "planes_ffi.h"
 #include "proof_ffi.h"
@@ -36,6 +37,7 @@ NB_MODULE(_native, module) {
       "Custom-call targets by name.");
   module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
   phalanx::arc::bind_plans(module);
+  phalanx::mining::bind_mining(module);
   phalanx::packing::bind_packing(module);
   phalanx::proofs::bind_proofs(module);
   phalanx::puzzles::bind_puzzles(module);

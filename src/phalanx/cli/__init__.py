@@ -29,6 +29,8 @@ COMMANDS = {
     "play": Mount("phalanx.cli.play.command", "Solve tasks yourself in the terminal; save demonstrations."),
     "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
     "puzzles": Mount("phalanx.cli.puzzles", "Puzzles made in process: list the kinds, show one in words."),
+    "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
+    "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }

@@ -76,12 +76,17 @@ def _config(run: Path, kind: str) -> "ProofTrainingConfig":
 
 
 def _embedding(run: Path, kind: str, kge: Path | None, index: "IndexManager") -> Any:
-    from phalanx.agents.kge_training import MODEL
-    from phalanx.proofs.kge.files import load_kge
-
     folder = kge or (run if kind == "kge" else None)
     if folder is None:
         raise ValueError("this mode needs an embedding: give --kge, a run of `phalanx train kge`")
+    return load_embedding(folder, index)
+
+
+def load_embedding(folder: Path, index: "IndexManager") -> Any:
+    """The embedding of a run of `phalanx train kge`, or of its model's folder."""
+    from phalanx.agents.kge_training import MODEL
+    from phalanx.proofs.kge.files import load_kge
+
     return load_kge(folder / MODEL if (folder / MODEL).is_dir() else folder, index)
 
 

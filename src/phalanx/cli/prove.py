@@ -81,14 +81,14 @@ def prove(
     except OutOfTime:
         complete = False
     more, proofs = len(proofs) > wanted, proofs[:wanted]
-    pictures = _draw(proofs, out)
+    pictures = draw_all(proofs, out)
     if as_json:
         print_json(
             {
                 "query": str(asked.atom),
                 "max_depth": depth,
                 "complete": complete,
-                "proofs": [_as_json(proof) for proof in proofs],
+                "proofs": [proof_record(proof) for proof in proofs],
                 "more": more,
                 "why_not": why,
                 "pictures": [str(path) for path in pictures],
@@ -116,7 +116,8 @@ def _facts(data: "DataHandler", without: Sequence[str]) -> list["Atom"]:
     return [atom for atom in data.facts if atom not in left_out]
 
 
-def _draw(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
+def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
+    """The pictures that were drawn: `out`, and with numbers in their names the further ones."""
     if out is None:
         return []
     from phalanx.core.files import atomic_write
@@ -137,7 +138,7 @@ def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", *, more: 
     if query.ground and prover.is_fact(query.atom):
         console.print(f"{query.atom} is a fact; proved without it.", markup=False)
     for proof in proofs:
-        console.print(_tree(proof))
+        console.print(tree_of(proof))
     if rules := {node.rule.name: node.rule for proof in proofs for node in proof.nodes() if node.rule}:
         console.print()
         width = max(map(len, rules))
@@ -149,7 +150,8 @@ def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", *, more: 
         console.print(f"There are more {kind}: --all {2 * len(proofs)} shows some of them.")
 
 
-def _tree(proof: "Proof") -> "Tree":
+def tree_of(proof: "Proof") -> "Tree":
+    """A proof as a terminal shows it."""
     from rich.tree import Tree
 
     from phalanx.core.text import counted
@@ -187,12 +189,13 @@ def _say_why_not(reasons: Sequence[str], query: "Query", limit: str, *, new: boo
         typer.echo(f"  and {len(reasons) - _REASONS} more rules that lead nowhere")
 
 
-def _as_json(proof: "Proof") -> dict[str, Any]:
+def proof_record(proof: "Proof") -> dict[str, Any]:
+    """A proof as JSON has it."""
     found: dict[str, Any] = {"goal": str(proof.goal), "asked": str(proof.asked), "depth": proof.depth}
     if proof.rule is None:
         return found | {"fact": True}
     return found | {
         "rule": proof.rule.name,
         "substitution": dict(proof.substitution),
-        "body": [_as_json(child) for child in proof.children],
+        "body": [proof_record(child) for child in proof.children],
     }

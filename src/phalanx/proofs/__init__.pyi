@@ -37,6 +37,14 @@ from .knowledge import (
     read_knowledge as read_knowledge,
     write_knowledge as write_knowledge,
 )
+from .mining import (
+    Answer as Answer,
+    MiningConfig as MiningConfig,
+    RuleRanking as RuleRanking,
+    RuleSet as RuleSet,
+    mine as mine,
+    rank_by_rules as rank_by_rules,
+)
 from .ranking import (
     Combination as Combination,
     HybridConfig as HybridConfig,

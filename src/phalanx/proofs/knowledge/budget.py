@@ -40,6 +40,13 @@ class Budget:
         now = time.monotonic()
         if self.seconds is not None and now - self._begin > self.seconds:
             raise OutOfTime(doing)
+        self._speak(doing, now)
+
+    def word(self, doing: str) -> None:
+        """Says what is being done if nothing was said for a while; never raises."""
+        self._speak(doing, time.monotonic())
+
+    def _speak(self, doing: str, now: float) -> None:
         if now - self._spoke >= SPEAK_EVERY:
             self.say(f"{doing} ({now - self._begin:.0f} s)")
 

@@ -11,7 +11,7 @@ import functools
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order
 from phalanx.proofs.knowledge.files import SPLITS, KnowledgeBase, find_atoms, read_knowledge
 from phalanx.proofs.knowledge.generated import generate_family
 from phalanx.proofs.knowledge.vocabulary import check_name
+
+if TYPE_CHECKING:
+    from phalanx.proofs.mining.asking import Answer, Asker
+    from phalanx.proofs.mining.ruleset import RuleSet
 
 GENERATED = "generated"
 
@@ -217,6 +221,32 @@ class DataHandler:
         train = tuple(atom for atom in facts if atom not in held)
         base = dataclasses.replace(self.base, train=train, valid=tuple(held), depths={})
         return DataHandler.from_knowledge(base, self.dataset, on_leak="allow")
+
+    def ask(
+        self,
+        query: Atom | str,
+        top: int = 10,
+        *,
+        explain: bool = False,
+        new: bool = False,
+        rules: "RuleSet | None" = None,
+    ) -> "list[Answer]":
+        """The most likely answers to a query with one variable, or whether a ground one holds.
+
+        By these rules, or by those of the knowledge base, or, where it has none, by mined ones, which takes
+        time once. With `explain` each answer has its best proofs; with `new` facts are left out.
+        """
+        if rules is None:
+            return self._asker.ask(query, top, explain=explain, new=new)
+        from phalanx.proofs.mining.asking import Asker
+
+        return Asker(self, rules).ask(query, top, explain=explain, new=new)
+
+    @functools.cached_property
+    def _asker(self) -> "Asker":
+        from phalanx.proofs.mining.asking import Asker
+
+        return Asker(self)
 
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
         """The queries of other splits that the training file holds, for those splits that have any."""

@@ -1,0 +1,101 @@
+"""`phalanx ask`: the answers to a query by rules, the likeliest first, and why.
+
+How they are found is in `phalanx.proofs.mining.asking`; `phalanx prove` proves by exact search.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.errors import user_errors
+from phalanx.cli.printing import print_json
+from phalanx.cli.prove import draw_all, proof_record, tree_of
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def ask(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")
+    ],
+    query: Annotated[
+        str, typer.Argument(help="An atom with one variable, as in nephew(X,bob), or with none.")
+    ],
+    top: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Only answers that are not facts already.")] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="Rules to answer by [default: those of DATA, or mined now]."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="When to stop mining, where rules are mined.")
+    ] = 30.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Draw the best proof of each answer as SVG.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Answer a query by rules, whose bodies hold by facts; exit code 1 if there is no answer."""
+    from phalanx.core.text import counted, percent, sanitized
+    from phalanx.proofs.knowledge.budget import Budget, to_stderr
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.knowledge.files import read_rules
+    from phalanx.proofs.knowledge.vocabulary import IndexManager
+    from phalanx.proofs.mining.asking import Asker
+    from phalanx.proofs.mining.miner import mine
+    from phalanx.proofs.mining.ruleset import RuleSet
+    from phalanx.proofs.search.proving import read_query
+
+    with user_errors():
+        base = DataHandler(path=data, on_leak="allow")
+        read_query(base, query)
+        given = None
+        if rules is not None:
+            given = RuleSet.of_rules(read_rules(rules), IndexManager(base)).rules
+        elif not base.rules:
+            to_stderr(f"{base.dataset} has no rules.txt: mining rules, for {seconds:g} s at most")
+            given = mine(base, budget=Budget(None, to_stderr), seconds=seconds)
+        asker = Asker(base, given)
+        if asker.left_out:
+            first = asker.left_out[0].name
+            to_stderr(f"{counted(len(asker.left_out), 'rule')} of another shape left out, as {first}")
+        answers = asker.ask(query, top, explain=explain or out is not None, new=new)
+    pictures = draw_all([proof for answer in answers for proof in answer.proofs[:1]], out)
+    if as_json:
+        print_json(
+            {
+                "query": query,
+                "answers": [
+                    {
+                        "atom": str(answer.atom),
+                        "probability": answer.probability,
+                        "confidence": answer.confidence,
+                        "fact": answer.fact,
+                        "rules": [str(rule) for rule in answer.rules],
+                        "proofs": [proof_record(proof) for proof in answer.proofs],
+                    }
+                    for answer in answers
+                ],
+                "pictures": [str(path) for path in pictures],
+            }
+        )
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=True)
+        for answer in answers:
+            note = "fact" if answer.fact else f"confidence {answer.confidence:.3f}"
+            console.print(f"{percent(answer.probability):>6}  {sanitized(answer.atom)}  {note}", markup=False)
+            for proof in answer.proofs if explain else ():
+                console.print(tree_of(proof))
+            for rule in answer.rules[: len(answer.proofs)] if explain else ():
+                console.print(f"        {sanitized(rule)}", markup=False)
+        for path in pictures:
+            typer.echo(str(path))
+        if not answers:
+            typer.echo(f"{sanitized(query)}: no rule has an answer")
+    if not answers:
+        raise typer.Exit(1)

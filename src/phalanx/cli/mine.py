@@ -1,0 +1,125 @@
+"""`phalanx mine`: rules from triples, written as `rules.txt`, and a split ranked by them.
+
+Mining is in `phalanx.proofs.mining`.
+"""
+
+import enum
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.printing import print_json
+
+app = typer.Typer(add_completion=False)
+
+
+class Split(enum.StrEnum):
+    """Queries to rank."""
+
+    valid = "valid"
+    test = "test"
+
+
+class Aggregation(enum.StrEnum):
+    """How the confidences of several rules become one."""
+
+    maximum = "maximum"
+    noisy_or = "noisy-or"
+    power = "power"
+    learned = "learned"
+
+
+@app.command()
+def mine(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A knowledge base's folder, or a file of triples.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the rules.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="When to stop mining.")] = None,
+    length: Annotated[int, typer.Option(min=1, max=5, help="Atoms in the body of a path rule.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Changes the time and nothing else.")] = 2,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Other mining settings, as min_support=5."),
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", help="Rank by the rules of this file; nothing is mined.")
+    ] = None,
+    rank: Annotated[
+        Split | None, typer.Option("--rank", help="Rank the queries of a split by the rules.")
+    ] = None,
+    aggregation: Annotated[
+        Aggregation, typer.Option(help="What an answer with several rules counts for.")
+    ] = Aggregation.maximum,
+    kge: Annotated[
+        Path | None, typer.Option(help="Rank by an embedding too: a run of `phalanx train kge`.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Mine rules from the training triples, write them, and rank a split by them."""
+    from phalanx.cli.evaluate import load_embedding
+    from phalanx.core.config import load_config
+    from phalanx.core.text import counted
+    from phalanx.proofs.knowledge.budget import Budget, to_stderr
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.knowledge.files import read_rules
+    from phalanx.proofs.knowledge.vocabulary import IndexManager
+    from phalanx.proofs.mining.config import MiningConfig
+    from phalanx.proofs.mining.miner import mine as mine_rules
+    from phalanx.proofs.mining.rank import rank_by_rules
+    from phalanx.proofs.mining.ruleset import HEAD_CONSTANT, RuleSet
+
+    if rules is not None and (out is not None or rank is None):
+        raise UserError("--rules reads rules to rank by: give --rank, and no --out")
+    began = time.process_time()
+    given = [f"length={length}", f"threads={threads}", *([f"seconds={seconds}"] if seconds else [])]
+    with user_errors():
+        config = load_config(MiningConfig, None, (*given, *(settings or ())))
+        base = DataHandler(path=data, on_leak="allow")
+        if not base.facts:
+            raise ValueError(f"{data} has no triples to mine rules from")
+        budget = Budget(None, to_stderr)
+        if rules is None:
+            found = mine_rules(base, config, budget)
+        else:
+            found, left_out = RuleSet.of_rules(read_rules(rules), IndexManager(base))
+            if left_out:
+                to_stderr(
+                    f"{counted(len(left_out), 'rule')} of another shape left out, as {left_out[0].name}"
+                )
+        mined = time.process_time() - began
+        if out is not None:
+            budget.say(f"writing {counted(len(found), 'rule')}")
+            found.save(out)
+    paths = int((found.rows[:, HEAD_CONSTANT] < 0).sum())
+    record = {"dataset": base.dataset, "facts": len(base.facts), "rules": len(found), "path_rules": paths}
+    record |= {"complete": found.complete, "mining_cpu_seconds": round(mined, 2)}
+    if not as_json:
+        parts = f"{paths:,} paths and {len(found) - paths:,} with constants"
+        cut = "" if found.complete else "; time was up before all was looked at"
+        typer.echo(f"{counted(len(found), 'rule')} from {counted(len(base.facts), 'fact')}: {parts}{cut}")
+        for place in range(0 if out or rank else min(10, len(found))):
+            typer.echo(f"  {found[place]}")
+    if rank is not None:
+        budget.say(f"ranking {len(base.queries(rank.value)):,} queries")
+        began = time.process_time()
+        with user_errors():
+            embedding = None if kge is None else load_embedding(kge, found.index)
+            ranking = rank_by_rules(
+                found,
+                base,
+                rank.value,
+                aggregation.value,
+                kge=embedding,
+                threads=threads,
+                limit=config.limit,
+                budget=budget,
+            )
+        record |= {**ranking.as_record(), "ranking_cpu_seconds": round(time.process_time() - began, 2)}
+        if not as_json:
+            typer.echo(ranking.describe())
+    if as_json:
+        print_json(record)

@@ -1,0 +1,20 @@
+# The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
+
+from .asking import (
+    Answer as Answer,
+    Asker as Asker,
+)
+from .config import (
+    MiningConfig as MiningConfig,
+)
+from .miner import (
+    mine as mine,
+)
+from .rank import (
+    RuleRanker as RuleRanker,
+    RuleRanking as RuleRanking,
+    rank_by_rules as rank_by_rules,
+)
+from .ruleset import (
+    RuleSet as RuleSet,
+)
