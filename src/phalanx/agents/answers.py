@@ -76,4 +76,4 @@ def _step(
 def _stepped(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
     """The next states, and what the environment calls solved: never so before the hand-in."""
     states, _, _, _, info = environment.batch_step(states, action)
-    return environment.unbind(states), info.solved
+    return environment.unbind(states), jnp.asarray(info.solved)

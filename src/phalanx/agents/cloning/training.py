@@ -28,6 +28,7 @@ from phalanx.arc.buffer import Capacity, TaskBuffer
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.generators import generate_tasks
+from phalanx.arc.instances import canvas_note
 from phalanx.arc.operations import Operation
 from phalanx.arc.readers import load_tasks
 from phalanx.arc.state import ArcState
@@ -261,7 +262,8 @@ class CloningTraining(Algorithm[Learner]):
     def _copied(self) -> float:
         """The share of held-out pairs that handing the input in solves."""
         pairs = [pair for task in self._unseen.task_buffer for pair in task.tests]
-        return sum(np.array_equal(pair.input, pair.output) for pair in pairs) / len(pairs)
+        same = [pair.output is not None and np.array_equal(pair.input, pair.output) for pair in pairs]
+        return sum(same) / len(same)
 
     def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
         return record_episodes(

@@ -85,7 +85,7 @@ def views_of(grid: Grid, facts: Facts, rows: Array, columns: Array) -> Int8[Arra
         (h - 1 - r, c),
         (h - 1 - r, w - 1 - c),
         (c, r),
-        (w - 1 - c, h - 1 - r),
+        (h - 1 - c, w - 1 - r),
         (h - 1 - c, r),
         (c, w - 1 - r),
         (r % h, c % w),
