@@ -1,5 +1,6 @@
 # The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
 
+from .answers import hand_in as hand_in
 from .arc_evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
 from .arc_hand_in import (
     HandIn as HandIn,
@@ -47,6 +48,12 @@ from .lm.sources import open_source as open_source
 from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
 from .lm.update import LMTrainer as LMTrainer
 from .networks.arc import create_arc_network as create_arc_network
+from .networks.arc_answers import (
+    AnswerNetwork as AnswerNetwork,
+    AnswerNetworkConfig as AnswerNetworkConfig,
+    answer_loss as answer_loss,
+    answer_of as answer_of,
+)
 from .networks.arc_layers import ArcNetworkConfig as ArcNetworkConfig
 from .networks.distributions import MaskedCategorical as MaskedCategorical
 from .networks.proofs import (

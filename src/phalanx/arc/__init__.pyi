@@ -29,6 +29,11 @@ from .environment import (
 from .evaluation import handed_in as handed_in
 from .functional import arc_reset as arc_reset, arc_step as arc_step
 from .generators import FAMILIES as FAMILIES, generate_task as generate_task, generate_tasks as generate_tasks
+from .instances import (
+    Instances as Instances,
+    canvas_note as canvas_note,
+    read_instances as read_instances,
+)
 from .observation import (
     ArcObservation as ArcObservation,
     create_observation as create_observation,

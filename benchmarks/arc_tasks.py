@@ -1,0 +1,281 @@
+"""Agents over all 400 training tasks of ARC-AGI-1: one network that is told which task it is, cloned.
+
+It learns on fresh instances of the RE-ARC generators (`scripts/data/rearc.py` writes them), for so many
+minutes, and then answers instances whose inputs it never saw, and the official test pairs. Answers are
+painted and handed in in the environment. Beside every figure: what handing in the input gets.
+
+    python benchmarks/arc_tasks.py rearc.npz --minutes 60 --out runs/arc-tasks [--hard full.npz] [--resume]
+
+Ctrl-C and SIGTERM end the training early: what was learned is saved and measured all the same, and `--resume`
+goes on. One JSON line is printed for each point of the curve and one at the end; `results.json` in the folder
+has the table by task.
+"""
+
+import argparse
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from phalanx.agents.answers import hand_in
+from phalanx.agents.networks.arc_answers import AnswerNetwork, AnswerNetworkConfig, answer_loss, answer_of
+from phalanx.arc import GridPair, load_tasks
+from phalanx.arc.instances import Instances, canvas_note, read_instances
+from phalanx.core.files import atomic_write
+
+SIDES = {10: 64, 14: 48, 20: 24, 30: 8}
+"""Canvases, and how many instances of each are learned together."""
+POOL = 4096
+OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.99))
+WARM_UP = 4000
+"""Samples until the learning rate is reached."""
+AVERAGED = 0.999
+"""How much of the averaged weights, which are those that answer, stays at each step."""
+
+
+class Training:
+    """The network, its optimizer, and how well each task goes."""
+
+    def __init__(self, instances: Instances, config: AnswerNetworkConfig, seed: int, rate: float) -> None:
+        self.instances, self.rate = instances, rate
+        self.rng = np.random.default_rng(seed)
+        self.network = AnswerNetwork(config, len(instances.names), key=jax.random.key(seed))
+        self.average = self.network
+        self.moments = OPTIMIZER.init(self.network)
+        self.solved = np.zeros(len(instances.names))
+        self.seconds, self.cpu_seconds, self.samples = 0.0, 0.0, 0
+        kept = instances.held_out()
+        self.held = np.flatnonzero(kept)
+        train = np.flatnonzero(~kept)
+        self.by_task = [train[instances.task[train] == n] for n in range(len(instances.names))]
+        self.side = np.select([instances.sizes.max(axis=1) <= side for side in SIDES], list(SIDES), 30)
+        self.queues: dict[int, list[int]] = {side: [] for side in SIDES}
+
+    def learn(self, progress: float) -> None:
+        """One gradient step, on a batch of the canvas that has most waiting."""
+        full = [side for side, size in SIDES.items() if len(self.queues[side]) >= size]
+        if not full:
+            self._draw()
+            return
+        side = max(full, key=lambda one: len(self.queues[one]) / SIDES[one])
+        rows = np.array([self.queues[side].pop() for _ in range(SIDES[side])])
+        rate = (
+            self.rate
+            * min(1.0, (1 + self.samples) / WARM_UP)
+            * (0.5 + 0.5 * np.cos(np.pi * min(1.0, progress)))
+        )
+        batch = (*self.instances.padded(rows, side), self.instances.task[rows].astype(np.int32))
+        # Young weights are not averaged over as many steps.
+        kept = min(AVERAGED, self.samples / (self.samples + 2000))
+        self.network, self.average, self.moments, right = gradient_step(
+            self.network, self.average, self.moments, batch, np.float32(rate), np.float32(kept)
+        )
+        for task, exact in zip(batch[2].tolist(), np.asarray(right).tolist(), strict=True):
+            self.solved[task] += 0.05 * (exact - self.solved[task])
+        self.samples += len(rows)
+
+    def _draw(self) -> None:
+        """Instances to learn from: most of tasks that are solved now and then, fewer of the others."""
+        weights = 0.1 + 0.25 * (1 - self.solved) + 2 * self.solved * (1 - self.solved)
+        weights[[len(rows) == 0 for rows in self.by_task]] = 0
+        for task in self.rng.choice(len(weights), POOL, p=weights / weights.sum()):
+            row = int(self.rng.choice(self.by_task[task]))
+            self.queues[int(self.side[row])].append(row)
+        for queue in self.queues.values():
+            self.rng.shuffle(queue)
+
+    def state(self) -> Any:
+        numbers = (self.solved, np.array([self.seconds, self.cpu_seconds, float(self.samples)]))
+        return self.network, self.average, self.moments, *numbers
+
+    def save(self, path: Path) -> None:
+        with atomic_write(path) as file:
+            eqx.tree_serialise_leaves(file, self.state())
+
+    def restore(self, path: Path) -> None:
+        with path.open("rb") as file:
+            found = eqx.tree_deserialise_leaves(file, self.state())
+        self.network, self.average, self.moments, self.solved, numbers = found
+        self.seconds, self.cpu_seconds, self.samples = float(numbers[0]), float(numbers[1]), int(numbers[2])
+        self.rng = np.random.default_rng((1, self.samples))
+
+
+@eqx.filter_jit
+def gradient_step(network: Any, average: Any, moments: Any, batch: Any, rate: Any, kept: Any) -> Any:
+    """Network, averaged network and moments after a step, and which answers were right before it."""
+
+    def loss(network: AnswerNetwork) -> Any:
+        losses, right = jax.vmap(answer_loss, (None, 0, 0, 0))(network, *batch)
+        return jnp.mean(losses), right
+
+    (_, right), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(network)
+    changes, moments = OPTIMIZER.update(gradient, moments)
+    network = jax.tree.map(lambda leaf, change: leaf - rate * change, network, changes)
+    average = jax.tree.map(lambda old, new: kept * old + (1 - kept) * new, average, network)
+    return network, average, moments, right
+
+
+@eqx.filter_jit
+def _answers(network: AnswerNetwork, grids: Any, tasks: Any) -> Any:
+    return jax.vmap(answer_of, (None, 0, 0))(network, grids, tasks)
+
+
+def answers(network: AnswerNetwork, pairs: list[GridPair], tasks: list[int]) -> np.ndarray:
+    """On the full canvas, so that nothing about an answer's size is told."""
+    grids = on_canvas([pair.input for pair in pairs])
+    found = []
+    for first in range(0, len(pairs), 64):
+        rows = np.arange(first, first + 64) % len(pairs)
+        found.append(np.asarray(_answers(network, grids[rows], np.array(tasks, np.int32)[rows])))
+    return np.concatenate(found)[: len(pairs)]
+
+
+def on_canvas(grids: list[np.ndarray]) -> np.ndarray:
+    canvases = np.full((len(grids), 30, 30), -1, np.int8)
+    for canvas, grid in zip(canvases, grids, strict=True):
+        canvas[: grid.shape[0], : grid.shape[1]] = grid
+    return canvases
+
+
+def some_of_each(instances: Instances, rows: np.ndarray, most: int) -> tuple[list[GridPair], list[int]]:
+    """Different pairs of each task, at most so many."""
+    pairs: list[GridPair] = []
+    tasks: list[int] = []
+    for task in range(len(instances.names)):
+        seen: dict[bytes, GridPair] = {}
+        for row in rows[instances.task[rows] == task]:
+            if len(seen) < most:
+                pair = instances.pair(int(row))
+                seen.setdefault(bytes(pair.input.shape) + pair.input.tobytes(), pair)
+        pairs += seen.values()
+        tasks += [task] * len(seen)
+    return pairs, tasks
+
+
+def official(names: tuple[str, ...]) -> tuple[list[GridPair], list[int]]:
+    """The test pairs of ARC-AGI-1's training tasks."""
+    every = {task.id: task for task in load_tasks("arc-agi-1", "training")}
+    print(json.dumps({"official": canvas_note(every.values(), (30, 30))}))
+    found = [(pair, n) for n, name in enumerate(names) if name in every for pair in every[name].tests]
+    return [pair for pair, _ in found], [task for _, task in found]
+
+
+def measured(
+    network: AnswerNetwork, pairs: list[GridPair], tasks: list[int], num_tasks: int
+) -> dict[str, Any]:
+    """Right and all answers by task, of the network and of handing the input in."""
+    result: dict[str, Any] = {}
+    guesses = {"network": answers(network, pairs, tasks), "copy_input": on_canvas([p.input for p in pairs])}
+    count = np.bincount(tasks, minlength=num_tasks)
+    for name, guess in guesses.items():
+        right = np.bincount(tasks, weights=hand_in(pairs, guess), minlength=num_tasks).astype(int)
+        share = right / np.maximum(count, 1)
+        result[name] = {
+            "answers_right": round(float(right.sum() / count.sum()), 4),
+            "tasks_with_one_right": int((right > 0).sum()),
+            "tasks_at_least_half_right": int(((share >= 0.5) & (count > 0)).sum()),
+            "tasks_all_right": int(((share == 1) & (count > 0)).sum()),
+            "by_task": right.tolist(),
+        }
+    result["never_handing_in"] = 0
+    result["tasks"], result["answers"], result["count_by_task"] = (
+        int((count > 0).sum()),
+        len(pairs),
+        count.tolist(),
+    )
+    return result
+
+
+def without_tables(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: without_tables(value) if isinstance(value, dict) else value
+        for name, value in result.items()
+        if not name.endswith("by_task")
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("instances", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0, help="Of training, evaluations left out.")
+    parser.add_argument("--every", type=float, default=5.0, help="Minutes between points of the curve.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--hard", type=Path, help="Instances of another difficulty, to answer at the end.")
+    parser.add_argument("--held-out", type=int, default=10, help="Held-out instances of each task.")
+    parser.add_argument("--width", type=int, default=48)
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true")
+    chosen = parser.parse_args()
+    checkpoint, curve = chosen.out / "checkpoint.eqx", chosen.out / "curve.jsonl"
+    if checkpoint.exists() and not chosen.resume:
+        parser.error(f"{chosen.out} has a checkpoint: give --resume, or another --out")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    instances = read_instances(chosen.instances)
+    config = AnswerNetworkConfig(width=chosen.width, depth=chosen.depth)
+    training = Training(instances, config, chosen.seed, chosen.learning_rate)
+    if chosen.resume and checkpoint.exists():
+        training.restore(checkpoint)
+    stopped: list[int] = []
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda number, _: stopped.append(number))
+    few = some_of_each(instances, training.held, 2)
+    budget, point = 60 * chosen.minutes, training.seconds
+    while training.seconds < budget and not stopped:
+        point = min(point + 60 * chosen.every, budget)
+        while training.seconds < point and not stopped:
+            began, busy = time.perf_counter(), time.process_time()
+            training.learn(training.seconds / budget)
+            training.seconds += time.perf_counter() - began
+            training.cpu_seconds += time.process_time() - busy
+        training.save(checkpoint)
+        result = without_tables(measured(training.average, *few, len(instances.names)))
+        line = {
+            "minutes": round(training.seconds / 60, 2),
+            "cpu_minutes": round(training.cpu_seconds / 60, 2),
+            "samples": training.samples,
+            "learning": round(float(training.solved.mean()), 4),
+            **result,
+        }
+        print(json.dumps(line), flush=True)
+        with curve.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    sets = {
+        "fresh": some_of_each(instances, training.held, chosen.held_out),
+        "official_tests": official(instances.names),
+    }
+    if chosen.hard is not None:
+        other = read_instances(chosen.hard)
+        if other.names != instances.names:
+            parser.error(f"{chosen.hard} has other tasks than {chosen.instances}")
+        sets["hard"] = some_of_each(other, np.arange(len(other)), chosen.held_out)
+    results = {name: measured(training.average, *few, len(instances.names)) for name, few in sets.items()}
+    facts = {
+        "minutes": round(training.seconds / 60, 2),
+        "cpu_minutes": round(training.cpu_seconds / 60, 2),
+        "samples": training.samples,
+        "instances": len(instances),
+        "network": config.model_dump(),
+        "seed": chosen.seed,
+    }
+    table = {
+        name: {kind: [r["network"]["by_task"][n], r["count_by_task"][n]] for kind, r in results.items()}
+        for n, name in enumerate(instances.names)
+    }
+    with atomic_write(chosen.out / "results.json", "w") as file:
+        json.dump({**facts, **without_tables(results), "right_of_all_by_task": table}, file, indent=1)
+    print(json.dumps({**facts, **without_tables(results)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

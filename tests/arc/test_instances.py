@@ -1,0 +1,61 @@
+"""Files of instances: what is written is read, no input is on both sides, wrong files are refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcTask, GridPair, canvas_note, read_instances
+
+
+def write(path: Path, pairs: list[tuple[int, np.ndarray, np.ndarray]], **changed) -> Path:
+    fields = {
+        "names": np.array(["a", "b"]),
+        "task": np.array([task for task, _, _ in pairs], np.int16),
+        "sizes": np.array([(*given.shape, *wanted.shape) for _, given, wanted in pairs], np.uint8),
+        "cells": np.concatenate([grid.ravel() for pair in pairs for grid in pair[1:]]).astype(np.uint8),
+    }
+    np.savez_compressed(path, **{**fields, **changed})
+    return path
+
+
+def random_pairs(count: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    grids = [[rng.integers(0, 10, rng.integers(1, 5, 2)) for _ in range(2)] for _ in range(count)]
+    return [(n % 2, *pair) for n, pair in enumerate(grids)]
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    pairs = random_pairs(9)
+    instances = read_instances(write(tmp_path / "some.npz", pairs))
+    assert instances.names == ("a", "b")
+    inputs, outputs = instances.padded(np.arange(9), 6)
+    for n, (task, given, wanted) in enumerate(pairs):
+        assert instances.task[n] == task
+        assert np.array_equal(instances.pair(n).input, given)
+        assert np.array_equal(outputs[n, : wanted.shape[0], : wanted.shape[1]], wanted)
+        assert (inputs[n] >= 0).sum() == given.size
+
+
+def test_no_input_is_on_both_sides(tmp_path: Path):
+    pairs = random_pairs(300)
+    instances = read_instances(write(tmp_path / "some.npz", pairs))
+    held = instances.held_out(4)
+    inputs = [given.astype(np.int8).tobytes() for _, given, _ in pairs]
+    kept, seen = ({inputs[n] for n in np.flatnonzero(held == side)} for side in (True, False))
+    assert not kept & seen
+    assert 40 < held.sum() < 120
+
+
+def test_wrong_files_are_refused(tmp_path: Path):
+    short = write(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
+    with pytest.raises(ValueError, match="there are 2"):
+        read_instances(short)
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match="is no file of instances"):
+        read_instances(tmp_path / "other.npz")
+
+
+def test_a_canvas_says_how_many_tasks_it_has_room_for():
+    tasks = [ArcTask(f"{n}", (GridPair(np.zeros((n, 2), int), np.zeros((1, 1), int)),), ()) for n in (1, 4)]
+    assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit this canvas of 3x3"
