@@ -29,6 +29,7 @@ COMMANDS = {
     "play": Mount("phalanx.cli.play.command", "Solve tasks yourself in the terminal; save demonstrations."),
     "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
+    "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }
 
