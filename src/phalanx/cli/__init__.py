@@ -20,6 +20,7 @@ COMMANDS = {
         "Train an agent on ARC or proofs, embeddings, or a language model.",
         compiles=True,
     ),
+    "sweep": Mount("phalanx.cli.sweep", "Train with every combination of settings, and compare."),
     "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run.", compiles=True),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(
