@@ -122,6 +122,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: sign
         (["train", "arc", "--resume"], "--resume needs --out"),
         (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
         (["eval", "/nowhere"], "is not the folder of a run"),
+        (["train", "lm", "--arcade", "localhost:1", "--env", "arc"], "--arcade and --env exclude each other"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
