@@ -1,7 +1,7 @@
 """Phalanx trains agents that reason: environments, token batches and training runs that move as batches.
 
-Here are the version, and `make` and `register` of environments, which are loaded when first asked for, so
-that importing this costs nothing. All else is in the rooms: `phalanx.core`, `phalanx.arc`, ...
+Here are the version, `make` and `register` of environments, and `load_policy` of a run; they are loaded when
+first asked for, so that importing this costs nothing. All else is in the rooms: `phalanx.core`, ...
 """
 
 import lazy_loader

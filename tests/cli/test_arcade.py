@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from arcade_server import MISSING, RealServer, installed_server
 
-COLLECT = ("arcade", "collect", "--games", "lights,binary", "--episodes", "8", "--host", "127.0.0.1")
+COLLECT = (
+    *("arcade", "collect", "--games", "lights,binary", "--episodes", "8", "--connections", "3"),
+    *("--host", "127.0.0.1"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -400,7 +400,18 @@ def test_the_command_opens_the_game_and_says_what_became_of_it(
     opened: list[PlayApp] = []
     monkeypatch.setattr(PlayApp, "run", lambda app: opened.append(app))
     result = phalanx(
-        "play", "arc", "--task", "task", "--data", path, "--format", "mask", "--no-submit", "--max-steps", 9
+        "play",
+        "arc",
+        "--task",
+        "task",
+        "--data",
+        path,
+        "--format",
+        "mask",
+        "--no-submit",
+        "--max-steps",
+        9,
+        "--coach",
     )
     assert (result.code, result.out) == (0, "solved 0 puzzles; nothing was saved\n")
     config = opened[0].config

@@ -143,6 +143,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: sign
         (["eval", "/nowhere"], "is not the folder of a run"),
         (["eval", "{run}", "--out", "x"], "give --data, too"),
         (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
+        (["train", "lm", "--arcade", "localhost:1", "--env", "arc"], "--arcade and --env exclude each other"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

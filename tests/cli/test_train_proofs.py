@@ -74,6 +74,15 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert config.dataset == str(tmp_path / "kin")
     assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
+    few = ("--set", "max_queries=2", "--set", "search.width=2")
+    told = phalanx("eval", out, "--untrained", "--split", "valid", *few, "--json")
+    assert told.code == 0, told.err
+    record = json.loads(told.out)
+    assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "rl")
+    lacking = phalanx("eval", out, "--mode", "kge", "--kge", tmp_path / "nowhere", *few)
+    assert lacking.code == 2
+    assert "nowhere" in lacking.err
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),

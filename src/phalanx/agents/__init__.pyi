@@ -60,6 +60,7 @@ from .networks.proofs import (
     ProofNetworkConfig as ProofNetworkConfig,
     create_proof_network as create_proof_network,
 )
+from .policies import Policy as Policy, load_policy as load_policy
 from .policy_rollout import NetworkPolicy as NetworkPolicy, batch_policy_rollout as batch_policy_rollout
 from .ppo.config import PPOConfig as PPOConfig, generalized_advantages as generalized_advantages
 from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig

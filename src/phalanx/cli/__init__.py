@@ -20,6 +20,7 @@ COMMANDS = {
         "Train an agent on ARC or proofs, embeddings, or a language model.",
         compiles=True,
     ),
+    "sweep": Mount("phalanx.cli.sweep", "Train with every combination of settings, and compare."),
     "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run.", compiles=True),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(
@@ -32,6 +33,7 @@ COMMANDS = {
     "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
     "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
+    "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }
 

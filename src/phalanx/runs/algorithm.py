@@ -113,7 +113,7 @@ class Outcome:
     first: Progress | None
     """After the first update of this call, and after the last; None where there was none."""
     last: Progress | None
-    learner: Any
+    learner: Any = dataclasses.field(repr=False)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from phalanx.runs.algorithm import Algorithm
-from phalanx.runs.checkpoints import Which, check_facts, named, opened
+from phalanx.runs.checkpoints import Which, check_facts, opened
 from phalanx.runs.journal import of_seed
+from phalanx.runs.weights import filled
 
 
 def load_algorithm(path: str | Path) -> type[Algorithm]:
@@ -64,13 +65,9 @@ def load_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest", 
         places = facts.get("weights")
         if places and type(algorithm).weights is Algorithm.weights:
             like = jax.eval_shape(algorithm.start, jax.random.key(algorithm.seed))
-            arrays = checkpoints.arrays(step, list(places.values()))
-            found = {
-                name: of_seed(arrays[place], seed, algorithm.num_seeds) for name, place in places.items()
-            }
-            own = algorithm.weights(like)
-            taken = [jnp.asarray(found.get(name, jnp.zeros(leaf.shape))) for name, leaf in named(own).items()]
-            weights = jax.tree.unflatten(jax.tree.structure(own), taken)
+            arrays = of_seed(checkpoints.arrays(step, list(places.values())), seed, algorithm.num_seeds)
+            found = {name: np.asarray(arrays[place]) for name, place in places.items()}
+            weights = filled(Path(run), found, algorithm.weights(like))
             return algorithm.policy(algorithm.with_weights(like, weights))
         start, _ = algorithm.compile()
         learner = checkpoints.restore(step, start(jax.random.key(algorithm.seed)))

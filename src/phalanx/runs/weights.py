@@ -5,6 +5,7 @@ Going on with a run is in `run`; which arrays are weights is the `Algorithm`'s t
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,6 @@ def begin_with(algorithm: Algorithm, learner: PyTree, origin: Origin) -> tuple[P
     """
     found, told = read_weights(origin)
     own = algorithm.weights(learner)
-    like = named(own)
     seeds = told.pop("num_seeds")
     if seeds not in (1, algorithm.num_seeds):
         raise ValueError(
@@ -97,12 +97,18 @@ def begin_with(algorithm: Algorithm, learner: PyTree, origin: Origin) -> tuple[P
         found = {
             name: np.broadcast_to(array, (algorithm.num_seeds, *array.shape)) for name, array in found.items()
         }
-    _check_fit(origin.run, found, {name: leaf for name, leaf in like.items() if leaf.size})
-    taken = [_placed(found[name], leaf) if leaf.size else leaf for name, leaf in like.items()]
-    return algorithm.with_weights(learner, jax.tree.unflatten(jax.tree.structure(own), taken)), told
+    return algorithm.with_weights(learner, filled(origin.run, found, own)), told
 
 
-def _check_fit(run: Path, found: dict[str, np.ndarray], wanted: dict[str, Any]) -> None:
+def filled(run: Path, weights: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
+    """A run's weights in the places of arrays, or shapes, like them; what does not fit is refused."""
+    leaves = named(like)
+    _check_fit(run, weights, {name: leaf for name, leaf in leaves.items() if leaf.size})
+    taken = [_placed(weights.get(name), leaf) for name, leaf in leaves.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), taken)
+
+
+def _check_fit(run: Path, found: Mapping[str, np.ndarray], wanted: dict[str, Any]) -> None:
     missing, left = wanted.keys() - found.keys(), found.keys() - wanted.keys()
     if missing or left:
         parts = [
@@ -128,5 +134,9 @@ def _shape(array: Any) -> str:
     return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 
-def _placed(array: np.ndarray, like: Any) -> Any:
-    return jax.device_put(array, like.sharding) if like.committed else jnp.asarray(array)
+def _placed(array: np.ndarray | None, like: Any) -> Any:
+    """Where the array was that it takes the place of; an empty one was not saved."""
+    array = np.zeros(like.shape, like.dtype) if array is None else array
+    if isinstance(like, jax.Array) and like.committed:
+        return jax.device_put(array, like.sharding)
+    return jnp.asarray(array)

@@ -1,0 +1,49 @@
+"""Every flag of every command is used by a test: one that nobody tries is one that nobody knows to work."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from phalanx.cli import COMMANDS
+
+TESTS = Path(__file__).parents[1]
+
+
+def flags(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """(command, flag) of a command and of those below it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from flags(below, f"{path} {name}")
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            # A flag with an opposite, as --submit and --no-submit, is tried by either.
+            names = [name for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"]
+            yield path, "/".join(names)
+
+
+def all_flags() -> list[tuple[str, str]]:
+    import importlib
+
+    found: list[tuple[str, str]] = []
+    for name, mount in COMMANDS.items():
+        command = typer.main.get_command(importlib.import_module(mount.module).app)
+        found += flags(command, name)
+    return sorted(set(found))
+
+
+@pytest.fixture(scope="module")
+def used() -> str:
+    return "\n".join(path.read_text() for path in TESTS.rglob("*.py") if path.name != Path(__file__).name)
+
+
+def test_every_flag_is_in_a_test(used: str) -> None:
+    known = set(re.findall(r"--[a-z][a-z0-9-]*", used))
+    assert [one for one in all_flags() if not known.intersection(one[1].split("/"))] == []
+
+
+def test_the_flags_are_found() -> None:
+    found = all_flags()
+    assert {("train arc", "--resume"), ("eval", "--attempts"), ("sweep", "--jobs")} <= set(found)
