@@ -33,3 +33,45 @@ class ProofProgram:
         predicates: int,
         constants: int,
     ) -> None: ...
+
+# As `phalanx.proofs.mining.plain` has them.
+class MiningGraph:
+    def __init__(self, triples: NDArray[np.int32], entities: int, relations: int) -> None: ...
+
+class PathMiner:
+    def __init__(
+        self, graph: MiningGraph, length: int, fan: int, enough: int, limit: int, seed: int, threads: int
+    ) -> None: ...
+    def discover(self, triples: int) -> bool: ...
+    def choose(self, least: int, most: int) -> int: ...
+    def measure(self, entities: int) -> bool: ...
+    def rules(self, least_support: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+
+def mine_constants(
+    graph: MiningGraph,
+    begin: int,
+    end: int,
+    least_support: int,
+    least_confidence: float,
+    pessimism: float,
+    widest: int,
+    dangling: bool,
+    pca: bool,
+    threads: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+
+class RuleApplier:
+    def __init__(
+        self,
+        graph: MiningGraph,
+        rules: NDArray[np.int32],
+        levels: NDArray[np.int32],
+        limit: int,
+        threads: int,
+    ) -> None: ...
+    def rank(self, *arguments: Any) -> None: ...
+    def scores(self, *arguments: Any) -> None: ...
+    def learn(self, *arguments: Any) -> None: ...
+    def predict(
+        self, entity: int, relation: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]: ...
