@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from phalanx.agents.answers import hand_in
+from phalanx.agents.answers import paint_and_submit
 from phalanx.agents.networks.arc_answers import AnswerNetwork, AnswerNetworkConfig, answer_loss, answer_of
 from phalanx.arc import GridPair, load_tasks
 from phalanx.arc.instances import Instances, canvas_note, read_instances
@@ -175,7 +175,7 @@ def measured(
     guesses = {"network": answers(network, pairs, tasks), "copy_input": on_canvas([p.input for p in pairs])}
     count = np.bincount(tasks, minlength=num_tasks)
     for name, guess in guesses.items():
-        right = np.bincount(tasks, weights=hand_in(pairs, guess), minlength=num_tasks).astype(int)
+        right = np.bincount(tasks, weights=paint_and_submit(pairs, guess), minlength=num_tasks).astype(int)
         share = right / np.maximum(count, 1)
         result[name] = {
             "answers_right": round(float(right.sum() / count.sum()), 4),

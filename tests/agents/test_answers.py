@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents import AnswerNetwork, AnswerNetworkConfig, answer_of, hand_in
+from phalanx.agents import AnswerNetwork, AnswerNetworkConfig, answer_of, paint_and_submit
 from phalanx.agents.networks.arc_views import NUM_VIEWS, facts_of, flags_of, sizes_of, views_of
 from phalanx.arc import GridPair
 
@@ -33,7 +33,7 @@ def test_only_the_exact_answer_is_right():
         pairs.append(GridPair(given, wanted))
         answers.append(on_canvas(answer, 30))
         expected.append(answer.shape == wanted.shape and bool((answer == wanted).all()))
-    assert hand_in(pairs, np.stack(answers)).tolist() == expected
+    assert paint_and_submit(pairs, np.stack(answers)).tolist() == expected
     assert sum(expected) == 5
 
 

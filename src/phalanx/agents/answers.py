@@ -26,7 +26,7 @@ HAND_IN = ArcConfig(
 _BATCH_SIZE = 512
 
 
-def hand_in(
+def paint_and_submit(
     pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
 ) -> Bool[np.ndarray, " pairs"]:
     """Which answers (-1 outside their areas) are right.
