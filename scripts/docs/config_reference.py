@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
         "phalanx.proofs.kge.config": ("KGEConfig",),
         "phalanx.proofs.ranking.rank": ("HybridConfig",),
+        "phalanx.proofs.mining.config": ("MiningConfig",),
     },
     "Token batches": {
         "phalanx.tokens.plans.config": ("BatchingConfig",),
@@ -44,7 +45,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Training": {
         "phalanx.agents.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
+        "phalanx.agents.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
         "phalanx.agents.networks.arc_layers": ("ArcNetworkConfig",),
+        "phalanx.agents.networks.arc_answers": ("AnswerNetworkConfig",),
         "phalanx.agents.ppo.config": ("PPOConfig",),
         "phalanx.runs.algorithm": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
         "phalanx.agents.ppo.training": ("PPOTrainingConfig",),

@@ -23,7 +23,9 @@ def build(phalanx, output: str, *more: object):
 def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
     assert build(phalanx, "without.jsonl").code == 0
     result = build(phalanx, "with.jsonl", "--ray", "--workers", "1")
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0
+    # Ray takes its time to start: a slow machine says how far it is.
+    assert all(line.startswith("tokenizing: ") for line in result.err.splitlines())
     assert result.out == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
     assert not ray.is_initialized()

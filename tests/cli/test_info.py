@@ -54,7 +54,7 @@ def test_json_is_one_object_with_what_is_installed_here() -> None:
 
 def test_environments_are_listed_with_version_and_a_line_each() -> None:
     listed = CliRunner().invoke(app, ["info", "--environments"]).output
-    assert re.search(r"^arc-v2 +version 1  ARC grid puzzles", listed, re.MULTILINE)
+    assert re.search(r"^arc-v2 +version 2  ARC grid puzzles", listed, re.MULTILINE)
     assert re.search(r"^proofs-v1 +version 1  proof search", listed, re.MULTILINE)
     told = json.loads(CliRunner().invoke(app, ["info", "--environments", "--json"]).output)
     assert {"arc-v2", "proofs-v1"} <= {one["id"] for one in told}

@@ -27,11 +27,11 @@ def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, flo
 def make(name: str) -> Environment:
     if name == "corridor":
         return Corridor()
-    settings = {"config": "mini"} if name == "arc-v1" else {"padding_states": 16}
+    settings = {"config": "mini"} if name == "arc-v2" else {"padding_states": 16}
     return phalanx.make(name, **settings)
 
 
-@pytest.mark.parametrize("name", ["corridor", "arc-v1", "proofs-v1"])
+@pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
 def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     environment = make(name)
     text = EnvironmentText(environment)

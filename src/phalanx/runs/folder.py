@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 from phalanx import __version__
 from phalanx.core.config import Config, load_config, save_config, to_yaml
 from phalanx.core.files import atomic_write
-from phalanx.core.machine import machine
 from phalanx.logs import FileHandler, Handler
+from phalanx.runs.machine import machine
 
 FORMAT = 1
 CONFIG = "config.yaml"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from phalanx.core.files import atomic_write
-from phalanx.core.moved import HasMoved, refuse_moved
+from phalanx.streams.moved import HasMoved, refuse_moved
 from phalanx.streams.replay.buffer import ReplayBuffer
 from phalanx.streams.replay.rows import BufferSnapshot
 from phalanx.streams.types import StreamSample

@@ -29,6 +29,7 @@ from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.instances import canvas_note
+from phalanx.arc.observation import working_of
 from phalanx.arc.operations import Operation
 from phalanx.arc.readers import load_tasks
 from phalanx.arc.state import ArcState
@@ -143,7 +144,7 @@ class CloningTraining(Algorithm[Learner]):
         for step_key in jax.random.split(key, settings.num_steps):
             own = self._act(network, observations, step_key)
             where = (np.asarray(states.task_index), np.asarray(states.pair_index))
-            labels = expert.labels(*where, np.asarray(states.working_grid), followed)
+            labels = expert.labels(*where, np.asarray(working_of(observations)), followed)
             # A policy that would hand a wrong grid in learns more from going on.
             too_early = (np.asarray(own.operation) == Operation.SUBMIT) & (
                 labels.operations[:, 0] != Operation.SUBMIT

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from phalanx.core.moved import HasMoved, refuse_moved
 from phalanx.streams.arcade.client import ServerAddress, TelnetClientConfig, TelnetGymClient
 from phalanx.streams.arcade.episodes import (
     Encode,
@@ -30,6 +29,7 @@ from phalanx.streams.arcade.episodes import (
 from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
 from phalanx.streams.base import ClosedOnExit, CountedStream, StreamMetrics
+from phalanx.streams.moved import HasMoved, refuse_moved
 from phalanx.streams.types import EpisodeStatus, StreamSample, StreamState
 
 

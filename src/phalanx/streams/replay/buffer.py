@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from phalanx.core.moved import HasMoved
+from phalanx.streams.moved import HasMoved
 from phalanx.streams.replay.config import BufferEvictionPolicy, ReplayBufferConfig, SampleFilter
 from phalanx.streams.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
 from phalanx.streams.replay.sampling import (

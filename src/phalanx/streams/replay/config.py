@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from phalanx.core.moved import refuse_moved
+from phalanx.streams.moved import refuse_moved
 from phalanx.streams.types import SampleSource, source_code
 
 
