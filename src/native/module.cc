@@ -8,6 +8,7 @@
 #include "arc_plan.h"
 #include "mine.h"
 #include "packing.h"
+#include "parallel.h"
 #include "planes_ffi.h"
 #include "proof_ffi.h"
 #include "puzzles.h"
@@ -35,6 +36,9 @@ NB_MODULE(_native, module) {
         return table;
       },
       "Custom-call targets by name.");
+  module.def(
+      "share_threads", [](int64_t devices) { phalanx::sharing_devices() = devices < 1 ? 1 : devices; },
+      nb::arg("devices"), "Say how many devices of this process run kernels at the same time.");
   module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
   phalanx::arc::bind_plans(module);
   phalanx::mining::bind_mining(module);

@@ -11,13 +11,20 @@
 
 namespace phalanx {
 
+// How many devices of this process step at the same time: each takes its share of the pool's threads.
+inline std::atomic<int64_t>& sharing_devices() {
+  static std::atomic<int64_t> devices{1};
+  return devices;
+}
+
 // Calls `work(begin, end)` for chunks of [0, count). The caller takes chunks too and at the end waits only
 // for chunks that a pool thread has begun, so a pool whose threads are all busy cannot deadlock it; it
 // sleeps while it waits, since other work may own the other cores.
 template <typename Work>
 void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, const Work& work) {
   const int64_t chunks = (count + grain - 1) / grain;
-  const int64_t helpers = chunks - 1 < pool.num_threads() - 1 ? chunks - 1 : pool.num_threads() - 1;
+  const int64_t threads = pool.num_threads() / sharing_devices().load(std::memory_order_relaxed);
+  const int64_t helpers = chunks < threads ? chunks - 1 : threads - 1;
   if (helpers <= 0) {
     work(int64_t{0}, count);
     return;

@@ -93,6 +93,9 @@ class AutoReset:
         def keep(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
             return state, observations
 
+        if jax.device_count() > 1:
+            # Whether any episode has ended anywhere would make every device wait for all at every step.
+            return renew(state, observations)
         return jax.lax.cond(jnp.any(mask), renew, keep, state, observations)
 
 

@@ -37,6 +37,8 @@ def _register() -> None:
     assert not isinstance(loaded, str)
     for name, target in loaded.targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
+    # Devices that work side by side would only take each other's threads.
+    loaded.share_threads(len(jax.local_devices(backend="cpu")))
 
 
 def reason() -> str:
