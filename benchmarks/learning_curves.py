@@ -1,6 +1,6 @@
 """Draws how runs of several seeds learned: the median of their held-out success and its range, as SVG.
 
-phalanx train arc --seeds 3 --out runs/curves
+for seed in 0 1 2; do phalanx demo --seed $seed --out runs/curves/seed_$seed; done
 python benchmarks/learning_curves.py runs/curves --out docs/images/learning_curves.svg
 """
 
@@ -41,7 +41,7 @@ def draw_curves(curves: dict[str, Curve]) -> drawsvg.Drawing:
         lines[name] = [(steps, statistics.median(rates)) for steps, rates in points]
         bands[name] = [(steps, min(rates), max(rates)) for steps, rates in points]
     return line_chart(
-        "solved on held-out tasks",
+        "handed in right on held-out tasks",
         Axis(
             "environment steps of each seed", [longest * part / 4 for part in range(5)], form="{:,.0f}".format
         ),

@@ -22,6 +22,7 @@ from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
 from phalanx.arc.actions import Action, random_action
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.observation import legal_ids
 from phalanx.arc.operations import NUM_OPERATIONS, operation_name
@@ -279,12 +280,17 @@ def examination(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcT
     """The environment that examines on a data set by a config's rules, and the tasks too large for it.
 
     `data` is a data set or a path, with a split after a slash where it has several: `arc-agi-1/evaluation`.
+    Generated tasks are of the config's families and sizes.
     """
     source, split = data, ALL
     if not Path(data).exists() and "/" in data:
         source, split = data.rsplit("/", 1)
-    tasks = [task for task in load_tasks(source, split) if task.tests]
     rows, columns = config.grid_shape
+    made: dict[str, Any] = {}
+    if source == GENERATED:
+        own = config.dataset
+        made = {"families": own.families, "max_size": config.grid_shape, "num_tasks": 200, "seed": own.seed}
+    tasks = [task for task in load_tasks(source, split, **made) if task.tests]
     fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
     if not fitting:
         raise ValueError(f"none of the {len(tasks)} tasks of {data} fits a canvas of {rows}x{columns}")
