@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from phalanx.agents import ArcTraining, load_arc_training
+from phalanx.agents import CloningTraining, load_cloning
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
 from phalanx.arc.render import render_task
@@ -67,8 +67,8 @@ def solved_by_their_solutions(tasks: list[ArcTask]) -> float:
 
 def show(progress: Progress) -> None:
     if progress.update % 3 == 1 or progress.update == progress.num_updates:
-        solved = progress.metrics["success_rate"]
-        print(f"update {progress.update:3}  {'#' * round(40 * solved):40} {solved:5.1%}")
+        agreed = progress.metrics["agreement"]
+        print(f"update {progress.update:3}  {'#' * round(40 * agreed):40} {agreed:5.1%} as the solution")
 
 
 def main() -> None:
@@ -86,19 +86,17 @@ def main() -> None:
         return
     overrides = (
         f"arc.dataset.families=[{NAME}]",
-        "arc.dataset.num_tasks=300",
-        f"ppo.num_envs={arguments.num_envs}",
-        f"ppo.num_updates={arguments.updates}",
-        "ppo.learning_rate=0.004",
+        f"cloning.num_envs={arguments.num_envs}",
+        f"cloning.num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
         "evaluation.attempts=0",
         "logging.sampling_enabled=false",
     )
-    training = ArcTraining(load_arc_training("default", overrides))
+    training = CloningTraining(load_cloning("default", overrides))
     outcome = train(training, next_free(arguments.out), show=show)
-    first, last = outcome.evaluations[0], outcome.evaluations[-1]
-    print(f"unseen tasks solved: {first['success_rate']:.0%} before, {last['success_rate']:.0%} after")
+    first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
+    print(f"unseen tasks handed in right: {first:.0%} before, {last:.0%} after")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def test_it_trains_and_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     run_example("arc/ppo_one_family.py", "--updates", 2, "--num-envs", 16, "--out", run, *small)
     told = capsys.readouterr().out
     assert re.search(r"^update +1 .*%  return -?\d", told, re.MULTILINE)
-    assert re.search(r"unseen puzzles solved: \d+% before, \d+% after", told)
+    assert re.search(r"unseen puzzles handed in right: \d+% before, \d+% after", told)
     assert "working" in told and "target" in told
     facts = json.loads((run / "run.json").read_text())
     assert facts["families"] == ["fill_enclosed"] and facts["environment_steps"] == 2 * 16 * 8
