@@ -4,6 +4,7 @@ Fixtures belong to the test files that use them. Which tests are slow is in `slo
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,11 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
+
+# A shell starts what it puts into the background with SIGINT ignored, which children inherit: tests that send
+# it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"]:
     raise RuntimeError(f"{early[0]} was imported before the annotations could be switched on")
