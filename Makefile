@@ -26,7 +26,9 @@ BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/nat
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
-PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# The tests start the command many times, so that compiled modules are worth keeping even where the environment
+# says otherwise.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help install demo check test lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
 

@@ -3,6 +3,7 @@
 Fixtures belong to the test files that use them. Which tests are slow is in `slow.txt`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -43,6 +44,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     name = collection_path.relative_to(HERE).as_posix()
     return True if is_slow(f"{name}/" if collection_path.is_dir() else name) else None
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live as long as the process: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

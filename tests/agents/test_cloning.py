@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from phalanx import _native as native_extension  # noqa: F401  planning needs it
 from phalanx.agents import CloningTraining, load_arc_policy, load_cloning
 from phalanx.agents.cloning.episode_files import read_episodes
 from phalanx.agents.cloning.expert import Expert

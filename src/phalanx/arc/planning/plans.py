@@ -1,9 +1,11 @@
 """Plans: short sequences of actions that turn one grid into another, in any action format.
 
-How they are found is in `src/native/arc_plan_search.h`; carrying them out is in `demonstrations`.
+How they are found is in `src/native/arc_plan_search.h`, and in `plain` where there is no compiled extension;
+carrying them out is in `demonstrations`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Collection
 from types import ModuleType
 
@@ -14,7 +16,9 @@ from numpy.typing import ArrayLike
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.planning.plain import fill_plan
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
+from phalanx.core.engine import extension
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
 
@@ -182,14 +186,12 @@ def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
             raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
-    allowed = sum(1 << operation for operation in _allowed(config))
-    selection_format = config.action.selection_format
-    operations, words, missing = _native().plan(start, output, rows, columns, selection_format, allowed)
-    if missing:
-        raise ValueError(_impossible(start, output, _allowed(config)))
-    steps = np.frombuffer(operations, np.int32)
-    cells = np.frombuffer(words, np.uint32).reshape(len(steps), rows, 1)
-    masks = (cells >> np.arange(columns, dtype=np.uint32)) & 1 != 0
+    selection_format, allowed = config.action.selection_format, _allowed(config)
+    find = fill_plan if (native := extension()) is None else functools.partial(_searched_plan, native)
+    found = find(start, output, config.grid_shape, selection_format, allowed)
+    if found is None:
+        raise ValueError(_impossible(start, output, allowed))
+    steps, masks = found
     if selection_format == "mask":
         return Plan(steps, masks)
     in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
@@ -197,6 +199,24 @@ def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
     last = [lines.shape[1] - 1 - lines[:, ::-1].argmax(axis=1) for lines in (in_rows, in_columns)]
     corners = first if selection_format == "point" else first + last
     return Plan(steps, np.stack(corners, axis=1).astype(np.int32))
+
+
+def _searched_plan(
+    native: ModuleType,
+    start: Grid,
+    output: Grid,
+    canvas: tuple[int, int],
+    selection_format: SelectionFormat,
+    allowed: frozenset[int],
+) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
+    """What `fill_plan` gives, found by the compiled search."""
+    bits = sum(1 << operation for operation in allowed)
+    operations, words, missing = native.plan(start, output, *canvas, selection_format, bits)
+    if missing:
+        return None
+    steps = np.frombuffer(operations, np.int32)
+    cells = np.frombuffer(words, np.uint32).reshape(len(steps), canvas[0], 1)
+    return steps, (cells >> np.arange(canvas[1], dtype=np.uint32)) & 1 != 0
 
 
 def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
@@ -210,15 +230,3 @@ def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
 
 def _size(grid: Grid) -> str:
     return f"{grid.shape[0]}x{grid.shape[1]}"
-
-
-def _native() -> ModuleType:
-    """The compiled extension: planning has no other implementation."""
-    try:
-        from phalanx import _native
-    except ImportError as error:
-        raise RuntimeError(
-            "planning needs the compiled extension, which is not installed; `pip install -v` with a C++ "
-            "compiler builds it"
-        ) from error
-    return _native
