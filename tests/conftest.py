@@ -3,6 +3,7 @@
 Fixtures belong to the test files that use them. Which tests are slow is in `slow.txt`.
 """
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -27,6 +28,14 @@ os.environ.setdefault(
 
 if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"]:
     raise RuntimeError(f"{early[0]} was imported before the annotations could be switched on")
+
+if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sanitize` has built
+    (library,) = Path(sanitized).glob("_native.*.so")
+    spec = importlib.util.spec_from_file_location("phalanx._native", library)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["phalanx._native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["phalanx._native"])
 
 install_import_hook("phalanx", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 

@@ -132,6 +132,8 @@ class BatchWriter:
                     f"that, or choose another folder"
                 )
             return found
+        if self._folder.is_dir():
+            remove_leftovers(self._folder)
         if self._folder.exists() and any(self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} is not empty but has no {_MANIFEST}; choose another")
         self._folder.mkdir(parents=True, exist_ok=True)
