@@ -4,6 +4,7 @@ Fixtures belong to the test files that use them. Which tests are slow is in `slo
 """
 
 import gc
+import importlib.util
 import os
 import signal
 import sys
@@ -34,6 +35,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"]:
     raise RuntimeError(f"{early[0]} was imported before the annotations could be switched on")
+
+if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sanitize` has built
+    (library,) = Path(sanitized).glob("_native.*.so")
+    spec = importlib.util.spec_from_file_location("phalanx._native", library)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["phalanx._native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["phalanx._native"])
 
 install_import_hook("phalanx", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 

@@ -28,7 +28,11 @@ Grid grid_of(const Cells& cells, int rows, int columns) {
   grid.registers[kHeight] = height;
   grid.registers[kWidth] = width;
   for (int r = 0; r < height; ++r)
-    for (int c = 0; c < width; ++c) grid.put(r, c, cells.data()[r * width + c]);
+    for (int c = 0; c < width; ++c) {
+      const int color = cells.data()[r * width + c];
+      if (color < 0 || color > 9) throw std::invalid_argument("a cell's color must be 0 to 9");
+      grid.put(r, c, color);
+    }
   return grid;
 }
 

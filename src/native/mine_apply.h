@@ -43,6 +43,7 @@ class Applier {
   Predictions predict(Question question) const;
   const Graph& graph() const { return *graph_; }
   int32_t threads() const { return threads_; }
+  size_t num_rules() const { return rules_.size(); }
 
  private:
   struct Gatherer;

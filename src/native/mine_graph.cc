@@ -6,7 +6,11 @@
 namespace phalanx::mining {
 
 Graph::Graph(const int32_t* triples, int64_t count, int32_t entities, int32_t relations)
-    : entities(entities), directed(2 * relations) {
+    : entities(entities), directed(0) {
+  constexpr int32_t most = 1 << 28;
+  if (entities < 0 || entities > most || relations < 0 || relations > most)
+    throw std::invalid_argument("a graph has at most 2^28 entities and relations");
+  directed = 2 * relations;
   start.assign(entities + 1, 0);
   for (int64_t i = 0; i < count; ++i) {
     const int32_t relation = triples[3 * i], head = triples[3 * i + 1], tail = triples[3 * i + 2];

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <tuple>
 
 #include "mine.h"
@@ -70,6 +71,7 @@ PathMiner::Key PathMiner::canonical(int32_t head, const Body& body, int32_t leng
 }
 
 bool PathMiner::discover(int64_t triples) {
+  if (triples < 0) throw std::invalid_argument("triples must not be negative");
   const int64_t count = std::min<int64_t>(triples, triples_.size() - next_triple_);
   while (static_cast<int32_t>(seekers_.size()) < threads_) seekers_.push_back(std::make_unique<Seeker>(*graph_));
   constexpr int64_t grain = 64;
@@ -125,6 +127,7 @@ void PathMiner::go(const Triple& triple, Seeker& seeker, int32_t depth) const {
 }
 
 int64_t PathMiner::choose(int64_t least, int64_t most) {
+  if (most < 0) throw std::invalid_argument("most must not be negative");
   Found found;
   for (auto& seeker : seekers_) {
     for (const auto& [key, times] : seeker->found) found[key] += times;
@@ -159,6 +162,7 @@ int64_t PathMiner::choose(int64_t least, int64_t most) {
 }
 
 bool PathMiner::measure(int64_t entities) {
+  if (entities < 0) throw std::invalid_argument("entities must not be negative");
   const Graph& g = *graph_;
   if (!trie_ || trie_->nodes.empty() || !trie_->nodes[0].alive) return false;
   const int64_t count = std::min<int64_t>(entities, order_.size() - next_entity_);
@@ -223,6 +227,8 @@ std::vector<MinedRule> PathMiner::rules(int64_t least_support) const {
 }
 
 Trie::Trie(const std::vector<Body>& bodies) {
+  if (std::adjacent_find(bodies.begin(), bodies.end()) != bodies.end())
+    throw std::invalid_argument("a rule is there twice");
   nodes.emplace_back();
   // Breadth first: the bodies of a node are a range, as they are sorted.
   struct Range {

@@ -27,7 +27,7 @@ using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::
 int32_t pack_lengths(Array<const int32_t, 1> lengths, int32_t capacity, const std::string& mode,
                      Array<int32_t, 1> bins) {
   const int64_t count = static_cast<int64_t>(lengths.shape(0));
-  if (capacity < 1) throw std::invalid_argument("capacity must be at least 1");
+  if (capacity < 1 || capacity > 1 << 28) throw std::invalid_argument("capacity must be 1 to 2^28");
   if (bins.shape(0) != lengths.shape(0)) throw std::invalid_argument("bins and lengths must be equally long");
   const int32_t* from = lengths.data();
   int32_t* to = bins.data();

@@ -48,7 +48,9 @@ class Expander {
 
   void run(int64_t index) {
     bind(index);
-    const int32_t old_count = call_.count[index];
+    // Counts of another call's making must not lead out of the rows that there are.
+    const int32_t old_count = std::clamp<int64_t>(call_.count[index], 0, call_.states);
+    call_.visited_count[index] = std::clamp<int64_t>(call_.visited_count[index], 0, call_.memory);
     const int32_t forgotten = call_.restart ? call_.visited_count[index] : 0;
     if (call_.restart) call_.visited_count[index] = 0;
     int32_t found = 0;

@@ -2,8 +2,7 @@
 
 #include "proof_ffi.h"
 
-#include <cstring>
-
+#include "ffi_sizes.h"
 #include "parallel.h"
 #include "proof_expand.h"
 #include "xla/ffi/api/ffi.h"
@@ -18,14 +17,6 @@ constexpr int64_t kGrain = 32;
 
 using S32 = ffi::Buffer<ffi::S32>;
 using Flags = ffi::Buffer<ffi::PRED>;
-
-// Results alias the operands that they update; copy where XLA gave the result a buffer of its own.
-template <typename Buffer, typename Result>
-auto* updated(const Buffer& from, Result& to) {
-  if (from.untyped_data() != to->untyped_data() && from.size_bytes() != 0)
-    std::memcpy(to->untyped_data(), from.untyped_data(), from.size_bytes());
-  return to->typed_data();
-}
 
 ffi::Error expand_batch(ffi::ThreadPool pool, Flags where, S32 query, Flags excluded, S32 goals, S32 successors,
                         S32 count, S32 visited, S32 visited_count, Flags overflow, S32 too_long, S32 skipped,
@@ -42,9 +33,29 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags where, S32 query, Flags excl
         "alive for as long as functions compiled from it are called");
   ExpandCall call;
   call.program = held.get();
-  call.atoms = goals.dimensions()[1];
-  call.states = successors.dimensions()[1];
-  call.memory = visited.dimensions()[1];
+  const int64_t batch = axis(where, 0);
+  call.atoms = axis(goals, 1);
+  call.states = axis(successors, 1);
+  call.memory = axis(visited, 1);
+  Sizes sizes("phalanx_proof_expand");
+  sizes.expect("where", where, {batch});
+  sizes.expect("query", query, {batch, 3});
+  sizes.expect("excluded", excluded, {batch});
+  for (const S32* buffer : {&goals, &*new_goals}) sizes.expect("goals", *buffer, {batch, call.atoms, 3});
+  for (const S32* buffer : {&successors, &*new_successors})
+    sizes.expect("successors", *buffer, {batch, call.states, call.atoms, 3});
+  for (const S32* buffer : {&visited, &*new_visited})
+    sizes.expect("visited", *buffer, {batch, call.memory, call.atoms, 3});
+  for (const S32* buffer : {&count, &visited_count, &too_long, &skipped, &*new_count, &*new_visited_count,
+                            &*new_too_long, &*new_skipped})
+    sizes.expect("a count", *buffer, {batch});
+  for (const Flags* buffer : {&overflow, &*new_overflow}) sizes.expect("overflow", *buffer, {batch});
+  sizes.require(call.atoms >= 1 && call.states >= 1, "there must be room for one goal and one successor at least");
+  constexpr int64_t most = 1 << 24;
+  sizes.require(call.atoms <= most && call.states <= most && call.memory <= most,
+                "there is room for too many goals, successors or visited states");
+  sizes.require(0 <= unary_limit && unary_limit <= most, "the limit of steps without a choice is out of range");
+  if (sizes.wrong()) return sizes.error();
   call.unary_limit = unary_limit;
   call.end_proof_action = end_proof_action;
   call.memory_pruning = memory_pruning;

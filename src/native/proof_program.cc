@@ -1,9 +1,48 @@
 #include "proof_program.h"
 
+#include <algorithm>
 #include <mutex>
+#include <stdexcept>
 #include <unordered_map>
 
 namespace phalanx::proofs {
+
+namespace {
+
+constexpr int64_t kMost = 1 << 28;  // predicates, constants, and atoms of a body
+
+void require(bool holds, const char* rule) {
+  if (!holds) throw std::invalid_argument(rule);
+}
+
+// Everything that the constructor and the kernel index by.
+void check(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies, int64_t num_rules,
+           int64_t longest, int64_t predicates, int64_t constants) {
+  require(0 <= predicates && predicates <= kMost && 0 <= constants && constants <= kMost && longest <= kMost,
+          "a program has at most 2^28 predicates and constants");
+  require(predicates * constants <= int64_t{1} << 34, "too many predicates times constants");
+  const auto is_predicate = [&](int32_t number) { return 1 <= number && number <= predicates; };
+  // Variables of a rule are -1, -2, ...: two of its head and two of each atom of its body at most.
+  const auto is_term = [&](int32_t term) { return -(2 * longest + 2) <= term && term <= constants && term != 0; };
+  for (int64_t f = 0; f < num_facts; ++f) {
+    const int32_t* fact = facts + 3 * f;
+    require(is_predicate(fact[0]) && 1 <= fact[1] && fact[1] <= constants && 1 <= fact[2] && fact[2] <= constants,
+            "a fact has a predicate or a constant that is out of range");
+    require(f == 0 || std::lexicographical_compare(fact - 3, fact, fact, fact + 3),
+            "facts must be sorted, each there once");
+  }
+  for (int64_t r = 0; r < num_rules; ++r) {
+    const int32_t* head = heads + 3 * r;
+    require(is_predicate(head[0]) && is_term(head[1]) && is_term(head[2]),
+            "a rule's head has a predicate or a term that is out of range");
+    require(r == 0 || head[-3] <= head[0], "rules must be grouped by the predicates of their heads");
+    for (const int32_t *atom = bodies + 3 * longest * r, *end = atom + 3 * longest; atom != end && *atom != 0; atom += 3)
+      require(is_predicate(atom[0]) && is_term(atom[1]) && is_term(atom[2]),
+              "a rule's body has a predicate or a term that is out of range");
+  }
+}
+
+}  // namespace
 
 Program::Program(const int32_t* facts, int64_t num_facts, const int32_t* rule_heads, const int32_t* bodies,
                  int64_t num_rules, int64_t longest_body, int64_t num_predicates, int64_t num_constants)
@@ -13,6 +52,7 @@ Program::Program(const int32_t* facts, int64_t num_facts, const int32_t* rule_he
       true_index(num_predicates + 1),
       false_index(num_predicates + 2),
       end_index(num_predicates + 3) {
+  check(facts, num_facts, rule_heads, bodies, num_rules, longest_body, num_predicates, num_constants);
   const int64_t cells = num_predicates * num_constants;
   start_by_first_.assign(cells + 1, 0);
   start_by_second_.assign(cells + 1, 0);

@@ -16,7 +16,7 @@ struct Range {
 
 class Program {
  public:
-  // `facts` [num_facts, 3] sorted and unique; `heads` [num_rules, 3] grouped by predicate; `bodies`
+  // Anything else is a std::invalid_argument: `facts` [num_facts, 3] sorted and unique; `heads` [num_rules, 3] grouped by predicate; `bodies`
   // [num_rules, longest, 3] with zero rows behind.
   Program(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies, int64_t num_rules,
           int64_t longest, int64_t predicates, int64_t constants);
@@ -65,7 +65,7 @@ class Program {
   }
   // Never 0: predicates and constants begin with 1.
   uint64_t key(int32_t predicate, int32_t a, int32_t b) const {
-    return (uint64_t(predicate) * constants + uint64_t(a - 1)) * constants + uint64_t(b - 1);
+    return (uint64_t(predicate) * constants + (uint64_t(a) - 1)) * constants + (uint64_t(b) - 1);
   }
   uint64_t hash(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ull) >> set_shift_; }
 

@@ -48,8 +48,10 @@ const Kind& kind_of(const std::string& name, const Parameters& parameters) {
   if (name == "knights" && (parameters[1] < 1 || parameters[1] > 6)) {
     throw std::invalid_argument("there are six forms of statements");
   }
-  if (name == "bridges" && parameters[1] < 2) throw std::invalid_argument("there must be two islands at least");
-  if (name == "sokoban" && (parameters[1] < 3 || parameters[1] > 8 || parameters[2] < 1)) {
+  if (name == "bridges" && (parameters[1] < 2 || parameters[1] > size * size)) {
+    throw std::invalid_argument("there must be two islands at least, and no more than cells");
+  }
+  if (name == "sokoban" && (parameters[1] < 3 || parameters[1] > 8 || parameters[2] < 1 || parameters[2] > 36)) {
     throw std::invalid_argument("the columns or the boxes are out of range");
   }
   return kind;

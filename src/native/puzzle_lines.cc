@@ -175,7 +175,8 @@ Solutions solve_binary(const Record& puzzle, const Parameters& parameters, size_
   if (puzzle.size() != static_cast<size_t>(cells)) throw std::invalid_argument("not the givens of it");
   Domains domains = all_open(cells);
   for (int c = 0; c < cells; ++c) {
-    if (puzzle[c]) domains[c] = puzzle[c] & kBoth;
+    if (puzzle[c] > 2) throw std::invalid_argument("a value is neither a zero nor a one");
+    if (puzzle[c]) domains[c] = puzzle[c];
   }
   return solutions_of(Binary(size), domains, cells, limit, 1);
 }

@@ -1,11 +1,22 @@
 """Files and folders appear whole or not at all."""
 
+import hashlib
+import json
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from phalanx.core.files import atomic_directory, atomic_write
+from phalanx.core.files import (
+    DamagedFileError,
+    atomic_directory,
+    atomic_write,
+    open_sealed,
+    read_sealed,
+    read_sealed_json,
+    write_sealed_json,
+)
 
 
 def fail_writing(path: Path, error: type[BaseException]) -> None:
@@ -138,3 +149,58 @@ def test_an_empty_target_is_taken(tmp_path):
     with atomic_directory(tmp_path / "tasks") as folder:
         (folder / "a").touch()
     assert names(tmp_path / "tasks") == ["a"]
+
+
+def test_a_folder_that_is_replaced_changes_places_at_once(tmp_path):
+    for text in ("old", "new"):
+        with atomic_directory(tmp_path / "tasks", replace=True) as folder:
+            (folder / "a").write_text(text)
+    assert (tmp_path / "tasks" / "a").read_text() == "new"
+    assert names(tmp_path) == ["tasks"]
+
+
+def test_where_the_system_cannot_exchange_folders_they_are_renamed(tmp_path, monkeypatch):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "a").write_text("old")
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    with atomic_directory(tmp_path / "tasks", replace=True) as folder:
+        (folder / "a").write_text("new")
+    assert (tmp_path / "tasks" / "a").read_text() == "new"
+    assert names(tmp_path) == ["tasks"]
+
+
+def test_a_seal_is_the_digest_of_the_file_with_zeros_for_its_digits(tmp_path):
+    with atomic_write(tmp_path / "a", sealed=True) as file:
+        file.write(b"content")
+    data = read_sealed(tmp_path / "a")
+    mark = b"contentphalanx-sha256:"
+    assert data == mark + hashlib.sha256(mark + b"0" * 64).hexdigest().encode()
+
+
+def test_a_sealed_json_file_is_json_for_everybody(tmp_path):
+    record = {"a": [1, 2], "text": "phalanx-sha256:" + "0" * 64}
+    with atomic_write(tmp_path / "a.json", "w", sealed=True) as file:
+        write_sealed_json(file, record)
+    assert read_sealed_json(tmp_path / "a.json") == record
+    assert json.loads((tmp_path / "a.json").read_text()).keys() == {"a", "text", "seal"}
+
+
+def test_sealed_arrays_are_arrays_for_everybody(tmp_path):
+    for values in (np.arange(5), np.frombuffer(b"phalanx-sha256:" + b"0" * 64, np.uint8)):
+        with atomic_write(tmp_path / "a.npz", sealed=True) as file:
+            np.savez(file, values=values)
+        with open_sealed(tmp_path / "a.npz"), np.load(tmp_path / "a.npz") as archive:
+            np.testing.assert_array_equal(archive["values"], values)
+
+
+def test_a_file_without_a_seal_and_one_that_was_changed_are_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"plain")
+    with pytest.raises(DamagedFileError, match=r"a is damaged, or of an older version .* no seal; bake it"):
+        read_sealed(tmp_path / "a", "bake it again")
+    with atomic_write(tmp_path / "b", sealed=True) as file:
+        file.write(b"content" * 100_000)
+    data = (tmp_path / "b").read_bytes()
+    for place in (0, 300_000, len(data) - 100, len(data) - 70, len(data) - 1):
+        (tmp_path / "b").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(DamagedFileError, match="b is damaged"):
+            read_sealed(tmp_path / "b")

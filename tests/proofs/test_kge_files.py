@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
 
+from damage import write_json
 from phalanx.proofs.kge.config import KGEConfig
 from phalanx.proofs.kge.files import load_kge, read_kge_config, read_kge_facts, save_kge
 from phalanx.proofs.kge.scoring import KGE, calibrated, expected_reciprocal_rank, validate
@@ -95,14 +96,17 @@ def test_damaged_folders_are_named(saved: Path) -> None:
     about = json.loads((saved / "config.json").read_text())
     arrays = saved / about["arrays"]
     arrays.write_bytes(arrays.read_bytes()[:100])
-    with pytest.raises(ValueError, match=rf"{arrays.name} cannot be read"):
+    with pytest.raises(ValueError, match=rf"{arrays.name} is damaged"):
         load_kge(saved, four_people())
     arrays.unlink()
     with pytest.raises(ValueError, match=rf"{arrays.name} is gone"):
         load_kge(saved, four_people())
-    (saved / "config.json").write_text(json.dumps({**about, "format": 99}))
+    write_json(saved / "config.json", {**about, "format": 99})
     with pytest.raises(ValueError, match="has format 99"):
         load_kge(saved, four_people())
+    write_json(saved / "config.json", {"format": 2})
+    with pytest.raises(ValueError, match="does not describe an embedding: it lacks arrays, config, facts"):
+        read_kge_config(saved)
 
 
 def test_an_embedding_of_other_sizes_is_not_saved(kge: KGE, tmp_path: Path) -> None:

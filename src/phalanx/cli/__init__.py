@@ -34,6 +34,7 @@ COMMANDS = {
     "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
+    "doctor": Mount("phalanx.cli.doctor", "Say what files and runs are, and whether they are whole."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }
 

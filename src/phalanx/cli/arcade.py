@@ -355,7 +355,7 @@ def _whole_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
 def _sample(line: bytes, where: str) -> dict[str, Any]:
     try:
         sample = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
     if not isinstance(sample, dict) or not {"episode_id", "total_steps"} <= set(sample):
         raise ValueError(f"{where}: not a sample of `phalanx arcade collect`")

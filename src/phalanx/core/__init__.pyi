@@ -43,7 +43,11 @@ from .environment import (
     as_environment as as_environment,
 )
 from .episodes import Trajectory as Trajectory, run_episode_batch as run_episode_batch
-from .files import atomic_directory as atomic_directory, atomic_write as atomic_write
+from .files import (
+    DamagedFileError as DamagedFileError,
+    atomic_directory as atomic_directory,
+    atomic_write as atomic_write,
+)
 from .models import FrozenModel as FrozenModel, load_json as load_json, save_json as save_json
 from .profiling import (
     BatchPerformanceMonitor as BatchPerformanceMonitor,

@@ -3,6 +3,7 @@
 What the data means is for those who read it.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,22 @@ def read_bounded(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     if len(data) > most:
         raise ValueError(f"{path} has more than {most:,} bytes")
     return data
+
+
+def parse_json(data: str | bytes, where: str | os.PathLike[str]) -> Any:
+    """The value of a JSON text; what is wrong with it is a ValueError that begins with `where`."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        place = f"{os.fspath(where)}:{error.lineno}:{error.colno}"
+        raise ValueError(f"{place}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # not text, a number too long, nesting too deep
+        raise ValueError(f"{os.fspath(where)}: not valid JSON: {error}") from error
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value of a JSON file; what is wrong with it is a ValueError that begins with the path."""
+    return parse_json(Path(path).read_bytes(), path)
 
 
 def read_plain_yaml(path: str | os.PathLike[str]) -> Any:

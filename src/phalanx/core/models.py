@@ -4,15 +4,15 @@ Settings that come from presets and command lines, and that JAX sees, are in `co
 """
 
 import difflib
+import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import atomic_write, read_sealed_json, write_sealed_json
 
 _KINDS = {
     "int": "a whole number",
@@ -46,15 +46,17 @@ def require_type(value: object, cls: type, name: str) -> None:
 
 
 def save_json(model: BaseModel, path: str | os.PathLike[str]) -> None:
-    """Write a model as a JSON file that `load_json` reads back, whole or not at all."""
-    with atomic_write(path, "w") as file:
-        file.write(model.model_dump_json(indent=2) + "\n")
+    """Write a model as a sealed JSON file that `load_json` reads back, whole or not at all."""
+    with atomic_write(path, "w", sealed=True) as file:
+        write_sealed_json(file, model.model_dump(mode="json"), indent=2)
 
 
-def load_json(cls: type[AnyModel], path: str | os.PathLike[str], what: str) -> AnyModel:
-    """Read a model from a JSON file; what is wrong with it is told in words, beginning `PATH is not WHAT`."""
+def load_json(
+    cls: type[AnyModel], path: str | os.PathLike[str], what: str, remedy: str = "write it again"
+) -> AnyModel:
+    """Read a model that `save_json` wrote; what is wrong is told in words: `PATH is not WHAT: ...`."""
     try:
-        return cls.model_validate_json(Path(path).read_bytes())
+        return cls.model_validate_json(json.dumps(read_sealed_json(path, remedy)))
     except ValidationError as error:
         raise ValueError(f"{path} is not {what}: {in_words(error, cls)}") from error
 

@@ -1,9 +1,10 @@
-"""Checkpoints of a training: saved whole or not at all, and read back to the last bit.
+"""Checkpoints of a training: saved whole or not at all, sealed, and read back to the last bit.
 
 What is saved is any pytree of arrays; which run it belongs to is told by a fingerprint of its config.
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -18,9 +19,22 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.core.config import Config, to_yaml
+from phalanx.core.files import (
+    DamagedFileError,
+    atomic_write,
+    check_digest,
+    file_digests,
+    read_sealed_json,
+    write_sealed_json,
+)
 from phalanx.runs.folder import CHECKPOINTS as FOLDER, FACTS, read_facts
 
+_LOG = logging.getLogger("phalanx.runs")
 BEST = "best"
+SEAL = "digests.json"
+"""The file of a checkpoint that tells the digests of the others."""
+_WRITTEN_AFTER = ("_CHECKPOINT_METADATA", "commit_success.txt")
+"""Orbax's own notes, which it renews when the seal is there already."""
 Which = int | Literal["newest", "best"]
 """A checkpoint by its step, the newest one, or the best by `checkpoint.best`."""
 _UNIMPORTANT = ("checkpoint", "logging")
@@ -39,8 +53,9 @@ def config_digest(config: Config) -> str:
 class Checkpoints:
     """The checkpoints in a run's folder, the newest few of which are kept.
 
-    Orbax writes each under a temporary name and renames it, so a kill in the middle leaves the older ones.
-    Who only reads says so: what a training in another process is just writing is then left alone.
+    Orbax writes each under a temporary name and renames it once it is sealed, so a kill in the middle leaves
+    the older ones. What does not match its seal is refused on reading. Who only reads says so: what a
+    training in another process is just writing is then left alone.
     """
 
     def __init__(
@@ -57,12 +72,14 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.ERROR)
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
+            temporary_path_class=_sealing_path(),
             enable_async_checkpointing=False,
             cleanup_tmp_directories=not read_only,
             create=not read_only,
             read_only=read_only,
         )
         self._place = (Path(run) / folder).absolute()
+        self._checked: set[int] = set()
         self._manager = ocp.CheckpointManager(self._place, options=options)
 
     def close(self) -> None:
@@ -78,35 +95,56 @@ class Checkpoints:
         self.close()
 
     def latest(self) -> int | None:
-        """The step of the newest whole checkpoint, or None."""
+        """The step of the newest checkpoint, or None."""
         return self._manager.latest_step()
 
     def steps(self) -> list[int]:
-        """The steps of all whole checkpoints."""
+        """The steps of all checkpoints."""
         return sorted(self._manager.all_steps())
 
+    def check(self, step: int) -> None:
+        """Refuse a checkpoint that is not as it was saved: a file has changed or is missing."""
+        if step in self._checked:
+            return
+        check_checkpoint(self._place / str(step))
+        self._checked.add(step)
+
     def save(self, step: int, state: PyTree, facts: dict[str, Any]) -> None:
-        """Save arrays and a few facts (numbers and text) about them; a step that is there already is left."""
+        """Save arrays and a few facts (numbers and text) about them.
+
+        A step that is there already is left; one that is damaged is saved anew.
+        """
         import orbax.checkpoint as ocp
 
         if step in self._manager.all_steps():
-            return
+            if self._is_whole(step):
+                return
+            self._manager.delete(step)
         # Orbax refuses empty arrays, which have nothing to save.
         arrays = {name: _plain(leaf) for name, leaf in named(state).items() if leaf.size}
         parts = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
         self._manager.save(step, args=parts, force=True)
         self._manager.wait_until_finished()
 
+    def _is_whole(self, step: int) -> bool:
+        try:
+            self.check(step)
+        except (DamagedFileError, FileNotFoundError):
+            return False
+        return True
+
     def facts(self, step: int) -> dict[str, Any]:
         """The facts saved with a checkpoint."""
         import orbax.checkpoint as ocp
 
+        self.check(step)
         return self._manager.restore(step, args=ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
 
     def arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Some arrays of a checkpoint by their names; the others are not read."""
         import orbax.checkpoint as ocp
 
+        self.check(step)
         wanted = ocp.args.PyTreeRestore(
             item=dict.fromkeys(names, 0),
             restore_args=dict.fromkeys(names, ocp.RestoreArgs(restore_type=np.ndarray)),
@@ -119,6 +157,7 @@ class Checkpoints:
         """The arrays of a checkpoint in the places, types and devices of `like`."""
         import orbax.checkpoint as ocp
 
+        self.check(step)
         wanted_leaves = named(like)
         targets = {name: _target(leaf) for name, leaf in wanted_leaves.items() if leaf.size}
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(targets))
@@ -133,15 +172,58 @@ class Checkpoints:
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def newest(checkpoints: Checkpoints, run: Path) -> tuple[int, dict[str, Any]]:
-    """The step and the facts of a run's newest checkpoint."""
-    step = checkpoints.latest()
-    if step is None:
-        raise ValueError(
-            f"{run} has no checkpoint to resume from: start it again with --resume auto, or a new run with "
+def check_checkpoint(folder: Path) -> int:
+    """Check the folder of a checkpoint against its seal. Returns how many files it has."""
+    remedy = "go on from an older checkpoint"
+    if not (folder / SEAL).is_file():
+        raise DamagedFileError(
+            f"{folder} is damaged, or of another version of Phalanx: it has no {SEAL}; start a new run with "
             "another --out"
         )
-    return step, checkpoints.facts(step)
+    files = read_sealed_json(folder / SEAL, remedy)["files"]
+    for name, digest in files.items():
+        check_digest(folder / name, digest, remedy)
+    return len(files)
+
+
+@functools.cache
+def _sealing_path() -> Any:
+    """Orbax's temporary folder of a checkpoint, which is sealed before it gets its name."""
+    import orbax.checkpoint as ocp
+
+    class SealingPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
+        async def finalize(self) -> None:
+            folder = Path(self.get())
+            digests = file_digests(folder, leave_out=_WRITTEN_AFTER)
+            with atomic_write(folder / SEAL, "w", sealed=True) as file:
+                write_sealed_json(file, {"files": digests}, indent=1)
+            await super().finalize()
+
+    return SealingPath
+
+
+def newest(checkpoints: Checkpoints, run: Path) -> tuple[int, dict[str, Any]]:
+    """The step and the facts of a run's newest whole checkpoint; damaged ones are passed over aloud."""
+    return next(whole(checkpoints, run))
+
+
+def whole(checkpoints: Checkpoints, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The steps and facts of a run's whole checkpoints, the newest first; there is one, or it is an error."""
+    found, damage = False, ""
+    for step in reversed(checkpoints.steps()):
+        try:
+            facts = checkpoints.facts(step)
+        except (DamagedFileError, FileNotFoundError) as error:
+            _LOG.warning("checkpoint %d of %s is passed over: %s", step, run, error)
+            damage = damage or f"; {error}"
+            continue
+        found = True
+        yield step, facts
+    if not found:
+        raise ValueError(
+            f"{run} has no checkpoint to resume from: start it again with --resume auto, or a new run with "
+            f"another --out{damage}"
+        )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from phalanx import __version__
 from phalanx.core.config import Config, load_config, save_config, to_yaml
 from phalanx.core.files import atomic_write
+from phalanx.core.foreign import read_json
 from phalanx.logs import FileHandler, Handler
 from phalanx.runs.machine import machine
 
@@ -105,7 +106,7 @@ def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:
 def write_facts(run: Path, facts: Mapping[str, Any]) -> None:
     """Write or renew `run.json`; facts that are not given stay as they were."""
     path = run / FACTS
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = _read_object(path) if path.exists() else {}
     about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine()}
     with atomic_write(path, "w") as file:
         json.dump({**about, **before, **facts, "updated": _now()}, file, indent=2)
@@ -117,13 +118,17 @@ def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / FACTS
     if not path.is_file():
         raise ValueError(f"{folder} is not the folder of a run: it has no {FACTS}")
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    facts = _read_object(path)
     if facts.get("format") != FORMAT:
         raise ValueError(f"{path} has format {facts.get('format')}, this version of Phalanx reads {FORMAT}")
     return facts
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} does not tell a run's facts: it holds no JSON object")
+    return value
 
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:

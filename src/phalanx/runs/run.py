@@ -5,8 +5,9 @@ What an update is, is the `Algorithm`'s; what is written of a run is in `journal
 
 import contextlib
 import dataclasses
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,15 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from phalanx.core.files import DamagedFileError, remove_leftovers
 from phalanx.runs import folder as folders
-from phalanx.runs.algorithm import Algorithm, Outcome, Progress, Report, Update
+from phalanx.runs.algorithm import Algorithm, Outcome, Progress, Report, RunConfig, Update
 from phalanx.runs.best import BestCheckpoint
-from phalanx.runs.checkpoints import Checkpoints, check_facts, config_digest, newest
+from phalanx.runs.checkpoints import Checkpoints, check_facts, config_digest, whole
 from phalanx.runs.journal import Journal, of_seed
 from phalanx.runs.processes import any_process, is_first_process, local, wait_for_all
 from phalanx.runs.safeguards import Stop, locked, stop_on_signals
 from phalanx.runs.weights import Origin, begin_with, weight_names
 
+_LOG = logging.getLogger("phalanx.runs")
 Show = Callable[[Progress], None]
 Resume = bool | Literal["auto"]
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
@@ -93,6 +96,7 @@ class Run:
                 if not self.resume and not again:
                     folders.create_run(self.folder, config, facts)
                 stack.enter_context(locked(self.folder))
+                remove_leftovers(self.folder)
             wait_for_all("the run's folder")
             best = stack.enter_context(contextlib.closing(BestCheckpoint(self.folder, config.checkpoint)))
             checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
@@ -244,20 +248,31 @@ class Run:
         """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
         config = self.algorithm.config
         begun = folders.read_config(self.folder, type(config))
-        step, facts = newest(checkpoints, self.folder)
+        for step, facts in whole(checkpoints, self.folder):
+            self._check_saved(step, facts, begun)
+            try:
+                learner = checkpoints.restore(step, learner)
+                self.algorithm.restore(self.folder, facts["algorithm"])
+            except (DamagedFileError, FileNotFoundError) as error:
+                _LOG.warning("checkpoint %d of %s is passed over: %s", step, self.folder, error)
+                continue
+            break
+        else:
+            raise ValueError(f"no checkpoint of {self.folder} is whole; start a new run with another --out")
+        if begun != config and is_first_process():
+            folders.extend_run(self.folder, config, {"config": facts["config"], "update": step})
+        self.update, self.seconds = step, float(facts["seconds"])
+        self.counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
+        return learner
+
+    def _check_saved(self, step: int, facts: Mapping[str, Any], begun: RunConfig) -> None:
+        """A checkpoint must be of this config and of this data."""
         check_facts(self.folder, step, facts, begun)
         if facts["data"] != self.algorithm.data_fingerprint():
             raise ValueError(
                 f"the data has changed since checkpoint {step} of {self.folder} was saved: go on with the "
                 "data that it was trained on, or start a new run with another --out"
             )
-        if begun != config and is_first_process():
-            folders.extend_run(self.folder, config, {"config": facts["config"], "update": step})
-        learner = checkpoints.restore(step, learner)
-        self.algorithm.restore(self.folder, facts["algorithm"])
-        self.update, self.seconds = step, float(facts["seconds"])
-        self.counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
-        return learner
 
 
 def count_parameters(network: PyTree) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.core.files import atomic_write
+from phalanx.core.foreign import read_json
 
 PLAN = "sweep.json"
 _DRAWN = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
@@ -92,7 +93,7 @@ def plan(folder: Path, command: Sequence[str], trials: Sequence[Sequence[str]]) 
     made = {"command": list(command), "trials": named}
     path = folder / PLAN
     if path.is_file():
-        if json.loads(path.read_text(encoding="utf-8")) != made:
+        if read_json(path) != made:
             raise ValueError(f"{folder} is another sweep: give the same settings again, or another --out")
         return named
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

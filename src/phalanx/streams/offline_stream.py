@@ -194,7 +194,7 @@ def _holds_samples(path: Path) -> bool:
         line = next((line for line in file if line.strip()), "")
     try:
         fields = json.loads(line) if line else {}
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and (
         ("sample_id" in fields and "source" in fields)
@@ -217,7 +217,7 @@ def _parse(line: str, where: str, dataset_id: str) -> StreamSample:
         if isinstance(fields.get("meta"), dict):
             fields = _with_meta(fields, where, dataset_id)
         return StreamSample.from_dict(fields)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{where}: {error}") from error
 
 

@@ -4,16 +4,14 @@ How a plan's batches are formed is in `phalanx.tokens`; what a buffer keeps is i
 """
 
 import asyncio
-import json
 import os
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import atomic_write, read_sealed_json, write_sealed_json
 from phalanx.streams.moved import HasMoved, refuse_moved
 from phalanx.streams.replay.buffer import ReplayBuffer
 from phalanx.streams.replay.rows import BufferSnapshot
@@ -239,17 +237,12 @@ class RollingBatchPlanWindow(HasMoved):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a JSON file."""
-        with atomic_write(path, "w") as file:
-            json.dump(self.state_dict(), file)
+        with atomic_write(path, "w", sealed=True) as file:
+            write_sealed_json(file, self.state_dict())
 
     async def load(self, path: str | os.PathLike[str]) -> None:
         """`load_state_dict` from a JSON file."""
-        with Path(path).open(encoding="utf-8") as file:
-            try:
-                state = json.load(file)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path} is not the state of a window: {error}") from error
-        await self.load_state_dict(state)
+        await self.load_state_dict(read_sealed_json(path))
 
     def _new_samples(self) -> int:
         """Samples behind the last window's end."""

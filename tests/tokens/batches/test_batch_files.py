@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from damage import write_json
+from phalanx.core.files import DamagedFileError, _machine
 from phalanx.tokens import (
     BatchingConfig,
     BatchPlan,
@@ -163,7 +165,7 @@ def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
         writer.write_all(interrupt)
     first = tmp_path / "out/epoch_0/batch_000000.npz"
     before = first.stat().st_mtime_ns
-    (first.parent / ".batch_000003.npz.1-ab.tmp").write_bytes(b"left by a killed run")
+    (first.parent / f".batch_000003.npz.999999999-{_machine()}0123.tmp").write_bytes(b"left by a killed run")
     with pytest.raises(FileNotFoundError, match=r"batch_000003\.npz is missing \(writing it was not fin"):
         BatchReader(tmp_path / "out").iter_epoch(0)
     paths = writer.write_all()
@@ -283,10 +285,12 @@ def test_a_collate_function_that_loses_a_row_is_caught(tmp_path: Path) -> None:
 def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no manifest\.json"):
         BatchReader(tmp_path)
-    for content in ("{", json.dumps({"fingerprint": "x"})):
-        (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(ValueError, match=r"is not a manifest of batches: (Invalid JSON|pad_id is)"):
-            BatchReader(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(DamagedFileError, match=r"manifest\.json is damaged"):
+        BatchReader(tmp_path)
+    write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
+    with pytest.raises(ValueError, match="is not a manifest of batches: pad_id is"):
+        BatchReader(tmp_path)
 
 
 LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
@@ -323,5 +327,5 @@ def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Pat
     assert BatchReader(tmp_path / "files").largest_token() == 7
     manifest = json.loads((tmp_path / "files/manifest.json").read_text())
     assert [epoch.pop("largest_token") for epoch in manifest["epochs"]] == [7, 7]
-    (tmp_path / "files/manifest.json").write_text(json.dumps(manifest))
+    write_json(tmp_path / "files/manifest.json", manifest)
     assert BatchReader(tmp_path / "files").largest_token() == 7

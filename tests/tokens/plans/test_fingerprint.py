@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
 
+from damage import write_json
 from phalanx.tokens import (
     BatchFingerprint,
     BatchingConfig,
@@ -145,7 +146,7 @@ def test_a_fingerprint_survives_its_file(tmp_path):
 
 
 def test_a_file_that_is_no_fingerprint_is_refused_by_name(tmp_path):
-    (tmp_path / "bad.json").write_text('{"fingerprint": "x"}')
+    write_json(tmp_path / "bad.json", {"fingerprint": "x"})
     with pytest.raises(ValueError, match=r"bad.json is not a batch fingerprint: full_hash"):
         load_fingerprint(tmp_path / "bad.json")
 

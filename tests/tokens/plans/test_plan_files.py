@@ -1,13 +1,17 @@
 """Plans on disk: read back as they were, small, mapped, and refused when damaged."""
 
 import asyncio
+import hashlib
 import json
+import threading
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from planning_cases import lognormal_lengths, recipes, small_plan
 
+from damage import write_json
+from phalanx.core.files import DamagedFileError, _machine
 from phalanx.tokens import (
     BatchingConfig,
     BatchPlanBuilder,
@@ -134,7 +138,7 @@ def test_a_file_cut_short_is_named(saved, name):
     content = (saved / name).read_bytes()
     for length in (len(content) - 4, 40, 0):
         (saved / name).write_bytes(content[:length])
-        with pytest.raises(ValueError, match=rf"{name} (is damaged|holds)"):
+        with pytest.raises(DamagedFileError, match=rf"{name} is damaged"):
             load_batch_plan(saved)
 
 
@@ -145,26 +149,60 @@ def test_ids_cut_short_are_named_when_they_are_read(saved):
         load_batch_plan(saved).get_epoch(0)[0]
 
 
-def test_a_changed_file_is_found_by_verifying(saved):
+def test_a_changed_file_is_found_at_once_and_changed_batches_by_verifying(saved):
     order = np.load(saved / "order.npy")
     order[[0, 1]] = order[[1, 0]]
     np.save(saved / "order.npy", order)
+    with pytest.raises(DamagedFileError, match=r"order\.npy is damaged.*build the plan again"):
+        load_batch_plan(saved)
+    header = json.loads((saved / "plan.json").read_text())
+    digest = hashlib.sha256((saved / "order.npy").read_bytes()).hexdigest()
+    write_json(saved / "plan.json", {**header, "files": {**header["files"], "order.npy": digest}})
     load_batch_plan(saved)
     with pytest.raises(ValueError, match="holds other batches than it says"):
         load_batch_plan(saved, verify=True)
 
 
+def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved):
+    plans = [small_plan(num_epochs=2), small_plan(samples=20)]
+    prints = {plan.fingerprint for plan in plans}
+    done = threading.Event()
+
+    def overwrite():
+        for turn in range(12):
+            save_batch_plan(plans[turn % 2], saved, overwrite=True)
+        done.set()
+
+    writer = threading.Thread(target=overwrite)
+    writer.start()
+    reads = 0
+    while not done.is_set():
+        assert load_batch_plan(saved, verify=True).fingerprint in prints
+        reads += 1
+    writer.join()
+    assert reads > 3
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
+    left = saved.with_name(".plan.999999999-" + _machine() + "0123.tmp")
+    left.mkdir()
+    (left / "order.npy").touch()
+    save_batch_plan(small_plan(), saved, overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["plan"]
+
+
 def test_a_header_that_is_none_is_refused(saved):
     header = json.loads((saved / "plan.json").read_text())
-    (saved / "plan.json").write_text(json.dumps({**header, "num_samples": "many"}))
+    write_json(saved / "plan.json", {**header, "num_samples": "many"})
     with pytest.raises(ValueError, match=r"plan.json is not a plan's header: num_samples"):
         load_batch_plan(saved)
-    (saved / "plan.json").write_text(json.dumps({**header, "meta": {**header["meta"], "version": 99}}))
+    write_json(saved / "plan.json", {**header, "meta": {**header["meta"], "version": 99}})
     with pytest.raises(ValueError, match="has version 99, this reads version 2"):
         load_batch_plan(saved)
-    (saved / "plan.json").write_text("{")
-    with pytest.raises(ValueError, match=r"plan.json is not a plan's header"):
-        load_batch_plan(saved)
+    for text in ("{", "[]", json.dumps(header).replace("true", "false")):
+        (saved / "plan.json").write_text(text)
+        with pytest.raises(DamagedFileError, match=r"plan.json is damaged"):
+            load_batch_plan(saved)
 
 
 def test_a_packed_plan_keeps_its_packs(tmp_path):

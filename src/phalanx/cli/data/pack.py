@@ -232,7 +232,7 @@ def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
 
     from phalanx.core.files import atomic_write
 
-    with user_errors(), atomic_write(output) as file:
+    with user_errors(), atomic_write(output, sealed=True) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

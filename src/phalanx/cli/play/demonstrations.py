@@ -131,6 +131,6 @@ def _episodes(path: Path, lines: bytes) -> set[str | None]:
             if not isinstance(fields, dict):
                 raise ValueError(f"a sample is an object, got {type(fields).__name__}")
             found.add(StreamSample.from_dict(fields).episode_id)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}:{number}: not a sample: {error}; name another file") from error
     return found

@@ -124,7 +124,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_lines(path), 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: record {number} is not JSON: {error}") from error
         if not isinstance(record, dict):
             raise ValueError(f"{path}: record {number} must be an object, got {line[:60]}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.core.files import atomic_write
+from phalanx.core.foreign import read_json
 from phalanx.logs.handlers.base import EpisodePlaces, Handler
 from phalanx.logs.records import Data, Metrics, evaluation_scalars, scalars_of
 
@@ -83,17 +84,22 @@ def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
 
 def recall_id(folder: Path, kind: str) -> str | None:
     """The tracker's own id of the run in this folder; None if it has not been there."""
-    path = folder / _IDS
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return known.get(kind)
+    return _known_ids(folder / _IDS).get(kind)
 
 
 def remember_id(folder: Path, kind: str, run_id: str) -> None:
     """Keep it with the run, so that the run goes on under it."""
     path = folder / _IDS
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = _known_ids(path)
     with atomic_write(path, "w") as file:
         json.dump({**known, kind: run_id}, file)
+
+
+def _known_ids(path: Path) -> dict[str, str]:
+    known = read_json(path) if path.exists() else {}
+    if not isinstance(known, dict):
+        raise ValueError(f"{path} does not tell trackers' ids: it holds no JSON object; remove it")
+    return known
 
 
 def imported(module: str, extra: str) -> Any:

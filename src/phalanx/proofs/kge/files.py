@@ -5,7 +5,6 @@ A folder is read for a knowledge base with the same names, in whatever order; an
 
 import hashlib
 import io
-import json
 import os
 import zipfile
 from collections.abc import Sequence
@@ -20,13 +19,21 @@ from jaxtyping import Int
 from pydantic import ValidationError
 
 from phalanx import __version__
-from phalanx.core.files import atomic_write
+from phalanx.core.files import (
+    DamagedFileError,
+    atomic_write,
+    read_sealed,
+    read_sealed_json,
+    remove_leftovers,
+    write_sealed_json,
+)
 from phalanx.proofs.kge.config import KGEConfig
 from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 
-FORMAT = 1
+FORMAT = 2
 CONFIG = "config.json"
+_REMEDY = "train the embedding again"
 
 
 def save_kge(
@@ -46,6 +53,7 @@ def save_kge(
         raise ValueError(f"{path} holds something that is no embedding, and nothing in it is overwritten")
     _check_sizes(kge, index_manager)
     path.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path)
     arrays = {f"parameter_{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(kge))}
     packed = io.BytesIO()
     np.savez(
@@ -56,12 +64,11 @@ def save_kge(
     )
     data = packed.getvalue()
     name = f"arrays-{hashlib.sha256(data).hexdigest()[:12]}.npz"
-    with atomic_write(path / name) as file:
+    with atomic_write(path / name, sealed=True) as file:
         file.write(data)
-    with atomic_write(path / CONFIG, "w") as text:
+    with atomic_write(path / CONFIG, "w", sealed=True) as text:
         about = {"format": FORMAT, "phalanx": __version__, "arrays": name, "facts": facts or {}}
-        json.dump({**about, "config": config.model_dump(mode="json")}, text, indent=2)
-        text.write("\n")
+        write_sealed_json(text, {**about, "config": config.model_dump(mode="json")}, indent=2)
     for old in path.glob("arrays-*.npz"):
         if old.name != name:
             old.unlink()
@@ -87,6 +94,14 @@ def load_kge(folder: str | os.PathLike[str], index_manager: IndexManager) -> KGE
     return _reordered(kge, by_entity, by_relation)
 
 
+def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Read all of an embedding for its own sake. Returns how many entities and relations it has."""
+    path = Path(folder)
+    read_kge_config(path)
+    with _open_arrays(path / _read_about(path)["arrays"]) as arrays:
+        return len(arrays["entities"]), len(arrays["relations"])
+
+
 def read_kge_config(folder: str | os.PathLike[str]) -> KGEConfig:
     """The config that an embedding was trained with."""
     path = Path(folder)
@@ -105,12 +120,9 @@ def _read_about(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.is_file():
         raise ValueError(f"{path} holds no embedding: it has no {CONFIG}")
-    try:
-        about = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    if not isinstance(about, dict) or "arrays" not in about:
-        raise ValueError(f"{file} does not describe an embedding")
+    about = read_sealed_json(file, _REMEDY)
+    if missing := [name for name in ("arrays", "config", "facts") if name not in about]:
+        raise ValueError(f"{file} does not describe an embedding: it lacks {', '.join(missing)}")
     if about.get("format") != FORMAT:
         raise ValueError(f"{file} has format {about.get('format')}, this version of Phalanx reads {FORMAT}")
     return about
@@ -119,9 +131,11 @@ def _read_about(path: Path) -> dict[str, Any]:
 def _open_arrays(file: Path) -> np.lib.npyio.NpzFile:
     try:
         # From memory: of a damaged file NumPy leaves the handle open.
-        return np.load(io.BytesIO(file.read_bytes()), allow_pickle=False)
+        return np.load(io.BytesIO(read_sealed(file, _REMEDY)), allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{file} is gone, which {CONFIG} beside it names") from None
+    except DamagedFileError:
+        raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
 

@@ -4,14 +4,12 @@ Fixed weights are in `rank`. What it is fitted to must be no test data: use the 
 """
 
 import dataclasses
-import json
 import os
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float64, Int
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import DamagedFileError, atomic_write, read_sealed_json, write_sealed_json
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.ranking.candidates import Candidates
 from phalanx.proofs.ranking.rank import Score, Scores
@@ -63,16 +61,18 @@ class Combination:
             "shared": self.shared.tolist(),
             "own": self.own.tolist(),
         }
-        with atomic_write(path, "w") as file:
-            json.dump(record, file, indent=1)
+        with atomic_write(path, "w", sealed=True) as file:
+            write_sealed_json(file, record, indent=1)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], index: IndexManager) -> "Combination":
         """From JSON; the predicates must be those of the index."""
         try:
-            record = json.loads(Path(path).read_text("utf-8"))
+            record = read_sealed_json(path, "fit it again")
             names, features, version = tuple(record["predicates"]), record["features"], record["version"]
             arrays = [np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "own")]
+        except DamagedFileError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a combination that was saved here: {error!r}") from error
         if version != _VERSION or tuple(features) != FEATURES:

@@ -7,12 +7,12 @@ import itertools
 import json
 import os
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import DamagedFileError, atomic_write, open_sealed
+from phalanx.core.foreign import parse_json
 from phalanx.streams.replay.rows import NUMBERS, RowView, SampleRows, split_mask
 from phalanx.streams.sample_bytes import RECORD
 
@@ -23,7 +23,7 @@ _KIND, _VERSION = "phalanx samples", 1
 _ROWS_AT_ONCE = 1 << 16
 
 
-class SampleFileError(ValueError):
+class SampleFileError(DamagedFileError):
     """A file of samples that cannot be read; the text says which and why."""
 
 
@@ -34,7 +34,7 @@ def write_rows(path: str | os.PathLike[str], view: RowView, header: dict[str, An
     tokens = int(view.columns["token_count"].sum(dtype=np.int64))
     texts = int(view.columns["text_count"].sum(dtype=np.int64))
     told = {"kind": _KIND, "version": _VERSION, "samples": len(view), **header}
-    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with atomic_write(path, sealed=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         _write(archive, "header", [np.frombuffer(json.dumps(told).encode(), np.uint8)], None)
         for name in (*NUMBERS, "serial", "token_count", "text_count"):
             _write(archive, name, [view.columns[name]], None)
@@ -47,8 +47,8 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[SampleRows, dict[str, Any]]
     """The samples of a file in slots 0, 1, ..., and its header."""
     try:
         # Opened here: NumPy leaves a file open that it finds damaged.
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            header = json.loads(archive["header"].tobytes())
+        with open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
+            header = parse_json(archive["header"].tobytes(), path)
             if not isinstance(header, dict) or header.get("kind") != _KIND:
                 raise SampleFileError(f"{path} is not a file of samples")
             if header["version"] != _VERSION:
@@ -61,6 +61,8 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[SampleRows, dict[str, Any]]
         raise FileNotFoundError(f"{path}: there is no such file") from None
     except SampleFileError:
         raise
+    except DamagedFileError as error:
+        raise SampleFileError(str(error)) from error
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise SampleFileError(f"{path} is damaged or not a file of samples: {error}") from error
     _check(path, arrays, header["samples"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import DamagedFileError, atomic_write, open_sealed, remove_leftovers
 from phalanx.core.models import FrozenModel, load_json, save_json
 from phalanx.tokens.batches.collation import (
     CollatedBatch,
@@ -25,6 +25,7 @@ from phalanx.tokens.plans.plan import BatchPlan
 _FORMAT = "phalanx.batches"
 _VERSION = 1
 _MANIFEST = "manifest.json"
+_REMEDY = "remove it and run BatchWriter again"
 _FACTS = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index", "epoch", "plan")
 """What a file says of its batch beside the arrays."""
 
@@ -94,8 +95,8 @@ class BatchWriter:
         manifest = self._begin()
         folder = _epoch_folder(self._folder, epoch)
         folder.mkdir(exist_ok=True)
-        for stale in folder.glob(".batch_*.npz.*.tmp"):
-            stale.unlink()
+        remove_leftovers(self._folder)
+        remove_leftovers(folder)
         paths, largest = [], 0
         for index, spec in enumerate(batches):
             path = _batch_path(self._folder, epoch, index)
@@ -131,6 +132,8 @@ class BatchWriter:
                     f"that, or choose another folder"
                 )
             return found
+        if self._folder.is_dir():
+            remove_leftovers(self._folder)
         if self._folder.exists() and any(self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} is not empty but has no {_MANIFEST}; choose another")
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +167,7 @@ class BatchWriter:
                     f"{path} differs from what the plan and the samples give; the samples have changed, or "
                     f"the file has: remove it, or choose another folder"
                 )
-        with atomic_write(path) as file:
+        with atomic_write(path, sealed=True) as file:
             np.savez(file, allow_pickle=False, **members)
         return largest
 
@@ -281,16 +284,18 @@ def _batch_path(folder: Path, epoch: int, index: int) -> Path:
 
 
 def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.ndarray] | None:
-    """Every array of a file; reading checks each one's checksum."""
+    """Every array of a file that matches its seal."""
     try:
         # Opened here, because np.load leaves a file open that it cannot read.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_sealed(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     # np.load takes what is no archive for a pickle, and refuses it with a ValueError.
     except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
         if damaged_is_none:
             return None
-        raise ValueError(f"{path} is damaged ({error}); remove it and run BatchWriter again") from error
+        if isinstance(error, DamagedFileError):
+            raise
+        raise DamagedFileError(f"{path} is damaged ({error}); {_REMEDY}") from error
 
 
 def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
@@ -312,7 +317,7 @@ def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
 
 def _load_manifest(folder: Path) -> BatchManifest:
     path = folder / _MANIFEST
-    manifest = load_json(BatchManifest, path, "a manifest of batches")
+    manifest = load_json(BatchManifest, path, "a manifest of batches", "write the batches again")
     if manifest.format != _FORMAT or manifest.version != _VERSION:
         raise ValueError(f"{path}: {manifest.format} version {manifest.version}; this reads {_VERSION}")
     return manifest

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from phalanx.core.foreign import read_json
+
 Message: TypeAlias = Mapping[str, Any]
 """`role` and `content`, and whatever else a template uses."""
 Span: TypeAlias = tuple[int, int]
@@ -137,12 +139,19 @@ def _tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(tokenizer)
     if path.exists():
         beside = _folder(tokenizer) / "tokenizer_config.json"
-        return json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        return _object(beside) if beside.is_file() else {}
     if os.fspath(tokenizer) == "bytes":
         return {}
     from phalanx.tokens.lengths.tokenizers import fetch
 
-    return json.loads(fetch(os.fspath(tokenizer), "tokenizer_config.json").read_text(encoding="utf-8"))
+    return _object(fetch(os.fspath(tokenizer), "tokenizer_config.json"))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object")
+    return value
 
 
 def _token_text(token: Any) -> str:

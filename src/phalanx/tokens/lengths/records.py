@@ -5,7 +5,7 @@ The cache that owns such a file is in `cache`. Errors name the file and, where i
 
 import itertools
 import json
-import os
+import mmap
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.core.files import atomic_write
+from phalanx.core.files import BLANK_SEAL, FIELD, DamagedFileError, atomic_write, open_sealed
+from phalanx.core.foreign import parse_json
 from phalanx.tokens.lengths.table import MAX_LENGTH, LazyIds
 
 # Small enough to stay in a processor's cache while it is taken apart.
@@ -116,7 +117,7 @@ def parse_blocks(path: Path) -> Iterator[Block]:
 def _is_json(data: bytes) -> bool:
     try:
         json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -186,7 +187,7 @@ def _parse_each(path: Path, text: str, first_line: int) -> list[Block]:
 def _parse_line(line: str, where: str) -> tuple[str, str, int]:
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not a JSON object: {error}") from error
     if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
         raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {line[:80]}")
@@ -202,6 +203,7 @@ def _parse_line(line: str, where: str) -> tuple[str, str, int]:
 _FORMAT = "phalanx.lengths"
 _VERSION = 1
 BINARY_SUFFIXES = (".npz", ".arrow")
+_REMEDY = "build it again"
 
 
 def write_arrays(
@@ -209,12 +211,12 @@ def write_arrays(
 ) -> None:
     """Write a whole binary cache, in place of an older one; `.arrow` or `.npz` by suffix."""
     header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
-    with atomic_write(path) as file:
+    with atomic_write(path, sealed=True) as file:
         if path.suffix == ".arrow":
             pa = require_pyarrow(f"write {path}")
             schema = pa.schema(
                 [("sample_id", pa.large_string()), ("length", pa.int32())],
-                metadata={_FORMAT: json.dumps(header)},
+                metadata={_FORMAT: json.dumps({**header, FIELD: BLANK_SEAL})},
             )
             table = pa.table([pa.array(ids, pa.large_string()), pa.array(lengths)], schema=schema)
             with pa.ipc.new_file(file, schema) as writer:
@@ -273,8 +275,10 @@ def _read_npz(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
 def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
     try:
         # Opened here, because np.load leaves a file open that it cannot read.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_sealed(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in names}
+    except DamagedFileError:
+        raise
     # np.load takes what is no archive for a pickle, and refuses it with a ValueError.
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from error
@@ -282,9 +286,11 @@ def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
 
 def _read_arrow(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
     pa = require_pyarrow(f"read {path}")
-    try:
+    with open_sealed(path, _REMEDY) as file:
         # The mapping stays valid while the table lives, also when the file is replaced.
-        table = pa.ipc.open_file(pa.memory_map(os.fspath(path))).read_all()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
         header = (table.schema.metadata or {})[_FORMAT.encode()]
         lengths, ids = table.column("length"), table.column("sample_id")
     except (pa.ArrowInvalid, KeyError) as error:
@@ -296,10 +302,7 @@ def _read_arrow(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str
 
 
 def _tokenizer_hash(path: Path, header: bytes) -> str:
-    try:
-        values = json.loads(header)
-    except ValueError as error:
-        raise _damaged(path, "its header is not JSON") from error
+    values = parse_json(header, path)
     if not isinstance(values, dict) or values.get("format") != _FORMAT:
         raise _damaged(path, f"its header does not say {_FORMAT}")
     if values.get("version") != _VERSION:
@@ -312,5 +315,5 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _damaged(path: Path, reason: str) -> ValueError:
-    return ValueError(f"{path}: not a whole length cache ({reason}); build it again")
+def _damaged(path: Path, reason: str) -> DamagedFileError:
+    return DamagedFileError(f"{path}: not a whole length cache ({reason}); {_REMEDY}")

@@ -219,7 +219,7 @@ def row_of_line(line: bytes, where: str) -> dict[str, Any]:
     """The JSON object of a line, or an error that names the line."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         cut = "" if line.endswith(b"\n") else " (the last line is cut off)"
         raise ValueError(f"{where}: not a JSON object{cut}: {error}") from error
     if not isinstance(row, dict):

@@ -132,7 +132,7 @@ class FileTokenizer(Tokenizer):
         try:
             text = Path(path).read_text(encoding="utf-8")
             description = dict(json.loads(text))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}: not a tokenizer.json: {error}") from error
         try:
             self._tokenizer = library.Tokenizer.from_str(text)

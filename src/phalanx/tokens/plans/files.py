@@ -14,16 +14,23 @@ import asyncio
 import gzip
 import json
 import os
-import secrets
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phalanx.core.files import atomic_directory
-from phalanx.core.models import FrozenModel, load_json, require_type
+from phalanx.core.files import (
+    DamagedFileError,
+    atomic_directory,
+    check_digest,
+    file_digests,
+    read_checked,
+    read_sealed_json,
+    remove_leftovers,
+)
+from phalanx.core.foreign import parse_json
+from phalanx.core.models import FrozenModel, load_json, require_type, save_json
 from phalanx.tokens.lengths.table import LazyIds, LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays
 from phalanx.tokens.plans.epoch import EpochPlan
@@ -31,6 +38,7 @@ from phalanx.tokens.plans.plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
 
 HEADER = "plan.json"
 IDS = "ids.json.gz"
+_REMEDY = "build the plan again"
 _ARRAYS = {"order": np.int32, "offsets": np.int64, "bucket_ids": np.int16, "max_lens": np.int32}
 
 
@@ -64,17 +72,16 @@ class PlanHeader(FrozenModel):
     """Rows that fit no batch."""
     named: bool
     """Whether samples have ids of their own, in `ids.json.gz`."""
+    files: dict[str, str]
+    """The SHA-256 of every other file."""
     epochs: tuple[EpochHeader, ...]
     """Every epoch."""
     meta: BatchPlanMeta
     """What the plan was made from."""
 
 
-def _read_ids(path: Path, count: int) -> list[str]:
-    try:
-        ids = json.loads(gzip.decompress(path.read_bytes()))
-    except (EOFError, gzip.BadGzipFile, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}; build the plan again") from error
+def _unpacked_ids(path: Path, count: int, packed: bytes) -> list[str]:
+    ids = parse_json(gzip.decompress(packed), path)
     if not isinstance(ids, list) or len(ids) != count:
         raise ValueError(f"{path} does not hold {count} ids; build the plan again")
     return ids
@@ -83,19 +90,15 @@ def _read_ids(path: Path, count: int) -> list[str]:
 def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a plan to a folder, whole or not at all.
 
-    A folder that holds something is refused; with `overwrite` an older plan there is replaced.
+    A folder that holds something is refused; with `overwrite` an older plan there is replaced, in one step
+    for those who are just reading it.
     """
     require_type(plan, BatchPlan, "plan")
     target = Path(os.path.realpath(path))
-    replaced = overwrite and (target / HEADER).is_file()
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new") if replaced else target
-    with atomic_directory(fresh) as folder:
+    if target.parent.is_dir():
+        remove_leftovers(target.parent, target.name)
+    with atomic_directory(target, replace=overwrite and (target / HEADER).is_file()) as folder:
         _write(plan, folder)
-    if replaced:
-        old = fresh.with_suffix(".old")
-        target.rename(old)
-        fresh.rename(target)
-        shutil.rmtree(old)
 
 
 def load_batch_plan(
@@ -105,22 +108,39 @@ def load_batch_plan(
     expected_tokenizer_hash: str | None = None,
     expected_dataset_hash: str | None = None,
 ) -> BatchPlan:
-    """Open a plan. Its arrays stay on disk until used; `verify` reads all and checks the fingerprint.
+    """Open a plan. Its files are checked against their digests; then its arrays stay on disk until used.
 
-    A plan made from another tokenizer or dataset than expected is refused.
+    `verify` computes the fingerprint anew, too. A plan made from another tokenizer or dataset than expected
+    is refused. One that is replaced by another in the middle is read from the beginning.
     """
     folder = Path(path)
-    header = _read_header(folder)
+    while True:
+        header = _read_header(folder)
+        try:
+            return _read(folder, header, verify, expected_tokenizer_hash, expected_dataset_hash)
+        except (ValueError, FileNotFoundError):
+            if _read_header(folder) == header:
+                raise
+
+
+def _read(
+    folder: Path,
+    header: PlanHeader,
+    verify: bool,
+    expected_tokenizer_hash: str | None,
+    expected_dataset_hash: str | None,
+) -> BatchPlan:
     for name, expected in (("tokenizer", expected_tokenizer_hash), ("dataset", expected_dataset_hash)):
         made = header.meta.tokenizer_hash if name == "tokenizer" else header.meta.dataset_hash
         if expected is not None and made != expected:
             raise ValueError(f"{folder} was made from the {name} {made!r}, not {expected!r}; build it again")
-    lengths = _open(folder / "lengths.npy", header.num_samples, None).astype(np.int32)
-    named = header.named
+    lengths = _open(folder / "lengths.npy", header, header.num_samples, None).astype(np.int32)
     count = header.num_samples
-    ids = LazyIds(count, partial(_read_ids, folder / IDS, count)) if named else RangeIds(count)
-    if named and not (folder / IDS).is_file():
-        raise FileNotFoundError(f"{folder / IDS} is missing; build the plan again")
+    ids: LazyIds | RangeIds = RangeIds(count)
+    if header.named:
+        # Read now, so that a plan that is replaced later keeps its own; unpacked when an id is asked for.
+        packed = read_checked(folder / IDS, _digest(folder / IDS, header), _REMEDY)
+        ids = LazyIds(count, partial(_unpacked_ids, folder / IDS, count, packed))
     table = LengthTable(ids, lengths).trust()
     plan = BatchPlan(header.meta, table, _read_epochs(folder, header, table))
     if verify and plan.full_hash != header.full_hash:
@@ -176,6 +196,7 @@ def _write(plan: BatchPlan, folder: Path) -> None:
         num_samples=len(plan.table),
         num_skipped=plan.num_skipped,
         named=named,
+        files=file_digests(folder),
         epochs=tuple(
             EpochHeader(
                 epoch=epoch.epoch,
@@ -189,7 +210,7 @@ def _write(plan: BatchPlan, folder: Path) -> None:
         ),
         meta=plan.meta,
     )
-    (folder / HEADER).write_text(header.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    save_json(header, folder / HEADER)
 
 
 def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -200,13 +221,11 @@ def _read_header(folder: Path) -> PlanHeader:
     path = folder / HEADER
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a batch plan: there is no {HEADER} in it")
-    try:
-        version = json.loads(path.read_bytes()).get("meta", {}).get("version")
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is not a plan's header: {error}") from error
+    meta = read_sealed_json(path, _REMEDY).get("meta")
+    version = meta.get("version") if isinstance(meta, dict) else None
     if version != PLAN_VERSION:
         raise ValueError(f"{path} has version {version}, this reads version {PLAN_VERSION}; build it again")
-    return load_json(PlanHeader, path, "a plan's header")
+    return load_json(PlanHeader, path, "a plan's header", _REMEDY)
 
 
 def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[EpochPlan, ...]:
@@ -221,7 +240,9 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
         sizes["pack_offsets"] = [(epoch.packs or 0) + 1 for epoch in header.epochs]
         dtypes["pack_offsets"] = np.int64
     parts = {
-        name: np.split(_open(folder / f"{name}.npy", sum(counts), dtypes[name]), np.cumsum(counts)[:-1])
+        name: np.split(
+            _open(folder / f"{name}.npy", header, sum(counts), dtypes[name]), np.cumsum(counts)[:-1]
+        )
         for name, counts in sizes.items()
     }
     epochs = []
@@ -235,14 +256,19 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
     return tuple(epochs)
 
 
-def _open(path: Path, count: int, dtype: Any) -> np.ndarray:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; build the plan again")
+def _digest(path: Path, header: PlanHeader) -> str:
+    if path.name not in header.files:
+        raise DamagedFileError(f"{path.parent / HEADER} tells no digest of {path.name}; {_REMEDY}")
+    return header.files[path.name]
+
+
+def _open(path: Path, header: PlanHeader, count: int, dtype: Any) -> np.ndarray:
+    check_digest(path, _digest(path, header), _REMEDY)
     try:
         # A file without elements cannot be mapped.
         array: np.ndarray = np.load(path, mmap_mode="r" if count else None)
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is damaged: {error}; build the plan again") from error
+        raise DamagedFileError(f"{path} is no array: {error}; {_REMEDY}") from error
     if array.shape != (count,) or (dtype is not None and array.dtype != dtype):
         raise ValueError(
             f"{path} holds {array.dtype} of shape {array.shape}, not {count} numbers; build the plan again"

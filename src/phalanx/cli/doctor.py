@@ -1,0 +1,225 @@
+"""`phalanx doctor`: what files and folders are, and whether they are whole.
+
+How each format is read and checked is in its own room; nothing here is written or mended.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from phalanx.cli.errors import UserError
+from phalanx.core.text import counted, sanitized
+
+app = typer.Typer(add_completion=False)
+
+Finding = tuple[Path, str, str]
+"""Where, what it is, and what is wrong with it; an empty text where nothing is."""
+
+
+@app.command()
+def doctor(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Runs, files or folders.", show_default=False)
+    ],
+) -> None:
+    """Say of each path what it is and whether it is whole: exit code 0 if all are, 1 if one is not.
+
+    Reads runs with their checkpoints, embeddings, plans, batch files, length caches, samples, replay buffers,
+    packs, ARC tasks and archives, knowledge bases and settings. Nothing is changed.
+    """
+    ill = False
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        for place, what, wrong in examine(path):
+            ill = ill or bool(wrong)
+            typer.echo(sanitized(f"{place}: {what}, " + (f"NOT WHOLE: {wrong}" if wrong else "whole")))
+    raise typer.Exit(1 if ill else 0)
+
+
+def examine(path: Path) -> Iterator[Finding]:
+    """What a path is; a run also tells of its parts."""
+    if (path / "run.json").is_file():
+        yield from _run(path)
+        return
+    name, read = _kind(path)
+    yield _read(path, name, read)
+
+
+def _read(path: Path, name: str, read: Callable[[Path], str]) -> Finding:
+    try:
+        told = read(path)
+    except (ValueError, OSError) as error:
+        return path, name, " ".join(str(error).split())
+    return path, f"{name}{' of ' if told else ''}{told}", ""
+
+
+def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
+    """What a path seems to be, and what reads all of it."""
+    if path.is_dir():
+        for mark, name, read in (
+            ("plan.json", "a batch plan", _plan),
+            ("manifest.json", "batch files", _batches),
+            ("config.json", "an embedding", _embedding),
+            ("_CHECKPOINT_METADATA", "a checkpoint", _checkpoint),
+            ("digests.json", "a checkpoint", _checkpoint),
+            ("train.txt", "a knowledge base", _knowledge),
+        ):
+            if (path / mark).exists():
+                return name, read
+        return "ARC tasks", _tasks
+    from phalanx.arc.download import ARCHIVES, is_archive
+
+    endings: Any = (
+        (".npz", "sealed arrays", _arrays),
+        (".arrow", "a length cache", _lengths),
+        (".jsonl", "lines of JSON", _lines),
+        (".json", "JSON", _json),
+        (".yaml", "settings", _settings),
+        (ARCHIVES, "an archive", _archive),
+    )
+    for ending, name, read in endings:
+        if path.name.lower().endswith(ending):
+            return name, read
+    if is_archive(path):
+        return "an archive", _archive
+    raise UserError(f"{path}: no kind of file that Phalanx writes or reads, by its name and first bytes")
+
+
+def _run(path: Path) -> Iterator[Finding]:
+    from phalanx.core.files import is_leftover
+    from phalanx.runs import read_facts
+
+    def facts(run: Path) -> str:
+        about = read_facts(run)
+        return f"kind {about.get('kind')}, {about.get('status')}, {about.get('updates', 0)} updates"
+
+    yield _read(path, "a run", facts)
+    yield _read(path / "config.yaml", "settings", _settings)
+    for folder in ("checkpoints", "best"):
+        steps = [one for one in _inside(path / folder) if one.name.isdecimal()]
+        for step in sorted(steps, key=lambda one: int(one.name)):
+            yield _read(step, "a checkpoint", _checkpoint)
+    for replay in _inside(path / "replay"):
+        if replay.suffix == ".npz":
+            yield _read(replay, "sealed arrays", _arrays)
+    if (path / "kge").is_dir():
+        yield _read(path / "kge", "an embedding", _embedding)
+    for lines in sorted(path.rglob("*.jsonl")):
+        yield _read(lines, "lines of JSON", _lines)
+    for left in _inside(path):
+        if is_leftover(left.name):
+            yield left, "left by a process that was killed; the next start removes it", ""
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _checkpoint(path: Path) -> str:
+    from phalanx.runs.checkpoints import check_checkpoint
+
+    return counted(check_checkpoint(path), "file")
+
+
+def _plan(path: Path) -> str:
+    from phalanx.tokens import load_batch_plan
+
+    plan = load_batch_plan(path, verify=True)
+    samples = counted(len(plan.table.as_dict()), "sample")
+    return f"{samples} and {counted(plan.num_epochs, 'epoch')}, fingerprint {plan.fingerprint}"
+
+
+def _batches(path: Path) -> str:
+    from phalanx.tokens import BatchReader
+
+    reader = BatchReader(path)
+    return f"{counted(reader.verify(), 'batch')} of plan {reader.fingerprint}".replace("batchs", "batches")
+
+
+def _embedding(path: Path) -> str:
+    from phalanx.proofs.kge.files import check_kge
+
+    entities, relations = check_kge(path)
+    return f"{entities:,} entities and {relations:,} relations"
+
+
+def _knowledge(path: Path) -> str:
+    from phalanx.proofs import DataHandler
+
+    base = DataHandler(path.name, path.parent)
+    return counted(len(base.facts), "fact")
+
+
+def _tasks(path: Path) -> str:
+    from phalanx.arc.readers import read_splits
+
+    return counted(sum(map(len, read_splits(path).values())), "task")
+
+
+def _archive(path: Path) -> str:
+    from phalanx.arc.download import unpack
+    from phalanx.arc.readers import read_splits
+
+    with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
+        unpack(path, Path(scratch), str(path))
+        return counted(sum(map(len, read_splits(Path(scratch)).values())), "task")
+
+
+def _arrays(path: Path) -> str:
+    """Sealed NPZ files: length caches, samples, replay buffers, packs and single batches."""
+    import numpy as np
+
+    from phalanx.core.files import open_sealed
+
+    with open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
+        names = archive.files
+        if "id_bytes" in names:
+            return f"a length cache: {_lengths(path)}"
+        if "serial" in names:
+            from phalanx.streams.replay.files import read_rows
+
+            _, header = read_rows(path)
+            kind = "a replay buffer" if "buffer" in header else "samples"
+            return f"{kind}: {counted(header['samples'], 'sample')}"
+        return ", ".join(names)
+
+
+def _lengths(path: Path) -> str:
+    from phalanx.tokens.lengths.records import read_arrays
+
+    ids, lengths, tokenizer = read_arrays(path)
+    return f"{counted(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
+
+
+def _lines(path: Path) -> str:
+    from phalanx.core.foreign import parse_json
+
+    count = 0
+    with path.open("rb") as file:
+        for count, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                raise ValueError(f"{path}:{count}: the last line is cut off")
+            parse_json(line, f"{path}:{count}")
+    return counted(count, "line")
+
+
+def _json(path: Path) -> str:
+    from phalanx.arc.readers import read_task_file
+    from phalanx.core.files import FIELD, read_sealed_json
+    from phalanx.core.foreign import read_json
+
+    value: Any = read_json(path)
+    if isinstance(value, dict) and FIELD in value:
+        return f"sealed fields {', '.join(read_sealed_json(path))}"
+    return f"ARC tasks: {counted(len(read_task_file(path)), 'task')}"
+
+
+def _settings(path: Path) -> str:
+    from phalanx.core.foreign import read_plain_yaml
+
+    value = read_plain_yaml(path)
+    return counted(len(value) if isinstance(value, dict) else 0, "section")
