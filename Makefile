@@ -99,7 +99,7 @@ $(BIN)/python:
 # PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
 $(TORCH_STAMP): constraints.txt | $(BIN)/python
 	@echo "phalanx: installing PyTorch for the tests"
-	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl
+	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning
 	@touch $@
 
 # For the demo the package by itself is enough; everything else wants its extras and the tools too.

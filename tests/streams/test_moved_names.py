@@ -16,6 +16,7 @@ from phalanx.streams import (
     ReplayBufferConfig,
     RollingBatchPlanWindow,
     WindowConfig,
+    WindowState,
 )
 
 
@@ -27,6 +28,8 @@ from phalanx.streams import (
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
         (lambda: GymEpisodeStream().connect, "connections are made when they are needed"),
+        (lambda: WindowState().progress, r"WindowState has no progress: who iterates counts"),
+        (lambda: WindowConfig().to_batching_config, "takes a batching_config beside the window's"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
         (lambda: streams.nonsense, "nonsense"),
     ],

@@ -8,13 +8,17 @@ import pytest
 from phalanx.tokens import (
     BatchingConfig,
     BatchPlanBuilder,
+    BucketSpec,
     CollatedBatch,
     LengthEntry,
     OptimizationGoal,
     PackingConfig,
+    PackingMetrics,
     SequenceToPack,
+    TokenBudgetBatchSampler,
     collate_microbatch,
     compute_packing_metrics,
+    create_segment_attention_mask,
     default_collate,
     lay_out_packs,
     pack_sequences,
@@ -74,3 +78,27 @@ def test_a_batch_without_rows_and_lengths_has_one_sample_a_row():
         told | {"sample_ids": ["a", "b"], "bucket_id": 0, "max_len": 3, "index": 0}
     )
     assert batch.sample_rows == (0, 1) and batch.lengths == (3, 3)
+
+
+def test_bucket_sizes_may_be_called():
+    sampler = TokenBudgetBatchSampler({"a": 3, "b": 9}, BucketSpec(edges=(4,), overflow_max=16), 64)
+    assert sampler.bucket_sizes() == sampler.bucket_sizes == {0: 1, 1: 1}
+
+
+def test_a_mask_of_numpy_is_asked_for_as_there():
+    for mask in (
+        create_segment_attention_mask([1, 1], False),
+        create_segment_attention_mask([1, 1], use_mlx=False),
+    ):
+        assert mask.tolist() == [[True, False], [True, True]]
+    with pytest.raises(ValueError, match=r"leave use_mlx out, and make mlx.core.array\(mask\)"):
+        create_segment_attention_mask([1, 1], use_mlx=True)
+
+
+def test_figures_of_packing_that_are_called_otherwise_say_how():
+    metrics = compute_packing_metrics(packed_sequences=[])
+    for name, ours in (("total_loss_tokens", "loss_tokens"), ("record_skip", "compute_packing_metrics")):
+        with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: {ours}"):
+            getattr(metrics, name)
+    with pytest.raises(ValueError, match="PackingMetrics has no num_packed_sequences: num_packs"):
+        PackingMetrics(num_packed_sequences=3)

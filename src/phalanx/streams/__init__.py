@@ -6,7 +6,7 @@ All public names are here, each loaded when first asked for; batches of samples 
 
 import lazy_loader
 
-from phalanx.streams.moved import with_moved
+from phalanx.tokens.moved import with_moved
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __getattr__ = with_moved(

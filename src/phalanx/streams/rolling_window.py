@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from phalanx.core.files import atomic_write, read_sealed_json, write_sealed_json
-from phalanx.streams.moved import HasMoved, refuse_moved
 from phalanx.streams.replay.buffer import ReplayBuffer
 from phalanx.streams.replay.rows import BufferSnapshot
 from phalanx.streams.types import StreamSample
 from phalanx.tokens.lengths.table import LengthTable
+from phalanx.tokens.moved import HasMoved, refuse_moved
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.plans.arrays import MicrobatchSpec
 from phalanx.tokens.plans.builder import BatchPlanBuilder
@@ -36,8 +36,20 @@ class WhenCovered(StrEnum):
     """`next_window` waits for new samples."""
 
 
-class WindowConfig(BaseModel):
+_BATCHING = "RollingBatchPlanWindow takes a batching_config beside the window's"
+_COUNTING = "who iterates counts, and goes on with plan.iter_from(epoch, microbatch_idx)"
+
+
+class WindowConfig(HasMoved, BaseModel):
     """How many samples a window covers."""
+
+    moved: ClassVar = {
+        "window_microbatches": "say window_size, in samples",
+        "overlap_fraction": "say overlap, in samples",
+        **dict.fromkeys(
+            ("token_budget", "bucket_edges", "overflow_max", "seed", "to_batching_config"), _BATCHING
+        ),
+    }
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -53,13 +65,7 @@ class WindowConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _names_ours(cls, given: Any) -> Any:
-        window = "RollingBatchPlanWindow takes a batching_config beside the window's"
-        moved = {
-            "window_microbatches": "say window_size, in samples",
-            "overlap_fraction": "say overlap, in samples",
-            **dict.fromkeys(("token_budget", "bucket_edges", "overflow_max", "seed"), window),
-        }
-        return refuse_moved(cls, given, moved)
+        return refuse_moved(cls, given, cls.moved)
 
     @model_validator(mode="after")
     def _moves(self) -> "WindowConfig":
@@ -71,8 +77,18 @@ class WindowConfig(BaseModel):
         return self
 
 
-class WindowState(BaseModel):
+class WindowState(HasMoved, BaseModel):
     """Where a rolling window stands; small enough to print."""
+
+    moved: ClassVar = {
+        "window_id": "window",
+        "created_at": "the plan follows from the samples, whenever it is made",
+        "snapshot_size": "stop - start",
+        "snapshot_total_added": "stop",
+        "plan_microbatches": "plan.total_microbatches of the window",
+        "plan_fingerprint": "fingerprint",
+        **dict.fromkeys(("microbatches_consumed", "is_exhausted", "progress"), _COUNTING),
+    }
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

@@ -29,8 +29,8 @@ from phalanx.streams.arcade.episodes import (
 from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, game_id
 from phalanx.streams.base import ClosedOnExit, CountedStream, StreamMetrics
-from phalanx.streams.moved import HasMoved, refuse_moved
 from phalanx.streams.types import EpisodeStatus, StreamSample, StreamState
+from phalanx.tokens.moved import HasMoved, refuse_moved
 
 
 class GymConfig(ServerAddress):

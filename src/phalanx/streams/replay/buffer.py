@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from phalanx.streams.moved import HasMoved
 from phalanx.streams.replay.config import BufferEvictionPolicy, ReplayBufferConfig, SampleFilter
 from phalanx.streams.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
 from phalanx.streams.replay.sampling import (
@@ -33,6 +32,7 @@ from phalanx.streams.replay.sampling import (
 from phalanx.streams.replay.stats import ReplayStats, replay_stats
 from phalanx.streams.sample_bytes import RECORD, PackedSample
 from phalanx.streams.types import SampleSource, StreamSample, source_code
+from phalanx.tokens.moved import HasMoved
 
 _STAGED = 4096
 """Additions that wait to be stored together; every question is answered as if they were."""

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from phalanx.streams.moved import refuse_moved
 from phalanx.streams.types import SampleSource, source_code
+from phalanx.tokens.moved import refuse_moved
 
 
 class BufferEvictionPolicy(StrEnum):

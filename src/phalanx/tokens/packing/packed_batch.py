@@ -91,8 +91,9 @@ def iter_packed_batches(
 
 def create_segment_attention_mask(
     segment_ids: Integer[Any, "*batch length"] | Sequence[Any],
-    causal: bool = True,
+    use_mlx: bool = False,
     *,
+    causal: bool = True,
     padding_sees_itself: bool = False,
 ) -> Bool[Any, "*batch length length"]:
     """True where the row's token may attend to the column's: both are of one segment, and not padding.
@@ -103,10 +104,13 @@ def create_segment_attention_mask(
     padding, segment 0, stands at the end of a row; segments that count from 0 are refused, except under
     `jit`, where values cannot be looked at. Padding sees nothing and is seen by nobody; `padding_sees_itself`
     lets each padding token see itself, for a softmax over minus infinity, where an empty row would give NaN.
+    `use_mlx` is chuk-lazarus's: a mask of MLX is `mlx.core.array(mask)`.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     """
+    if use_mlx:
+        raise ValueError("masks are NumPy's or JAX's: leave use_mlx out, and make mlx.core.array(mask)")
     ids: Any = segment_ids if _is_jax(segment_ids) else np.asarray(segment_ids)
     if ids.ndim < 1 or ids.dtype.kind not in "iu":
         raise ValueError(f"segment_ids must be integers, [..., length]; got shape {ids.shape} of {ids.dtype}")

@@ -4,13 +4,14 @@ Bins are chosen in `layout`; whole sets of packs as arrays, and masks, are in `p
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.lengths.table import SkippedSample, as_loss_mask
+from phalanx.tokens.moved import HasMoved, refuse_moved
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import PackLayout, lay_out_packs
 from phalanx.tokens.packing.packed_batch import PackedBatch, pack_tokens
@@ -211,8 +212,17 @@ def _refuse_duplicates(ids: Sequence[str]) -> None:
             )
 
 
-class PackingMetrics(FrozenModel):
+class PackingMetrics(HasMoved, FrozenModel):
     """How well sequences are packed."""
+
+    moved: ClassVar = {
+        "num_original_samples": "num_segments",
+        "num_packed_sequences": "num_packs",
+        "total_padded_length": "packed_tokens",
+        "total_loss_tokens": "loss_tokens",
+        "record_packed_sequence": "compute_packing_metrics(packs) counts all at once",
+        "record_skip": "compute_packing_metrics(packs, num_skipped=...)",
+    }
 
     num_packs: int
     """Packed rows."""
@@ -228,6 +238,11 @@ class PackingMetrics(FrozenModel):
     """Tokens that count in the loss."""
     num_skipped: int = 0
     """Samples that are in no pack."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_ours(cls, given: Any) -> Any:
+        return refuse_moved(cls, given, cls.moved)
 
     @property
     def packed_tokens(self) -> int:
@@ -261,12 +276,13 @@ class PackingMetrics(FrozenModel):
 
 
 def compute_packing_metrics(
-    packed: Sequence[PackedSequence] | PackedBatch | PackLayout, num_skipped: int = 0
+    packed_sequences: Sequence[PackedSequence] | PackedBatch | PackLayout, num_skipped: int = 0
 ) -> PackingMetrics:
     """The figures of a set of packs; a layout knows no loss mask, so there every token counts in the loss.
 
     Layouts know how many samples were skipped; of a list of packs it can be told.
     """
+    packed = packed_sequences
     if isinstance(packed, PackedBatch | PackLayout):
         layout = packed if isinstance(packed, PackLayout) else packed.layout
         tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))

@@ -45,6 +45,13 @@ class BatchSpec(FrozenModel):
         return self.batch_size * self.max_length
 
 
+class BucketSizes(dict[BucketId, int]):
+    """Samples by bucket; it may be called, as in chuk-lazarus, and then gives itself."""
+
+    def __call__(self) -> "BucketSizes":
+        return self
+
+
 class TokenBudgetBatchSampler:
     """Batches that hold as many samples as a token budget allows, padding included.
 
@@ -129,11 +136,11 @@ class TokenBudgetBatchSampler:
         return self._filtered.skipped
 
     @cached_property
-    def bucket_sizes(self) -> dict[BucketId, int]:
+    def bucket_sizes(self) -> BucketSizes:
         """Kept samples in each bucket, empty buckets included."""
         buckets = self.bucket_spec.get_bucket_ids(self._filtered.lengths)
         sizes = np.bincount(buckets, minlength=self.bucket_spec.num_buckets)
-        return dict(enumerate(sizes.tolist()))
+        return BucketSizes(enumerate(sizes.tolist()))
 
     def get_bucket_distribution(self) -> dict[BucketId, float]:
         """The part of the kept samples that falls into each bucket."""

@@ -1,6 +1,6 @@
 """Plain PyTorch on several ranks: each has its part of a plan, and all resume in the middle of an epoch.
 
-python examples/ddp_training.py --ranks 2
+python examples/trainers/ddp_training.py --ranks 2
 
 It needs phalanx[torch]. Ranks are processes on this machine that speak through gloo.
 """
@@ -15,34 +15,64 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from phalanx.adapters.token_loader import PlannedTokens, TokenLoader
+from phalanx.adapters.token_loader import PlannedTokens, TokenBatch, TokenLoader
 from phalanx.tokens import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
 
 WIDTH = 64
 
 
 class TinyModel(nn.Module):
-    """A recurrent model of bytes that starts anew where a sample begins."""
+    """One head of attention over bytes, by segments: no sample of a pack sees another."""
 
     def __init__(self, vocab_size: int, size: int = 16) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, size)
         self.positions = nn.Embedding(WIDTH, size)
+        self.qkv = nn.Linear(size, 3 * size)
         self.out = nn.Linear(size, vocab_size)
 
-    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor, segment_ids: torch.Tensor
+    ) -> torch.Tensor:
         """Scores of what comes next."""
-        return self.out(torch.tanh(self.embedding(input_ids) + self.positions(position_ids)))
+        seen = self.embedding(input_ids) + self.positions(position_ids)
+        same = segment_ids[:, :, None] == segment_ids[:, None, :]
+        mixed = nn.functional.scaled_dot_product_attention(*self.qkv(seen).chunk(3, -1), same.tril())
+        return self.out(torch.tanh(seen + mixed))
 
 
-def loader_of(rank: int, world_size: int, count: int) -> TokenLoader:
+def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed: bool = True) -> TokenLoader:
     """Every rank plans the same, and takes its part; `balance` lets them finish their steps together."""
     texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
     samples = {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
-    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=WIDTH)).build_now(2)
-    return TokenLoader(PlannedTokens(plan, samples, rank=rank, world_size=world_size, balance=True))
+    packing = PackingConfig(max_length=WIDTH) if packed else None
+    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
+    tokens = PlannedTokens(
+        plan, samples, rank=rank, world_size=world_size, balance=True, attention="segments"
+    )
+    return TokenLoader(tokens)
+
+
+def total_loss(model: nn.Module, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum over the tokens of this rank's batch, and how many tokens all ranks' batches have."""
+    labels = batch["labels"][:, 1:]
+    scores = model(batch["input_ids"], batch["position_ids"], batch["segment_ids"])[:, :-1]
+    tokens = (labels != -100).sum()
+    dist.all_reduce(tokens)
+    return nn.functional.cross_entropy(scores.mT, labels, ignore_index=-100, reduction="sum"), tokens
+
+
+@torch.no_grad()
+def epoch_loss(loader: TokenLoader) -> float:
+    """The mean loss of a token over all ranks, of a model that has not learned anything."""
+    torch.manual_seed(0)
+    model = TinyModel(ByteTokenizer().vocab_size)
+    losses, tokens = zip(*(total_loss(model, batch) for batch in loader), strict=True)
+    total = torch.stack(losses).sum()
+    dist.all_reduce(total)
+    return float(total / torch.stack(tokens).sum())
 
 
 def train(
@@ -65,12 +95,8 @@ def train(
         if epoch > first:
             loader.set_epoch(epoch)
         for batch in loader:
-            labels = batch["labels"][:, 1:]
-            scores = model(batch["input_ids"], batch["position_ids"])[:, :-1]
-            total = nn.functional.cross_entropy(scores.mT, labels, ignore_index=-100, reduction="sum")
+            total, tokens = total_loss(model, batch)
             # The mean over the tokens of all ranks: packs hold unequal numbers of them.
-            tokens = (labels != -100).sum()
-            dist.all_reduce(tokens)
             loss = total * world_size / tokens
             optimizer.zero_grad()
             loss.backward()
@@ -92,6 +118,9 @@ def run(rank: int, world_size: int, count: int, folder: str) -> None:
     torch.set_num_threads(1)
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
+    packed, unpacked = (
+        epoch_loss(loader_of(rank, world_size, count, 1, packed=how)) for how in (True, False)
+    )
     whole = train(rank, world_size, count, Path(folder) / "none.pt")
     cut = len(whole) // 3
     before = train(rank, world_size, count, Path(folder) / "checkpoint.pt", kill_after=cut)
@@ -103,6 +132,7 @@ def run(rank: int, world_size: int, count: int, folder: str) -> None:
     if rank == 0:
         names = sorted(name for part in handed for name in part)
         print(f"{world_size} ranks, {len(whole)} steps each; loss {whole[0][0]:.2f} to {whole[-1][0]:.2f}")
+        print(f"mean loss packed and unpacked: {packed:.5f} and {unpacked:.5f}")
         print(f"every sample once an epoch: {names == sorted([str(n) for n in range(count)] * 2)}")
         print(f"killed after step {cut}; losses and samples after the resume the same: {bool(same)}")
     dist.destroy_process_group()

@@ -1,0 +1,101 @@
+"""Hugging Face's Trainer on a plan: its batches as planned, and after a kill the very next one.
+
+python examples/trainers/hf_trainer.py
+
+It needs phalanx[torch], transformers and accelerate, and downloads nothing: the model has random weights.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils.logging import disable_progress_bar
+
+from phalanx.adapters.hf_trainer import PlannedBatches
+from phalanx.adapters.token_loader import PlannedTokens, PlanSteps
+from phalanx.tokens import BatchPlan
+
+
+class PlannedTrainer(PlannedBatches, Trainer):
+    """That is all."""
+
+
+class Killed(TrainerCallback):
+    """Ends training as a machine that goes away does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def losses(trainer: Trainer) -> list[float]:
+    """Of every step."""
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@torch.no_grad()
+def epoch_loss(trainer: Trainer, batches: PlannedTokens) -> float:
+    """The mean loss of a token, by the trainer's own computation, without dropout."""
+    trainer.model.eval()
+    total = sum(trainer.compute_loss(trainer.model, batch, num_items_in_batch=1) for batch in batches)
+    return float(total) / learned_tokens(batches)
+
+
+def show(make: Callable[..., Trainer], plans: Callable[[bool], BatchPlan], samples: Samples) -> None:
+    """Train, train and be killed, resume; `plans(packed)` are of one epoch, to compare losses."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = make(f"{folder}/whole")
+        packed, unpacked = (epoch_loss(whole, PlannedTokens(plans(how), samples)) for how in (True, False))
+        print(f"mean loss packed and unpacked: {packed:.5f} and {unpacked:.5f}")
+        whole.train()
+        cut = max(3, whole.state.global_step // 2)
+        killed = make(f"{folder}/killed", Killed(cut))
+        try:
+            killed.train()
+        except KeyboardInterrupt:
+            print(f"killed after step {killed.state.global_step} of {whole.state.global_step}")
+        again = make(f"{folder}/killed")
+        again.train(resume_from_checkpoint=True)
+    print(f"{len(losses(whole))} losses, after the resume the same: {losses(again) == losses(whole)}")
+    print(f"the same weights in the end: {same_weights(whole.model, again.model)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--accumulate", type=int, default=1)
+    options = parser.parse_args()
+    disable_progress_bar()
+    samples = sums(options.samples)
+    plan = planned(samples, options.epochs)
+    print(f"batches of each epoch: {[len(epoch) for epoch in plan.epochs]}")
+
+    def trainer(folder: str, *callbacks: TrainerCallback) -> PlannedTrainer:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            gradient_accumulation_steps=options.accumulate,
+            learning_rate=3e-3,
+            logging_steps=1,
+            save_steps=2,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        batches = PlanSteps(PlannedTokens(plan, samples))
+        made = PlannedTrainer(model=tiny_model(), args=arguments, batches=batches, callbacks=callbacks)
+        made.remove_callback(PrinterCallback)
+        return made
+
+    show(trainer, lambda packed: planned(samples, 1, packed=packed), samples)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Lightning on a plan: its epochs are the plan's, and a checkpoint in mid-epoch brings back the next batch.
+
+python examples/trainers/lightning_training.py
+
+It needs phalanx[torch], transformers and lightning, and downloads nothing: the model has random weights.
+"""
+
+import argparse
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
+
+from phalanx.adapters.token_loader import PlannedTokens, TokenBatch, TokenLoader
+from phalanx.tokens import BatchPlan
+
+
+class PlannedData(lightning.LightningDataModule):
+    """A plan's epochs; Lightning itself keeps the loader's state in its checkpoints."""
+
+    def __init__(self, plan: BatchPlan, samples: Samples) -> None:
+        super().__init__()
+        self.plan, self.samples = plan, samples
+
+    def train_dataloader(self) -> TokenLoader:
+        """The loader of the current epoch; asked for anew in each, by `reload_dataloaders_every_n_epochs`."""
+        rank, ranks = self.trainer.global_rank, self.trainer.world_size
+        tokens = PlannedTokens(self.plan, self.samples, rank=rank, world_size=ranks)
+        # With a generator of its own it draws nothing from torch's, whose state is dropout's.
+        loader = TokenLoader(tokens, generator=torch.Generator())
+        loader.set_epoch(self.trainer.current_epoch)
+        return loader
+
+
+class LanguageModel(lightning.LightningModule):
+    """A model that notes what it was fed, and may be killed."""
+
+    def __init__(self, kill_after: int | None = None) -> None:
+        super().__init__()
+        self.model = tiny_model()
+        self.kill_after = kill_after
+        self.done: list[tuple[float, tuple[str, ...]]] = []
+
+    def training_step(self, batch: TokenBatch) -> torch.Tensor:
+        """The mean loss of the batch's tokens."""
+        if len(self.done) == self.kill_after:
+            raise RuntimeError("the machine goes away")
+        loss = self.model(**batch).loss
+        self.done.append((loss.item(), batch.sample_ids))
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Dropout's random numbers, which Lightning does not keep."""
+        checkpoint["random"] = torch.get_rng_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.random = checkpoint["random"]
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        if (state := self.__dict__.pop("random", None)) is not None:
+            torch.set_rng_state(state)
+
+    @torch.no_grad()
+    def epoch_loss(self, batches: PlannedTokens) -> float:
+        """The mean loss of a token, without dropout."""
+        self.model.eval()
+        total = sum(self.model(**batch, num_items_in_batch=1).loss for batch in batches)
+        return float(total) / learned_tokens(batches)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=2)
+    options = parser.parse_args()
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    samples = sums(options.samples)
+    plan = planned(samples, options.epochs)
+    losses = [
+        LanguageModel().epoch_loss(PlannedTokens(planned(samples, 1, packed=packed), samples))
+        for packed in (True, False)
+    ]
+    print(f"mean loss packed and unpacked: {losses[0]:.5f} and {losses[1]:.5f}")
+
+    def fit(model: LanguageModel, folder: Path, checkpoint: Path | None = None) -> None:
+        trainer = lightning.Trainer(
+            max_epochs=options.epochs,
+            reload_dataloaders_every_n_epochs=1,
+            # The plan knows its ranks; another sampler would deal its batches once more.
+            use_distributed_sampler=False,
+            callbacks=[ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)],
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(model, PlannedData(plan, samples), ckpt_path=checkpoint, weights_only=False)
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = LanguageModel()
+        fit(whole, Path(folder) / "whole")
+        same = True
+        for cut in (len(whole.done) // 3, len(plan.get_epoch(0)), len(whole.done) - 1):
+            killed, resumed = LanguageModel(kill_after=cut), LanguageModel()
+            try:
+                fit(killed, Path(folder) / str(cut))
+            except RuntimeError:
+                fit(resumed, Path(folder) / str(cut), Path(folder) / str(cut) / f"step={cut}.ckpt")
+            same &= killed.done + resumed.done == whole.done and same_weights(whole, resumed)
+            print(
+                f"killed after step {cut} of {len(whole.done)}: losses, samples and weights the same: {same}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What the recipes beside it train: sums in words, planned, and a model of one layer with random weights.
+
+Your own data and model take its place; the recipes are the other files.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from phalanx.tokens import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
+
+WIDTH = 64
+Samples = dict[str, dict[str, list[int]]]
+
+
+def sums(count: int) -> Samples:
+    """Texts of very unequal lengths, as bytes."""
+    texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
+    return {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
+
+
+def planned(samples: Samples, epochs: int, *, packed: bool = True) -> BatchPlan:
+    """Two rows a batch, packed anew in every epoch; or a sample a row, padded."""
+    lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
+    batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
+    packing = PackingConfig(max_length=WIDTH) if packed else None
+    return BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
+
+
+def tiny_model(vocabulary: int = ByteTokenizer().vocab_size, dropout: float = 0.1) -> LlamaForCausalLM:
+    """With the same weights each time."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=WIDTH,
+        attention_dropout=dropout,
+    )
+    return LlamaForCausalLM(config)
+
+
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """To the last bit."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(mine, yours) for mine, yours in pairs)
+
+
+def learned_tokens(batches: Iterable[Mapping[str, torch.Tensor]]) -> int:
+    """How many tokens carry loss."""
+    return sum(int((batch["labels"] != -100).sum()) for batch in batches)
