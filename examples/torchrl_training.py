@@ -1,7 +1,8 @@
 """TorchRL's own PPO on proofs: its collector, its advantages and its loss on a batch of Phalanx environments.
 
-Families are generated, and the queries about them have to be proved from facts by rules; a proof pays 1. Any
-of TorchRL's losses, collectors and transforms would do in the same place.
+Families are generated, and the queries about them have to be proved from facts by rules; a proof pays 1. At
+the end the policy ranks held-out queries among corruptions, beside what it ranked them before. Any of
+TorchRL's losses, collectors and transforms would do in the same place.
 
 python examples/torchrl_training.py     (needs phalanx[torch]; 20 s of CPU time)
 """
@@ -16,7 +17,7 @@ from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from phalanx.adapters.torchrl import BatchedVecEnv
+from phalanx.adapters.torchrl import BatchedVecEnv, evaluate_policy
 from phalanx.proofs import DataHandler, IndexManager, ProofConfig
 
 WIDTH = 32
@@ -65,6 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--num-envs", type=int, default=64)
+    parser.add_argument("--queries", type=int, default=40, help="held-out queries to rank [40]")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)  # JAX has the other cores
@@ -92,6 +94,9 @@ def main() -> None:
     loss_module = ClipPPOLoss(actor, critic, entropy_coeff=0.01)
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=1e-2)
 
+    held_out = (*data.valid_queries, *data.test_queries)[: arguments.queries]
+    before = evaluate_policy(actor, env, held_out, n_corruptions=20).total
+
     frames = arguments.num_envs * 16
     collector = Collector(
         env,
@@ -118,6 +123,9 @@ def main() -> None:
             print(f"update {number:3}  {bar:40} mean return {returns[-1]:.2f} of {ended} episodes")
     collector.shutdown()
     print(f"mean return of the first update {returns[0]:.2f}, of the last {returns[-1]:.2f}")
+    after = evaluate_policy(actor, env, held_out, n_corruptions=20).total
+    print(f"untrained: {before.describe()}")
+    print(f"trained:   {after.describe()}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def test_a_reset_and_a_step_have_the_shapes_of_the_seed() -> None:
         for name in ("done", "terminated", "truncated"):
             assert data[name].shape == (3, 1) and data[name].dtype == torch.bool
     assert after["reward"].shape == (3, 1) and after["reward"].dtype == torch.float32
-    assert after["step_count"].tolist() == [1, 1, 1]
+    assert after["episode_step"].tolist() == [1, 1, 1]
 
 
 def test_an_episode_ends_with_its_last_observation_and_stays_there_until_it_is_reset() -> None:
@@ -84,7 +84,7 @@ def test_a_partial_reset_starts_those_it_names_and_no_others(column: bool) -> No
         ["grandparent(a,c)"],
         ["parent(a,_1)", "parent(_1,d)"],
     ]
-    assert after["step_count"].tolist() == [1, 0, 1]
+    assert after["episode_step"].tolist() == [1, 0, 1]
     assert all((new[[0, 2]] == old[[0, 2]]).all() for new, old in zip(host(env), state, strict=True))
 
 
@@ -125,7 +125,7 @@ def test_environments_that_a_step_leaves_out_wait() -> None:
     env = ancestors()
     data = env.reset().set("action", torch.tensor([0, 0, 0])).set("_step", torch.tensor([True, False, True]))
     after = env.step(data)["next"]
-    assert after["step_count"].tolist() == [1, 0, 1]
+    assert after["episode_step"].tolist() == [1, 0, 1]
     assert goals(after["sub_index"][1]) == ["grandparent(b,d)"]
     assert after["reward"].squeeze(-1).tolist() == [0.0, 0.0, 0.0]
 
@@ -138,8 +138,8 @@ def test_rollouts_go_on_over_ends_with_the_terminal_observation_in_next() -> Non
     done = data["next", "done"].squeeze(-1)
     assert 9 <= int(done.sum()) < 36
     follows = done[:, :-1]
-    assert (data["step_count"][:, 1:][follows] == 0).all()
-    assert (data["next", "step_count"][done] > 0).all()
+    assert (data["episode_step"][:, 1:][follows] == 0).all()
+    assert (data["next", "episode_step"][done] > 0).all()
     kept = data["next", "sub_index"][:, :-1][~follows] == data["sub_index"][:, 1:][~follows]
     assert kept.all()
     assert data["action_mask"].gather(-1, data["action"].unsqueeze(-1)).all()
@@ -181,7 +181,7 @@ def test_seeding_does_not_cut_running_episodes_short() -> None:
     env.reset()
     act(env, 0, 0, 0)
     env.set_seed(9)
-    assert act(env, 0, 0, 0)["step_count"].tolist() == [2, 2, 2]
+    assert act(env, 0, 0, 0)["episode_step"].tolist() == [2, 2, 2]
 
 
 def test_writing_into_a_tensordict_reaches_neither_the_state_nor_later_observations() -> None:
@@ -286,7 +286,7 @@ def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str)
 def test_settings_of_the_config_are_taken_by_name_and_unknown_ones_refused() -> None:
     assert ancestors(max_depth=7).environment.config.max_depth == 7
     assert repr(ancestors()) == "BatchedVecEnv(ProofEnv, batch_size=3, device='cpu')"
-    with pytest.raises(ValueError, match="max_dept"):
+    with pytest.raises(TypeError, match="no argument 'max_dept' here; the nearest are max_depth"):
         ancestors(max_dept=7)
     with pytest.raises(ValueError, match=r"IndexManager\(data_handler, padding_atoms=6\)"):
         ancestors(padding_atoms=6)

@@ -35,8 +35,8 @@ def test_a_collector_gathers_whole_batches_over_the_ends_of_episodes() -> None:
     for batch in batches:
         done = batch["next", "done"].squeeze(-1)
         assert done.any() and batch["next", "reward"].shape == (3, 8, 1)
-        assert (batch["step_count"][:, 1:][done[:, :-1]] == 0).all()
-        assert (batch["next", "step_count"][done] >= 1).all()
+        assert (batch["episode_step"][:, 1:][done[:, :-1]] == 0).all()
+        assert (batch["next", "episode_step"][done] >= 1).all()
         assert batch["action_mask"].gather(-1, batch["action"].unsqueeze(-1)).all()
         ids = batch["collector", "traj_ids"]
         assert (ids[:, 1:] - ids[:, :-1] > 0).equal(done[:, :-1])

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree
 from pydantic import Field, model_validator
 
+from phalanx.agents.kge_training import MODEL
 from phalanx.agents.networks.proofs import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.agents.ppo.config import PPOConfig
 from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
@@ -27,6 +28,8 @@ from phalanx.core.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Space
 from phalanx.proofs.config import ProofConfig, QueryConfig
+from phalanx.proofs.kge.files import load_kge
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.budget import Budget, to_stderr
 from phalanx.proofs.knowledge.data import GENERATED, DataHandler, OnLeak
 from phalanx.proofs.knowledge.vocabulary import IndexManager
@@ -190,6 +193,8 @@ class ProofTrainingConfig(PPOTrainingConfig):
     """The environment and its queries."""
     curriculum: tuple[DepthStage, ...] = ()
     """Stages by depth; before the first, the queries are those of `proofs.queries`."""
+    kge: str | None = None
+    """The folder of an embedding that may close goals, a run of `phalanx train kge`; none for proofs alone."""
     network: ProofNetworkConfig = ProofNetworkConfig()
     """What acts."""
     ppo: PPOConfig = PPOConfig(num_envs=128, num_steps=128, chunk=None)
@@ -222,6 +227,14 @@ def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
     return data, IndexManager(data, config.proofs.padding_atoms)
 
 
+def read_embedding(folder: str | Path | None, index: IndexManager) -> KGE | None:
+    """The embedding of a run of `phalanx train kge`, or of its model's folder; None of none."""
+    if folder is None:
+        return None
+    path = Path(folder)
+    return load_kge(path / MODEL if (path / MODEL).is_dir() else path, index)
+
+
 @dataclasses.dataclass(frozen=True)
 class ProofSetting:
     """What a config's training happens in."""
@@ -245,7 +258,8 @@ class ProofSetting:
         )
         everything = settings.model_copy(update={"queries": open_to_all})
         depths: dict[str, Any] = {
-            "depth_limit": config.depth_limit, "budget": Budget(config.depth_seconds, to_stderr)
+            "depth_limit": config.depth_limit, "budget": Budget(config.depth_seconds, to_stderr),
+            "kge": read_embedding(config.kge, index),
         }  # fmt: skip
         training = ProofEnv.from_data(everything, data, "train", index, **depths)
         split = config.evaluation.split
@@ -280,7 +294,9 @@ class ProofSetting:
         """A digest of names, facts, rules and queries."""
         names = (*self.index.predicates, "", *self.index.constants)
         parts = [self.held_out.queries, *(stage.queries for stage in self.stages)]
-        digests = [part.fingerprint for part in (self.held_out.program, self.held_out.known, *parts)]
+        closers = [] if self.held_out.closer is None else [self.held_out.closer]
+        whole = (self.held_out.program, self.held_out.known, *parts, *closers)
+        digests = [part.fingerprint for part in whole]
         return hashlib.sha256("\n".join((*names, *digests)).encode()).hexdigest()[:16]
 
     def facts(self) -> dict[str, Any]:

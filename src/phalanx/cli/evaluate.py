@@ -36,7 +36,7 @@ def evaluate_run(
     as_json: bool,
 ) -> None:
     """Rank a split's queries and print what came of it."""
-    from phalanx.agents.proof_training import read_data
+    from phalanx.agents.proof_training import read_data, read_embedding
     from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
     from phalanx.core.config import load_config
 
@@ -44,7 +44,13 @@ def evaluate_run(
     with user_errors(), working(f"ranking the {split} queries by {mode}"):
         config = _config(run, kind)
         data, index = read_data(config)
-        ranking = ProofRanking.create(data, index, config.proofs, load_config(RankingConfig, None, settings))
+        ranking = ProofRanking.create(
+            data,
+            index,
+            config.proofs,
+            load_config(RankingConfig, None, settings),
+            read_embedding(config.kge, index),
+        )
         embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
         policy = (
             _policy(origin, config, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
@@ -84,10 +90,9 @@ def _embedding(run: Path, kind: str, kge: Path | None, index: "IndexManager") ->
 
 def load_embedding(folder: Path, index: "IndexManager") -> Any:
     """The embedding of a run of `phalanx train kge`, or of its model's folder."""
-    from phalanx.agents.kge_training import MODEL
-    from phalanx.proofs.kge.files import load_kge
+    from phalanx.agents.proof_training import read_embedding
 
-    return load_kge(folder / MODEL if (folder / MODEL).is_dir() else folder, index)
+    return read_embedding(folder, index)
 
 
 def _policy(origin: "Origin", config: "ProofTrainingConfig", untrained: bool) -> Any:

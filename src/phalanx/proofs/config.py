@@ -11,6 +11,7 @@ from phalanx.core.config import Config
 from phalanx.core.engine import Engine
 
 Corruption = Literal["head", "tail", "either", "both"]
+KGEReward = Literal["probability", "log"]
 
 UNARY_LIMIT = 20
 """States without a choice that one step passes at most."""
@@ -100,6 +101,11 @@ class ProofConfig(Config):
     """Which queries are drawn."""
     reward: ProofRewardConfig = ProofRewardConfig()
     """What an episode pays."""
+    kge_reward: KGEReward = "probability"
+    """With an embedding that closes goals: `probability` pays at the end what the proof is worth if it holds
+    with the product of their probabilities; `log` pays in full, and each probability's logarithm at once."""
+    kge_closes_query: bool = False
+    """Whether an embedding may close the query itself; then one step is enough for any proof."""
     engine: Engine = "auto"
     """`native` (C++, CPU), `xla`, or `auto`: native where it can be used."""
 

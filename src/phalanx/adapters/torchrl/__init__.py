@@ -15,6 +15,17 @@ except ModuleNotFoundError as error:
     ) from error
 
 from phalanx.adapters.torchrl.environment import PhalanxVecEnv, episode_keys, num_environments
+from phalanx.adapters.torchrl.evaluation import Attempts, evaluate_policy, evaluate_policy_torchrl
+from phalanx.adapters.torchrl.factory import create_environments
 from phalanx.adapters.torchrl.proofs import BatchedVecEnv
 
-__all__ = ["BatchedVecEnv", "PhalanxVecEnv", "episode_keys", "num_environments"]
+__all__ = [
+    "Attempts",
+    "BatchedVecEnv",
+    "PhalanxVecEnv",
+    "create_environments",
+    "episode_keys",
+    "evaluate_policy",
+    "evaluate_policy_torchrl",
+    "num_environments",
+]

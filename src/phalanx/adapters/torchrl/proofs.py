@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jaxtyping import Array, Bool
-from torchrl.data import Composite, Unbounded
+from tensordict import TensorDict
+from torchrl.data import Categorical, Composite, Unbounded
 
 from phalanx.adapters.environments import legal_rows
 from phalanx.adapters.torchrl.environment import Batch, PhalanxVecEnv
@@ -21,20 +22,32 @@ from phalanx.adapters.torchrl.queries import (
     proof_config,
     proof_environment,
 )
+from phalanx.adapters.torchrl.specs import to_torch
 from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment
+from phalanx.core.memory import adaptive_batch_size
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.queries import SampledQueries
 
 
+STEPS, KGE_SCORE = "episode_step", "kge_log_score"
+"""Keys of the steps of an episode, and of what the goals that an embedding closed add up to."""
+
+
 class BatchedVecEnv(PhalanxVecEnv):
     """A batch of proof environments, or by `from_environment` of any others, that TorchRL steps as one.
 
     Keys and shapes are those of `PhalanxVecEnv`: `sub_index` [B, 1, A, 3], `derived_sub_indices`
-    [B, S, A, 3], `action_mask` [B, S], and for bookkeeping `label`, `depth` and `step_count`.
+    [B, S, A, 3], `action_mask` [B, S], and for bookkeeping `label`, `depth` (of the query), `episode_step`
+    (the steps taken; `step_count` is left to TorchRL's `StepCounter`), `proved`, and with an embedding
+    `kge_log_score`, what the goals that it closed add up to.
+
+    `batch_size="auto"` takes as many environments as memory has room for, 1,024 at most. `kge_engine`, an
+    embedding as `load_kge` reads it, may close goals by the `_kge` twins of their predicates.
 
     Queries may be atoms, strings such as `aunt(5,76)` or an array of indices. `mode="train"` draws them at
     random, with the negatives that the config asks for (or, with `labels`, evenly from the labelled ones);
@@ -54,6 +67,7 @@ class BatchedVecEnv(PhalanxVecEnv):
         mode: str = "train",
         labels: Any = None,
         query_depths: Any = None,
+        kge_engine: KGE | None = None,
         seed: int = 0,
         device: Any = "cpu",
         **settings: Any,
@@ -68,7 +82,7 @@ class BatchedVecEnv(PhalanxVecEnv):
             index_manager=index_manager,
             known_depths=known_depths(index_manager, data_handler),
         )
-        environment = proof_environment(config, index_manager, data_handler, plan)
+        environment = proof_environment(config, index_manager, data_handler, plan, kge_engine)
         self._open(environment, plan, batch_size, seed, device)
         self.index_manager, self.data_handler = index_manager, data_handler
 
@@ -84,15 +98,38 @@ class BatchedVecEnv(PhalanxVecEnv):
     ) -> None:
         self._plan, self._drawn_from = plan, None if plan is None else plan.settled()
         self._drawing = environment
+        if batch_size == "auto":
+            batch_size = adaptive_batch_size(bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._places = np.full(self.batch_size, -1, np.int32)
 
     def _observed_spec(self) -> Composite:
-        observed = super()._observed_spec()
-        if self._plan is not None:
-            # Queries of any depth may be assigned.
-            observed["depth"] = Unbounded(shape=self.batch_size, dtype=torch.int32, device=self.device)
+        observed, shape, device = super()._observed_spec(), self.batch_size, self.device
+        if self._plan is None:
+            return observed
+        # Queries of any depth may be assigned.
+        observed["depth"] = Unbounded(shape=shape, dtype=torch.int32, device=device)
+        observed[STEPS] = observed["step_count"]
+        del observed["step_count"]
+        observed["proved"] = Categorical(2, shape=shape, dtype=torch.bool, device=device)
+        if self._proofs().closer is not None:
+            observed[KGE_SCORE] = Unbounded(shape=shape, dtype=torch.float32, device=device)
         return observed
+
+    def _entries(self, batch: Batch) -> TensorDict:
+        entries = super()._entries(batch)
+        if self._plan is None:
+            return entries
+        entries[STEPS] = entries.pop("step_count")
+        proved = batch.states.goals[:, 0, 0] == self._proofs().program.true_index
+        entries["proved"] = to_torch(proved, torch.bool, self.device)
+        if batch.states.log_score is not None:
+            entries[KGE_SCORE] = to_torch(batch.states.log_score, torch.float32, self.device)
+        return entries
+
+    def _proofs(self) -> ProofEnv:
+        assert isinstance(self.environment, ProofEnv)
+        return self.environment
 
     @property
     def query_indices(self) -> np.ndarray:
@@ -102,15 +139,14 @@ class BatchedVecEnv(PhalanxVecEnv):
     def _begin(self, chosen: Bool[np.ndarray, " batch"], batch: Batch) -> Batch:
         if self._plan is None:
             return super()._begin(chosen, batch)
-        assert isinstance(self.environment, ProofEnv)
         places = self._plan.next_places(int(chosen.sum()))
         self._places[chosen] = -1 if places is None else places
         if places is not None:
             # Others keep their episodes, whose queries may be of a list that is gone.
             given = self._plan.at(np.where(chosen, self._places, 0))
-            return _begin_at(self.environment, chosen, given, batch)
+            return _begin_at(self._proofs(), chosen, given, batch)
         if self._plan.settled() is not self._drawn_from:
-            self._drawing = self._plan.adapted(self.environment)
+            self._drawing = self._plan.adapted(self._proofs())
             self._drawn_from = self._plan.settled()
         return self._begin_drawn(self._drawing, chosen, batch)
 
@@ -167,6 +203,12 @@ class _EnvironmentVecEnv(BatchedVecEnv):
     def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:
         plan = plan_of(environment) if isinstance(environment, ProofEnv) else None
         self._open(environment, plan, batch_size, seed, device)
+
+
+def bytes_per_environment(environment: Environment) -> int:
+    """About the memory that one environment takes: its state and observation, here and in a rollout's copy."""
+    begun = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+    return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(begun))
 
 
 @jax.jit

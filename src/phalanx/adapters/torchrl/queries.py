@@ -3,7 +3,8 @@
 Stepping them under TorchRL is in `proofs`; nothing of torch is here.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.atoms import Atom, parse_atom
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import SPLITS
@@ -20,10 +22,55 @@ from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.queries import SampledQueries
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    "unification_engine": "engine, which is `native`, `xla` or `auto`",
+    "use_exact_memory": "memory_pruning, which is always exact",
+    "reward_type": "reward={'type': ...}",
+    "train_neg_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
+    "negative_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
+    "corruption_mode": "config=ProofConfig(queries={'negative_ratio': 0}) for no negatives",
+    "corruption_scheme": "config=ProofConfig(queries={'corruption': ...}), `head`, `tail`, `either` or `both`",
+    "sampler": "nothing: negatives are drawn as ProofConfig.queries says, and are never known triples",
+    "max_arity": "nothing: atoms have two arguments",
+    "padding_idx": "nothing: it is index_manager.padding_idx, 0",
+    "runtime_var_start_index": "nothing: it is index_manager.runtime_var_start_index",
+    "total_vocab_size": "nothing: tables are sized by index_manager.num_predicate_embeddings and "
+    "num_constant_embeddings",
+    "true_pred_idx": "nothing: it is index_manager.true_idx",
+    "false_pred_idx": "nothing: it is index_manager.false_idx",
+    "end_pred_idx": "nothing: it is index_manager.end_idx",
+    "atom_stringifier": "nothing: names are the index_manager's",
+    "eval_mode": "mode, which is `train` or `eval`",
+    "n_envs": "batch_size",
+    "num_envs": "batch_size",
+    "max_steps": "max_depth",
+    "kge_action": "kge_engine, an embedding as load_kge(folder, index_manager) reads it",
+    "kge_inference_engine": "kge_engine, an embedding as load_kge(folder, index_manager) reads it",
+    "verbose": "nothing: environments print nothing; `render` and `last_info` tell",
+    "prover_verbose": "nothing: environments print nothing; `render` and `last_info` tell",
+    "use_parallel_envs": "nothing: a batch steps in one process",
+    "parallel_env_start_method": "nothing: a batch steps in one process",
+}
+"""Arguments by the names that they have elsewhere, and what says the same here."""
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises on the first argument that nothing here has, with the name that it has here if it has one."""
+    names = sorted(known)
+    for name in given:
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f"the nearest are {', '.join(near)}" if near else f"there are {', '.join(names)}"
+        hint = f"use {OTHER_NAMES[name]}" if name in OTHER_NAMES else hint
+        raise TypeError(f"there is no argument {name!r} here; {hint}")
+
+
 def proof_config(
     index_manager: IndexManager, config: ProofConfig | None, settings: Mapping[str, Any]
 ) -> ProofConfig:
     """A config with some settings changed; without one, the default that fits the vocabulary."""
+    check_names(settings, ProofConfig.model_fields)
     if config is None:
         given = {"padding_atoms": index_manager.padding_atoms, **settings}
     else:
@@ -38,7 +85,11 @@ def proof_config(
 
 
 def proof_environment(
-    config: ProofConfig, index_manager: IndexManager, data_handler: DataHandler, queries: "QueryPlan"
+    config: ProofConfig,
+    index_manager: IndexManager,
+    data_handler: DataHandler,
+    queries: "QueryPlan",
+    kge: KGE | None = None,
 ) -> ProofEnv:
     """The environment over a handler's facts and rules that draws from a plan's queries."""
     positives, depths = queries.positives()
@@ -50,6 +101,7 @@ def proof_environment(
         known=index_manager.encode_atoms(sorted(data_handler.known)),
         domains=index_manager.constant_domains,
         names=index_manager,
+        kge=kge,
     )
 
 
@@ -137,6 +189,7 @@ class QueryPlan:
             known=environment.known.triples,
             domains=environment.known.domains,
             names=environment.names,
+            kge=None if environment.closer is None else environment.closer.kge,
         )
 
     def next_places(self, count: int) -> Int32[np.ndarray, " count"] | None:

@@ -14,11 +14,14 @@ from jaxtyping import Array, Bool, Float, Float32, Int32
 from pydantic import Field
 
 from phalanx.agents.networks.distributions import masked_log_softmax
-from phalanx.agents.search.memory import adaptive_batch_size, with_smaller_batches
 from phalanx.core.config import Config
 from phalanx.core.engine import resolve_engine
+from phalanx.core.memory import adaptive_batch_size, with_smaller_batches
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.search import resolution
+from phalanx.proofs.search.closing import Closer, is_twin, remaining
+from phalanx.proofs.search.environment import closer_of
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
 
@@ -111,6 +114,7 @@ def search_proofs(
     queries: Int32[np.ndarray, "queries 3"],
     search: SearchConfig | None = None,
     *,
+    kge: KGE | None = None,
     batch_size: int | None = None,
 ) -> Found:
     """Search for a proof of each query, which may not serve as a fact in it; the arrays are NumPy's.
@@ -120,12 +124,15 @@ def search_proofs(
     probable states are kept, equal ones once. A query is done when it is proved (and `patience` steps have
     passed), when no state is left that could come to a better proof, or at `max_depth`; then its place in
     the batch goes to the next query. `batch_size` queries are under way at a time, by default as many as
-    memory allows; neither it nor the order of the queries matters to what is found, but for rounding.
+    memory allows; neither it nor the order of the queries matters to what is found, but for rounding. With
+    `kge`, goals may be closed by that embedding, as in the environment; `log_prob` then has the logarithms of
+    the probabilities in it, the policy's and the embedding's.
     """
     search = SearchConfig() if search is None else search
     engine = resolve_engine(config.engine)
     # The memory of visited states must reach as far as this search does, not as far as an episode.
     config = config.model_copy(update={"engine": engine, "max_depth": search.max_depth})
+    closer = closer_of(config, program, kge)
     if batch_size is None:
         batch_size = adaptive_batch_size(bytes_per_query(config, search), at_most=_MOST_AT_ONCE)
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
@@ -136,7 +143,8 @@ def search_proofs(
         padded[: len(some)] = some
 
         def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> Found:
-            found = _search(config, program, search, lanes, policy, jnp.asarray(padded), jnp.int32(count))
+            some = jnp.asarray(padded), jnp.int32(count)
+            found = _search(config, program, closer, search, lanes, policy, *some)
             return jax.tree.map(lambda leaf: leaf[:count], jax.device_get(found))
 
         found, batch_size = with_smaller_batches(run, batch_size)
@@ -177,6 +185,7 @@ def _nothing_found(count: int) -> Found:
 def _search(
     config: ProofConfig,
     program: Program,
+    closer: Closer | None,
     search: SearchConfig,
     num_lanes: int,
     policy: ProofPolicy,
@@ -185,6 +194,7 @@ def _search(
 ) -> Found:
     """Of the first `count` queries."""
     rules, width = ResolutionSettings.of(config, program), search.width
+    expand = resolution.expand if closer is None else closer.expand
 
     def step(loop: _Loop) -> _Loop:
         lanes = loop.lanes
@@ -193,7 +203,13 @@ def _search(
         asked = ExpandRequest(
             open_.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool)
         )
-        node = resolution.expand(rules, asked, lanes.node, restart=False)
+        offered = expand(rules, asked, lanes.node, restart=False)
+        # The policy sees the twin that an embedding would close; what is gone on with is what that leaves.
+        node = offered
+        if closer is not None:
+            twins, rest = is_twin(program, offered.successors), remaining(program, offered.goals)
+            left = jnp.where(twins[..., None, None], rest[:, None], offered.successors)
+            node = offered._replace(successors=left)
         real = jnp.arange(config.padding_states) < node.successor_count[:, None]
         complete = jnp.any(real & (node.successors[:, :, 0, 0] == program.true_index), axis=1)
         complete = open_ & complete.reshape(open_.shape)
@@ -202,7 +218,12 @@ def _search(
         last = (lanes.depth + 1 >= search.max_depth) | (proved & (waited >= search.patience))
         # In a query's last step only complete proofs matter, so the network sees no other states.
         scored = complete | (open_ & ~last[:, None])
-        log_probs, marks = _log_probs(policy, node, scored.reshape(-1))
+        log_probs, marks = _log_probs(policy, offered, scored.reshape(-1))
+        if closer is not None:
+            cost = closer.cost(jnp.any(twins, axis=1), offered.goals[:, 0])
+            places = slice(0, config.padding_states)
+            log_probs = log_probs.at[:, places].add(jnp.where(twins, cost[:, None], 0.0))
+            marks = marks.at[:, places].set(jnp.where(twins, rest[:, :1, 0], marks[:, places]))
         log_probs = (log_probs + lanes.log_prob.reshape(-1, 1)).reshape(num_lanes, width, -1)
         marks = marks.reshape(log_probs.shape)
 

@@ -16,6 +16,7 @@ from pydantic import Field
 from phalanx.agents.search.beam import ProofPolicy, SearchConfig, search_proofs
 from phalanx.core.config import Config
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.budget import Budget, to_stderr
 from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.cost_tables import check_rules
@@ -25,7 +26,9 @@ from phalanx.proofs.ranking.candidates import (
     Candidates,
     Sides,
     Ties,
+    list_metrics,
     make_candidates,
+    ranks_of,
     usual_sides,
 )
 from phalanx.proofs.ranking.combination import Combination, features_of, fit_combination
@@ -36,6 +39,7 @@ from phalanx.proofs.ranking.rank import (
     RankingResult,
     Score,
     Scores,
+    combine,
     embedding_scorer,
     evaluate_ranking,
     exact_scorer,
@@ -45,6 +49,8 @@ from phalanx.proofs.ranking.rank import (
 from phalanx.proofs.search.program import Program
 
 RankingMode = Literal["exact", "rl", "kge", "hybrid", "learned"]
+RL_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
+"""What a policy's log-probability may count for in `hybrid`; the best on validation is taken."""
 MODES: tuple[RankingMode, ...] = ("exact", "rl", "kge", "hybrid", "learned")
 
 
@@ -92,6 +98,8 @@ class ProofRanking:
     config: RankingConfig
     program: Program
     rules: tuple[EncodedRule, ...]
+    closing: KGE | None = None
+    """The embedding that closes goals in a search, where the policy was trained with one."""
 
     @classmethod
     def create(
@@ -100,10 +108,11 @@ class ProofRanking:
         index: IndexManager,
         environment: ProofConfig,
         config: RankingConfig | None = None,
+        closing: KGE | None = None,
     ) -> "ProofRanking":
         """Of the facts and rules of a knowledge base."""
         program, rules = Program.of_data(data, index), index.encode_rules(data.rules)
-        return cls(data, index, environment, config or RankingConfig(), program, rules)
+        return cls(data, index, environment, config or RankingConfig(), program, rules, closing)
 
     def queries(self, split: str, most: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Of a split in its order; at most so many, drawn by the seed."""
@@ -142,11 +151,36 @@ class ProofRanking:
             self.program,
             policy,
             self.config.search,
-            rules=self.rules if self.config.screen and self.config.depth_seconds != 0 else None,
+            rules=self.rules if self._screens else None,
+            kge=self.closing,
             screen_seconds=self.config.depth_seconds,
             unproved_score=self.config.unproved_score,
             batch_size=self.config.batch_size,
         )
+
+    @property
+    def _screens(self) -> bool:
+        """What has no proof by facts and rules may have one with goals that an embedding closes."""
+        return self.config.screen and self.config.depth_seconds != 0 and self.closing is None
+
+    def weigh(self, search: Score, embedding: Score) -> HybridConfig:
+        """The weights of `hybrid`; that of a policy's probabilities, if it is open, by the validation split."""
+        weights = self.config.hybrid
+        if weights.rl_weight is not None:
+            return weights
+        if not self.data.valid_queries:
+            return weights.model_copy(update={"rl_weight": 0.0})
+        candidates = self.candidates(self.queries("valid", self.config.fit_queries))
+        found, believed = score_candidates(search, candidates), score_candidates(embedding, candidates)
+        tries = [weights.model_copy(update={"rl_weight": weight}) for weight in RL_WEIGHTS]
+
+        def mrr(tried: HybridConfig) -> float:
+            ranks = ranks_of(candidates, combine(found, believed, tried).score)
+            return float(list_metrics(ranks, "expected", candidates.tie_draw)[:, 0].mean())
+
+        best = max(tries, key=mrr)
+        to_stderr(f"hybrid: rl_weight {best.rl_weight}, the best of {RL_WEIGHTS} on validation queries")
+        return best
 
     def fit(self, search: Score, embedding: Score) -> Combination:
         """A combination fitted to the validation split."""
@@ -169,7 +203,7 @@ def evaluate_proofs(
     - `exact`: what follows in fewer rounds of forward chaining is better; needs no policy;
     - `rl`: by the log-probability of the best proof that a search with the policy finds;
     - `kge`: by an embedding's score;
-    - `hybrid`: both with the config's weights, and `learned` with those of `combination`, which is fitted to
+    - `hybrid`: both with the config's weights (that of the policy chosen on validation if it is open), and `learned` with those of `combination`, which is fitted to
       the validation split where it is not given. Without a policy the proofs are the exact prover's.
     """
     if mode not in MODES:
@@ -210,7 +244,8 @@ def _scorer(
         return embedding
     search = exact if policy is None else ranking.search_scorer(policy)
     if mode == "hybrid":
-        return hybrid_scorer(search, embedding, ranking.config.hybrid)
+        weights = ranking.config.hybrid if policy is None else ranking.weigh(search, embedding)
+        return hybrid_scorer(search, embedding, weights)
     return (combination or ranking.fit(search, embedding)).scorer(search, embedding)
 
 
@@ -221,6 +256,7 @@ def policy_scorer(
     search: SearchConfig | None = None,
     *,
     rules: Sequence[EncodedRule] | None = None,
+    kge: KGE | None = None,
     screen_seconds: float | None = None,
     unproved_score: float = -math.inf,
     batch_size: int | None = None,
@@ -229,7 +265,7 @@ def policy_scorer(
 
     With the program's `rules`, what has no proof within the search's depth, by exact forward chaining, is not
     searched: that changes no score, and most corruptions are such. What the chaining does not settle in
-    `screen_seconds` is searched.
+    `screen_seconds` is searched. `kge` may close goals in the search.
     """
     settings = SearchConfig() if search is None else search
     # With unary states skipped a search sees proofs with more steps than its depth.
@@ -241,7 +277,10 @@ def policy_scorer(
             budget = Budget(screen_seconds, to_stderr)
             depths, settled = depths_in_time(triples, program.facts, rules, settings.max_depth, budget)
             searched = np.flatnonzero((depths >= 0) | ~settled)
-        found = search_proofs(config, program, policy, triples[searched], settings, batch_size=batch_size)
+        searching = triples[searched]
+        found = search_proofs(
+            config, program, policy, searching, settings, kge=kge, batch_size=batch_size
+        )
         proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
         length = np.full(len(triples), -1, np.int64)
         proved[searched], log_prob[searched], length[searched] = found.proved, found.log_prob, found.length

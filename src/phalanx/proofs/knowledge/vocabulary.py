@@ -64,6 +64,16 @@ class IndexManager:
         return len(self.constants)
 
     @property
+    def predicate_no(self) -> int:
+        """`num_predicates` by its older name; tables are sized by `num_predicate_embeddings`."""
+        return self.num_predicates
+
+    @property
+    def constant_no(self) -> int:
+        """`num_constants` by its older name; tables are sized by `num_constant_embeddings`."""
+        return self.num_constants
+
+    @property
     def true_idx(self) -> int:
         """The predicate of a state with nothing left to prove."""
         return self.num_predicates + 1

@@ -210,8 +210,9 @@ class HybridConfig(Config):
     """Added for a proof."""
     unproved_penalty: float = 0.5
     """Taken off without one."""
-    rl_weight: float = Field(default=0.0, ge=0)
-    """Times the logarithm of the proof's probability, where there is a proof."""
+    rl_weight: float | None = Field(default=None, ge=0)
+    """Times the logarithm of the proof's probability by the policy, where there is a proof; none for the best
+    on validation queries where there are some and a policy, else 0."""
 
 
 def embedding_scorer(embedding: Embedding) -> Score:

@@ -16,14 +16,17 @@ from phalanx.core.batching import map_where, select_rows
 from phalanx.core.engine import resolve_engine
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Discrete, Record, Space
-from phalanx.proofs.config import ProofConfig, ProofRewardConfig
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.budget import Budget, to_stderr
 from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search import resolution, text as words
+from phalanx.proofs.search.closing import Closer
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.queries import SAMPLE_WORDS, KnownTriples, QuerySet, SampledQueries, sample_query
+from phalanx.proofs.search.rewards import episode_reward
 from phalanx.proofs.search.state import (
     TERMINATED,
     TRUNCATED,
@@ -35,21 +38,6 @@ from phalanx.proofs.search.state import (
     empty_nodes,
     observation_of,
 )
-
-
-def final_reward(
-    config: ProofRewardConfig,
-    label: Bool[Array, "*batch"],
-    proved: Bool[Array, "*batch"],
-    given_up: Bool[Array, "*batch"],
-) -> Float32[Array, "*batch"]:
-    """The reward of an episode that ends now."""
-    true_positive, false_negative, false_positive, true_negative = config.payoffs
-    positive = jnp.where(proved, true_positive, false_negative)
-    negative = jnp.where(proved, false_positive, true_negative)
-    bonus = config.given_up_bonus if config.type == 5 else 0.0
-    negative = negative + jnp.where(given_up, bonus, 0.0)
-    return jnp.where(label, positive, negative).astype(jnp.float32)
 
 
 class ProofInfo(eqx.Module):
@@ -77,6 +65,8 @@ class ProofInfo(eqx.Module):
     """Candidates of the state that were removed because they had more than `padding_atoms` goals."""
     skipped: Int32[Array, "*batch"]
     """States without a choice that the last valid step passed."""
+    log_score: Float32[Array, "*batch"] | None = None
+    """The sum of the logarithms of the probabilities of goals that an embedding closed; None without one."""
 
 
 StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[Array, "*batch"], ProofInfo]
@@ -92,6 +82,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     - Reward: at the end of an episode, by `config.reward`; and a penalty for invalid actions.
     - Termination: True (proved) or False (failed or given up); truncation at `max_depth` steps. Such a state
       offers itself as its only successor.
+    - With an embedding (`kge`), a state whose first goal is ground has one more successor: itself with that
+      goal's `_kge` twin. Taking it drops the goal, and the probability counts; see `config.kge_reward`.
 
     Make it with `ProofEnv.from_data`, or of arrays with `ProofEnv.create`, which settles the engine and
     checks that queries and program fit.
@@ -104,6 +96,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     known: KnownTriples
     names: IndexManager | None = dataclasses.field(default=None, compare=False, repr=False)
     """What the numbers are called, for words and pictures; equal environments may differ in it."""
+    closer: Closer | None = None
+    """The embedding that may close goals, if there is one."""
 
     @classmethod
     def create(
@@ -116,11 +110,12 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         known: Int32[np.ndarray, "triples 3"] | None = None,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         names: IndexManager | None = None,
+        kge: KGE | None = None,
     ) -> "ProofEnv":
         """The environment over some positive queries.
 
         Negatives are never facts, queries, or among the `known` triples (pass those of all splits), and stay
-        within a constant's domain where `domains` numbers them.
+        within a constant's domain where `domains` numbers them. `kge` may close goals.
         """
         engine = resolve_engine(config.engine)
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
@@ -130,6 +125,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             QuerySet.create(queries, depths).selected(config.queries),
             KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains),
             names,
+            closer_of(config, program, kge),
         )
 
     @classmethod
@@ -142,6 +138,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         *,
         depth_limit: int | None = None,
         budget: Budget | None = None,
+        kge: KGE | None = None,
     ) -> "ProofEnv":
         """The environment over the queries of a split, with negatives that no split has.
 
@@ -173,12 +170,14 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             known=index.encode_atoms(tuple(data_handler.known)),
             domains=index.constant_domains,
             names=index,
+            kge=kge,
         )
 
     @property
     def observation_space(self) -> Space:
         atoms, states = self.config.padding_atoms, self.config.padding_states
-        largest = max(self.program.end_index, self.program.num_constants + 2 * atoms)
+        twins = 0 if self.closer is None else self.program.num_predicates
+        largest = max(self.program.end_index + twins, self.program.num_constants + 2 * atoms)
         deepest = max(int(self.queries.depths.max()), 0)
         fields: dict[str, Space] = {
             "sub_index": Box(0, largest, (1, atoms, 3), np.int32),
@@ -233,13 +232,15 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         chosen = jnp.where(
             given_up[..., None, None], _mark(program.false_index, config.padding_atoms), chosen
         )
+        log_score = state.log_score
+        if self.closer is not None:
+            chosen, gained = self.closer.close(program, chosen)
+            gained = jnp.where(acts, gained, 0.0)
+            log_score = state.log_score + gained
         goals = jnp.where(acts[..., None, None], chosen, state.goals)
 
-        node = resolution.expand(
-            ResolutionSettings.of(config, program),
-            ExpandRequest(acts, state.query, state.label),
-            state.node._replace(goals=goals),
-            restart=False,
+        node = self._expand(
+            ExpandRequest(acts, state.query, state.label), state.node._replace(goals=goals), restart=False
         )
         end = node.goals[..., 0, 0]
         proved = end == program.true_index
@@ -250,10 +251,13 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         done = status != 0
 
         reward = jnp.where(
-            running & done, final_reward(config.reward, state.label, proved, given_up), jnp.float32(0)
+            running & done, episode_reward(config, state.label, proved, given_up, log_score), jnp.float32(0)
         )
+        if self.closer is not None and config.kge_reward == "log":
+            reward += gained
         reward += jnp.where(running & ~acts, jnp.float32(config.reward.invalid_action_penalty), 0)
-        new = _state(node, SampledQueries(state.query, state.label, state.depth), step_count, status)
+        drawn = SampledQueries(state.query, state.label, state.depth)
+        new = ProofState(*node, *drawn, step_count, status, log_score)
         info = ProofInfo(
             terminated=terminated,
             truncated=truncated,
@@ -266,6 +270,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             overflow=node.overflow,
             too_long=node.too_long,
             skipped=node.skipped,
+            log_score=log_score,
         )
         return new, observation_of(new), reward, done, info
 
@@ -299,8 +304,14 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         return state.action_mask
 
     def measures(self, info: Any) -> dict[str, Array]:
-        """Success is a right answer: a true query proved, a false one not."""
-        return {"success_mask": jnp.asarray(info.proved) == jnp.asarray(info.label)}
+        """Success is a right answer: a true query proved, a false one not.
+
+        A proof with goals that an embedding closed counts where it is more likely to hold than not.
+        """
+        proved = jnp.asarray(info.proved)
+        if info.log_score is not None:
+            proved = proved & (jnp.asarray(info.log_score) > jnp.log(0.5))
+        return {"success_mask": proved == jnp.asarray(info.label)}
 
     @property
     def render_modes(self) -> tuple[str, ...]:
@@ -350,7 +361,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     def _begin(self, drawn: SampledQueries) -> tuple[ProofState, ProofObservation]:
         batch = drawn.label.shape
         zero = jnp.zeros(batch, jnp.int32)
-        blank = _state(empty_nodes(self.config, batch), drawn, zero, zero)
+        score = None if self.closer is None else jnp.zeros(batch, jnp.float32)
+        blank = ProofState(*empty_nodes(self.config, batch), *drawn, zero, zero, score)
         state = self._started(jnp.ones(batch, bool), drawn, blank)
         return state, observation_of(state)
 
@@ -358,13 +370,21 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         """New episodes where asked for."""
         first = jnp.zeros_like(states.goals).at[..., 0, :].set(drawn.query)
         goals = jnp.where(mask[..., None, None], first, states.goals)
-        node = resolution.expand(
-            ResolutionSettings.of(self.config, self.program),
-            ExpandRequest(mask, drawn.query, drawn.label),
-            states.node._replace(goals=goals),
-            restart=True,
-        )
-        return _state(node, drawn, jnp.where(mask, 0, states.step_count), jnp.where(mask, 0, states.status))
+        asked = ExpandRequest(mask, drawn.query, drawn.label)
+        node = self._expand(asked, states.node._replace(goals=goals), restart=True)
+        clocks = (None if clock is None else jnp.where(mask, 0, clock) for clock in states.clocks)
+        return ProofState(*node, *drawn, *clocks)
+
+    def _expand(self, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
+        expand = resolution.expand if self.closer is None else self.closer.expand
+        return expand(ResolutionSettings.of(self.config, self.program), asked, node, restart=restart)
+
+
+def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> Closer | None:
+    """What closes goals in an environment of this config."""
+    if kge is None:
+        return None
+    return Closer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)
 
 
 def _words(key: Key) -> UInt32[Array, " words"]:
@@ -374,9 +394,3 @@ def _words(key: Key) -> UInt32[Array, " words"]:
 
 def _mark(predicate: int, atoms: int) -> Int32[Array, "atoms 3"]:
     return jnp.zeros((atoms, 3), jnp.int32).at[0, 0].set(predicate)
-
-
-def _state(
-    node: Node, drawn: SampledQueries, step_count: Int32[Array, "*batch"], status: Int32[Array, "*batch"]
-) -> ProofState:
-    return ProofState(*node, *drawn, step_count, status)

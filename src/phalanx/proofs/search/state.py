@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.core.engine import Engine
 from phalanx.proofs.config import ProofConfig
@@ -112,6 +112,8 @@ class ProofState(eqx.Module):
     """Steps taken in this episode."""
     status: Int32[Array, "*batch"]
     """0 while the episode runs, 1 terminated, 2 truncated."""
+    log_score: Float32[Array, "*batch"] | None = None
+    """The sum of the logarithms of the probabilities of goals that an embedding closed; None without one."""
 
     @property
     def node(self) -> Node:
@@ -126,6 +128,11 @@ class ProofState(eqx.Module):
             self.too_long,
             self.skipped,
         )
+
+    @property
+    def clocks(self) -> tuple[Any, ...]:
+        """What begins at zero with an episode; None for a score that is not kept."""
+        return self.step_count, self.status, self.log_score
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

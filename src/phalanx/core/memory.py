@@ -1,6 +1,6 @@
-"""How many queries a search may hold at once: by the memory that is free, and fewer when that was too much.
+"""How much fits at once: by the memory that is free, and less when that was too much.
 
-What is done with a batch is in `proof_search`.
+What is done with a batch is elsewhere; that of a search in `phalanx.agents.search`, of environments in `adapters`.
 """
 
 from collections.abc import Callable
