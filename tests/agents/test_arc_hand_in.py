@@ -72,6 +72,27 @@ def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
     assert alone.rows()[0]["outputs_right"] == 1
 
 
+def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
+    size = {"max_height": SIDE, "max_width": SIDE}
+    tasks = generate_tasks(FAMILIES, 4, seed=4, num_demos=1, num_tests=2, **size)
+    config = box_config(SIDE, "evaluation")
+    for operations, solved in ((tuple(range(35)), 4), (None, 0)):
+        action = config.action.model_copy(update={"allowed_operations": operations})
+        environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
+        told = hand_in(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        # This policy never looks for the other output, where it could.
+        assert sum(bool(answer.solved) for answer in told.answers) == solved
+        assert told.operations["Submit"] == (8 if solved else 4)
+
+
+def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
+    open_tasks, secret_ones = (
+        ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
+        for tasks in (MADE, [secret(task) for task in MADE])
+    )
+    assert hand_in_at_random(open_tasks).submission() == hand_in_at_random(secret_ones).submission()
+
+
 def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
     assert not any(answer.solved for answer in hand_in_at_random(environment).answers)
