@@ -9,7 +9,9 @@ import pytest
 from known_policies import box_config, cell_task, certain, knows
 
 from phalanx.agents import HandIn, TaskAnswers, hand_in, hand_in_at_random
-from phalanx.agents.arc_hand_in import copying_solves, examination
+from phalanx.agents.arc_evaluation import copying_solves
+from phalanx.agents.arc_hand_in import examination
+from phalanx.agents.arc_training import told_beside
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, handed_in
 from phalanx.arc.generators import generate_tasks
 from phalanx.logs.report import write_report
@@ -126,6 +128,11 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
     assert environment.config.environment.mode == "evaluation"
+    data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
+    assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
+        "Handing the input in: 0.0%; never handing in: 0.0%",
+        f"{tmp_path}, evaluation: 1 of 2 tasks fit this canvas of {SIDE}x{SIDE}",
+    ]
     with pytest.raises(ValueError, match="none of the 1 tasks"):
         examination(config, str(tmp_path / "evaluation" / "t9.json"))
 

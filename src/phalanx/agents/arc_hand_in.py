@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
-from phalanx.agents.arc_evaluation import key_words
+from phalanx.agents.arc_evaluation import copying_solves, key_words
 from phalanx.agents.evaluation import in_batches, play
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
@@ -164,13 +164,6 @@ class HandIn:
             if not answer.right(number)
         ]
         return draw_answers(shown, f"Not right: {len(failed)} of {counted(len(self.answers), 'task')}")
-
-
-def copying_solves(task: ArcTask) -> bool:
-    """Whether handing in the inputs as they are would be right."""
-    return all(
-        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
-    ) and bool(task.tests)
 
 
 def _grid_of(answer: TaskAnswers, attempt: int, number: int) -> Grid:
