@@ -4,11 +4,12 @@ It learns on fresh instances of the RE-ARC generators (`scripts/data/rearc.py` w
 minutes, and then answers instances whose inputs it never saw, and the official test pairs. Answers are
 painted and handed in in the environment. Beside every figure: what handing in the input gets.
 
-    python benchmarks/arc_tasks.py rearc.npz --minutes 60 --out runs/arc-tasks [--hard full.npz] [--resume]
+    python benchmarks/arc_tasks.py rearc.npz --cpu-minutes 120 --out runs/arc-tasks --hard full.npz --official
 
-Ctrl-C and SIGTERM end the training early: what was learned is saved and measured all the same, and `--resume`
-goes on. One JSON line is printed for each point of the curve and one at the end; `results.json` in the folder
-has the table by task.
+The budget is of wall minutes, of processor minutes (which mean the same on a busy machine), or of both: the
+training ends with the first that is used up, and the learning rate falls to zero by then. Ctrl-C and SIGTERM
+end it early: what was learned is saved and measured all the same, and `--resume` goes on. One JSON line is
+printed for each point of the curve and one at the end; `results.json` in the folder has the table by task.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from phalanx.arc import GridPair, load_tasks
 from phalanx.arc.instances import Instances, canvas_note, read_instances
 from phalanx.core.files import atomic_write
 
-SIDES = {10: 64, 14: 48, 20: 24, 30: 8}
+SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
 """Canvases, and how many instances of each are learned together."""
 POOL = 4096
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.99))
@@ -80,6 +81,11 @@ class Training:
         for task, exact in zip(batch[2].tolist(), np.asarray(right).tolist(), strict=True):
             self.solved[task] += 0.05 * (exact - self.solved[task])
         self.samples += len(rows)
+
+    def progress(self, limits: tuple[float | None, float | None]) -> float:
+        """The greater share of what is used up of so many wall and processor minutes."""
+        used = (self.seconds, self.cpu_seconds)
+        return max(now / (60 * limit) for now, limit in zip(used, limits, strict=True) if limit is not None)
 
     def _draw(self) -> None:
         """Instances to learn from: most of tasks that are solved now and then, fewer of the others."""
@@ -206,10 +212,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("instances", type=Path)
-    parser.add_argument("--minutes", type=float, default=60.0, help="Of training, evaluations left out.")
-    parser.add_argument("--every", type=float, default=5.0, help="Minutes between points of the curve.")
+    parser.add_argument("--minutes", type=float, help="Wall minutes of training, evaluations left out.")
+    parser.add_argument("--cpu-minutes", type=float, help="Processor minutes, of all threads together.")
+    parser.add_argument("--points", type=int, default=24, help="Points of the curve.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hard", type=Path, help="Instances of another difficulty, to answer at the end.")
+    parser.add_argument("--official", action="store_true", help="Answer the official test pairs at the end.")
     parser.add_argument("--held-out", type=int, default=10, help="Held-out instances of each task.")
     parser.add_argument("--width", type=int, default=48)
     parser.add_argument("--depth", type=int, default=4)
@@ -217,6 +225,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true")
     chosen = parser.parse_args()
+    limits = chosen.minutes, chosen.cpu_minutes
+    if limits == (None, None):
+        parser.error("give --minutes, --cpu-minutes or both")
     checkpoint, curve = chosen.out / "checkpoint.eqx", chosen.out / "curve.jsonl"
     if checkpoint.exists() and not chosen.resume:
         parser.error(f"{chosen.out} has a checkpoint: give --resume, or another --out")
@@ -230,12 +241,11 @@ def main() -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda number, _: stopped.append(number))
     few = some_of_each(instances, training.held, 2)
-    budget, point = 60 * chosen.minutes, training.seconds
-    while training.seconds < budget and not stopped:
-        point = min(point + 60 * chosen.every, budget)
-        while training.seconds < point and not stopped:
+    while training.progress(limits) < 1 and not stopped:
+        point = (int(training.progress(limits) * chosen.points) + 1) / chosen.points
+        while training.progress(limits) < point and not stopped:
             began, busy = time.perf_counter(), time.process_time()
-            training.learn(training.seconds / budget)
+            training.learn(training.progress(limits))
             training.seconds += time.perf_counter() - began
             training.cpu_seconds += time.process_time() - busy
         training.save(checkpoint)
@@ -250,10 +260,9 @@ def main() -> None:
         print(json.dumps(line), flush=True)
         with curve.open("a") as file:
             file.write(json.dumps(line) + "\n")
-    sets = {
-        "fresh": some_of_each(instances, training.held, chosen.held_out),
-        "official_tests": official(instances.names),
-    }
+    sets = {"fresh": some_of_each(instances, training.held, chosen.held_out)}
+    if chosen.official:
+        sets["official_tests"] = official(instances.names)
     if chosen.hard is not None:
         other = read_instances(chosen.hard)
         if other.names != instances.names:

@@ -16,13 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
+MAX_GRID_SIDE = 30
+"""ARC has no larger grids; a few of the generators now and then do."""
+
 
 def instances(generator, rng: random.Random, count: int, difficulty: tuple[float, float], seconds: float):
-    """Pairs of grids; fewer than asked for where a generator is slow."""
+    """Pairs of grids; fewer than asked for where a generator is slow, or draws grids above 30x30."""
     until = time.process_time() + seconds
     for _ in range(count):
         pair = generator(rng, *difficulty)
-        yield np.array(pair["input"], np.uint8), np.array(pair["output"], np.uint8)
+        grids = np.array(pair["input"], np.uint8), np.array(pair["output"], np.uint8)
+        if max(*grids[0].shape, *grids[1].shape) <= MAX_GRID_SIDE:
+            yield grids
         if time.process_time() > until:
             return
 

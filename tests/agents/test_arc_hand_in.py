@@ -9,7 +9,9 @@ import pytest
 from known_policies import box_config, cell_task, certain, knows
 
 from phalanx.agents import HandIn, TaskAnswers, hand_in, hand_in_at_random
-from phalanx.agents.arc_hand_in import copying_solves, examination
+from phalanx.agents.arc_evaluation import copying_solves
+from phalanx.agents.arc_hand_in import examination
+from phalanx.agents.arc_training import told_beside
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, handed_in
 from phalanx.arc.generators import generate_tasks
 from phalanx.logs.report import write_report
@@ -72,6 +74,27 @@ def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
     assert alone.rows()[0]["outputs_right"] == 1
 
 
+def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
+    size = {"max_height": SIDE, "max_width": SIDE}
+    tasks = generate_tasks(FAMILIES, 4, seed=4, num_demos=1, num_tests=2, **size)
+    config = box_config(SIDE, "evaluation")
+    for operations, solved in ((tuple(range(35)), 4), (None, 0)):
+        action = config.action.model_copy(update={"allowed_operations": operations})
+        environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
+        told = hand_in(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        # This policy never looks for the other output, where it could.
+        assert sum(bool(answer.solved) for answer in told.answers) == solved
+        assert told.operations["Submit"] == (8 if solved else 4)
+
+
+def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
+    open_tasks, secret_ones = (
+        ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
+        for tasks in (MADE, [secret(task) for task in MADE])
+    )
+    assert hand_in_at_random(open_tasks).submission() == hand_in_at_random(secret_ones).submission()
+
+
 def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
     assert not any(answer.solved for answer in hand_in_at_random(environment).answers)
@@ -105,6 +128,11 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
     assert environment.config.environment.mode == "evaluation"
+    data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
+    assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
+        "Handing the input in: 0.0%; never handing in: 0.0%",
+        f"{tmp_path}, evaluation: 1 of 2 tasks fit this canvas of {SIDE}x{SIDE}",
+    ]
     with pytest.raises(ValueError, match="none of the 1 tasks"):
         examination(config, str(tmp_path / "evaluation" / "t9.json"))
 

@@ -14,12 +14,7 @@ from phalanx.arc import (
     as_grid,
 )
 from phalanx.core import engine as native
-from phalanx.core.conformance import (
-    check_environment,
-    check_finished_states_stay_finished,
-    check_invalid_actions_change_nothing,
-    check_observations_lie_in_their_space,
-)
+from phalanx.core.conformance import check_environment
 
 CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
 OPERATIONS = (0, 10, 20, 24, 29, 33, 34)
@@ -55,11 +50,6 @@ def test_a_record_observation_conforms_in_evaluation() -> None:
     see = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=2, scalars=True
     )
-    play = EnvironmentConfig(max_episode_steps=6, mode="evaluation")
-    recorded = environment("auto", "point", observation=see, environment=play)
-    for check in (
-        check_observations_lie_in_their_space,
-        check_finished_states_stay_finished,
-        check_invalid_actions_change_nothing,
-    ):
-        check(recorded, 0)
+    play = EnvironmentConfig(max_episode_steps=6, mode="evaluation", attempts=2)
+    report = check_environment(environment("auto", "point", observation=see, environment=play), num_steps=60)
+    assert report.not_applicable == ()

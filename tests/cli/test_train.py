@@ -44,6 +44,7 @@ def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
     )
     assert (out / "report.html").exists()
     assert "Handed in right on held-out tasks: " in said
+    assert "Handing the input in: 0.0%; never handing in: 0.0%" in said
     assert "left" in said
 
 
@@ -63,6 +64,7 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) ->
     greedy, sampled = (json.loads(line) for line in done.stdout.splitlines())
     assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
     assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
+    assert greedy["baselines"] == {"copy_input": 0.0, "do_nothing": 0.0}
 
 
 def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
@@ -97,6 +99,7 @@ def test_every_seed_is_reported_and_evaluated(tmp_path: Path) -> None:
     assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1]
     one = in_a_process("eval", out / "seed_1", "--attempts", "0")
     assert one.stdout.startswith("seed 1\n")
+    assert one.stdout.splitlines()[-1] == "Handing the input in: 0.0%; never handing in: 0.0%"
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])

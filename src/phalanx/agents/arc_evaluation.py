@@ -20,6 +20,7 @@ from phalanx.agents.evaluation import in_batches, play
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
 from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.tasks import ArcTask
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
@@ -206,6 +207,13 @@ def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
     whole = environment.answers is not None
     counts = [1 if whole else len(task.demos or task.tests) for task in environment.task_buffer]
     return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
+
+
+def copying_solves(task: ArcTask) -> bool:
+    """Whether handing in the inputs as they are would be right."""
+    return all(
+        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
+    ) and bool(task.tests)
 
 
 def key_words(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
-from phalanx.agents.arc_evaluation import key_words
+from phalanx.agents.arc_evaluation import copying_solves, key_words
 from phalanx.agents.evaluation import in_batches, play
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.rollouts import Network
@@ -25,7 +25,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.observation import legal_ids
-from phalanx.arc.operations import NUM_OPERATIONS, operation_name
+from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.planes import area_words, unpack_cells
 from phalanx.arc.readers import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
@@ -37,6 +37,8 @@ from phalanx.core.text import counted, percent
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
 """What stands in a submission where nothing was handed in; the format wants a grid everywhere."""
+
+_TO_OTHER_TESTS = {Operation.NEXT_TEST_PAIR, Operation.PREVIOUS_TEST_PAIR, Operation.FIRST_UNSOLVED_TEST_PAIR}
 
 Grid = list[list[int]]
 
@@ -118,7 +120,8 @@ class HandIn:
             lines += [
                 f"handed in right: {solved} of {len(known)} tasks ({percent(solved / len(known))}), "
                 f"{sum(map(bool, outputs))} of {len(outputs)} outputs",
-                f"copying the input: {copied} of {len(known)} tasks ({percent(copied / len(known))})",
+                f"copying the input: {copied} of {len(known)} tasks ({percent(copied / len(known))}); "
+                "handing nothing in: 0",
             ]
         if len(known) < len(self.answers):
             lines.append(f"{counted(len(self.answers) - len(known), 'task')} with secret outputs")
@@ -163,13 +166,6 @@ class HandIn:
         return draw_answers(shown, f"Not right: {len(failed)} of {counted(len(self.answers), 'task')}")
 
 
-def copying_solves(task: ArcTask) -> bool:
-    """Whether handing in the inputs as they are would be right."""
-    return all(
-        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
-    ) and bool(task.tests)
-
-
 def _grid_of(answer: TaskAnswers, attempt: int, number: int) -> Grid:
     """The grid of an attempt; of the last there was where there were fewer."""
     made = [grids[number] for grids in answer.attempts[: attempt + 1] if grids[number] is not None]
@@ -188,7 +184,8 @@ def hand_in(
 ) -> HandIn:
     """Let a policy work on every task: the first attempt `greedy`, the others by drawing its actions.
 
-    Each attempt is an episode of its own, which tells the policy nothing of the one before. Tasks that are
+    Each attempt is an episode of its own, which tells the policy nothing of the one before; for a policy that
+    has no operation to go from one test pair to another, it is an episode for each of them. Tasks that are
     `too_large` for the canvas are counted, without an answer.
     """
     if environment.answers is None:
@@ -199,21 +196,31 @@ def hand_in(
     made: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
     steps: list[list[int]] = [[] for _ in buffer]
     counts = np.zeros(NUM_OPERATIONS, np.int64)
-    fingerprints = [task.fingerprint for task in buffer]
+    whole = not _TO_OTHER_TESTS.isdisjoint(legal_ids(environment.config))
+    episodes = np.array(
+        [(n, test) for n, task in enumerate(buffer) for test in range(1 if whole else len(task.tests))],
+        np.int32,
+    )
+    # Of the tasks as the policy sees them: what it draws must not depend on the answers.
+    fingerprints = [buffer.without_answers[task].fingerprint for task in episodes[:, 0].tolist()]
     for attempt in range(attempts):
         words = None
         if attempt or not greedy:
-            words = key_words(f"{seed}/{attempt}", fingerprints, np.zeros(len(buffer), np.int64), 1)
+            words = key_words(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
 
         def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
             keys = None if words is None else jnp.asarray(words[rows])
-            return _attempt(environment, distribution, network, jnp.asarray(rows, jnp.int32), keys)
+            return _attempt(environment, distribution, network, jnp.asarray(episodes[rows]), keys)
 
-        cells, sizes, lengths, used = in_batches(batch, len(buffer), _BATCH_SIZE)
+        cells, sizes, lengths, used = in_batches(batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)
         for index, task in enumerate(buffer):
-            made[index].append(_grids(task, cells[index], sizes[index]))
-            steps[index].append(int(lengths[index]))
+            (own,) = np.nonzero(episodes[:, 0] == index)
+            of_test = [own[0] if whole else own[test] for test in range(len(task.tests))]
+            made[index].append(
+                tuple(_grid(cells[row, test], sizes[row, test]) for test, row in enumerate(of_test))
+            )
+            steps[index].append(int(lengths[own].sum()))
     answers = [
         TaskAnswers(task, tuple(made[index]), tuple(steps[index])) for index, task in enumerate(buffer)
     ]
@@ -222,11 +229,8 @@ def hand_in(
     return HandIn(tuple(answers), names)
 
 
-def _grids(task: ArcTask, cells: np.ndarray, sizes: np.ndarray) -> tuple[Grid | None, ...]:
-    return tuple(
-        cells[n, : sizes[n, 0], : sizes[n, 1]].tolist() if sizes[n, 0] else None
-        for n in range(len(task.tests))
-    )
+def _grid(cells: np.ndarray, size: np.ndarray) -> Grid | None:
+    return cells[: size[0], : size[1]].tolist() if size[0] else None
 
 
 @eqx.filter_jit
@@ -234,11 +238,11 @@ def _attempt(
     environment: ArcEnvironment,
     distribution: MakeDistribution,
     network: Network,
-    tasks: Int32[Array, " batch"],
+    episodes: Int32[Array, "batch 2"],
     words: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Array, ...]:
     """The grids that were handed in with their sizes, the steps taken, and the uses of each operation."""
-    states, observations = environment.batch_reset_to(tasks, jnp.zeros_like(tasks))
+    states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
     played = play(environment, distribution, network, states, observations, keys, limit, record=True)

@@ -11,16 +11,19 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from pydantic import Field
 
-from phalanx.agents.arc_evaluation import Evaluation, evaluate_arc
+from phalanx.agents.arc_evaluation import Evaluation, copying_solves, evaluate_arc
 from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import MakeArcDistribution
 from phalanx.agents.networks.arc_layers import ArcNetworkConfig
 from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
 from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.instances import canvas_note
 from phalanx.arc.observation import legal_ids
-from phalanx.runs.algorithm import EvaluationConfig
+from phalanx.arc.readers import load_tasks
+from phalanx.runs.algorithm import EvaluationConfig, Outcome
 from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config, read_facts
 from phalanx.runs.loading import initial_policy, load_policy
@@ -83,6 +86,25 @@ def held_out(config: TrainedOnArc) -> ArcEnvironment:
     return examined(config, config.evaluation.split)
 
 
+def baselines(environment: ArcEnvironment) -> dict[str, dict[str, float]]:
+    """The share of its tasks that are right if every input is handed in as it is, and if nothing is."""
+    tasks = environment.task_buffer
+    return {"baselines": {"copy_input": sum(map(copying_solves, tasks)) / len(tasks), "do_nothing": 0.0}}
+
+
+def told_beside(examined: ArcEnvironment, *others: ArcEnvironment) -> list[str]:
+    """What belongs beside a figure: what takes no skill, and how many tasks of data sets fit the canvas."""
+    copied = baselines(examined)["baselines"]["copy_input"]
+    told = [f"Handing the input in: {copied:.1%}; never handing in: 0.0%"]
+    for environment in (*others, examined):
+        data = environment.config.dataset
+        if data.source != GENERATED:
+            every = load_tasks(data.source, data.split, families=data.families)
+            note = f"{data.source}, {data.split}: {canvas_note(every, environment.config.grid_shape)}"
+            told += [note] * (note not in told)
+    return told
+
+
 class ArcTraining(PPOTraining):
     """PPO on ARC tasks; they are read and checked here."""
 
@@ -106,7 +128,10 @@ class ArcTraining(PPOTraining):
         results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
-        return [result.as_record("held-out") for result in results]
+        return [result.as_record("held-out") | baselines(self._unseen) for result in results]
+
+    def describe(self, outcome: Outcome) -> list[str]:
+        return super().describe(outcome) + told_beside(self._unseen, self.environment)
 
     def facts(self, learner: Learner) -> dict[str, Any]:
         families = {task.family for task in self.environment.task_buffer if task.family}

@@ -123,11 +123,6 @@ class TaskBuffer(ByFingerprint):
         shown = TaskBuffer.from_tasks([task.without_answers() for task in self.tasks], num_tasks=count)
         return dataclasses.replace(shown, _sealed=self)
 
-    @property
-    def unsealed(self) -> "TaskBuffer":
-        """The tasks with their answers, for who examines and not for who is examined."""
-        return self._sealed or self
-
     def fits(self, room: Capacity) -> bool:
         """Whether the tasks find place in so much room."""
         return all(need <= given for need, given in zip(_needed(self.tasks), room, strict=True))
@@ -239,6 +234,11 @@ def as_buffer(tasks: Tasks) -> TaskBuffer:
 @functools.lru_cache(maxsize=128)
 def _packed(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
     return TaskBuffer.from_tasks(tasks)
+
+
+def unsealed(buffer: TaskBuffer) -> TaskBuffer:
+    """The tasks with their answers, for who examines; no method, because states hold buffers."""
+    return buffer._sealed or buffer
 
 
 def _needed(tasks: Sequence[ArcTask]) -> Capacity:

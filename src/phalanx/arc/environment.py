@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
 from phalanx.arc import text as words
 from phalanx.arc.actions import Action, action_space, random_action
-from phalanx.arc.buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
+from phalanx.arc.buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.engines import transition
 from phalanx.arc.engines.interface import Packed, blank_states, check_packed, fields_of
@@ -107,7 +107,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         `weights` are as in `with_weights`. `reward` is a function from one `Transition` to a number; an
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
-        buffer = None if task is None else as_buffer(task).unsealed
+        buffer = None if task is None else unsealed(as_buffer(task))
         made: Any = _environment(cls, config, buffer, native.reason())  # type: ignore[arg-type]
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))

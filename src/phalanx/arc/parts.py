@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from jaxtyping import Array, Float32
 
-from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer
+from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.evaluation import Answers, examined, split_answers
 from phalanx.arc.rewards import REWARD_NUMBERS, RewardFunction, RewardNumbers, as_reward, changed_numbers
@@ -42,7 +42,7 @@ class ArcParts:
             if answers is not None:
                 arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
         else:
-            buffer = as_buffer(tasks).unsealed
+            buffer = unsealed(as_buffer(tasks))
             buffer.check(self.config)
             room = Capacity(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
             buffer = buffer.with_room(room) if buffer.fits(room) else buffer

@@ -248,7 +248,14 @@ def _arc(
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.agents.arc_evaluation import evaluate_arc
-    from phalanx.agents.arc_training import arc_distribution, examined, load_arc_policy, sampled
+    from phalanx.agents.arc_training import (
+        arc_distribution,
+        baselines,
+        examined,
+        load_arc_policy,
+        sampled,
+        told_beside,
+    )
 
     with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
         config, network = load_arc_policy(
@@ -266,12 +273,16 @@ def _arc(
     for result in results:
         if as_json:
             own = {} if origin.seed is None else {"seed": origin.seed}
-            typer.echo(json.dumps(result.as_record(split.value, with_tasks=tasks) | own))
+            typer.echo(
+                json.dumps(result.as_record(split.value, with_tasks=tasks) | baselines(environment) | own)
+            )
             continue
         typer.echo(result.describe())
         if tasks:
             for name, score in result.tasks.items():
                 typer.echo(f"  {name}: {score['success_rate']:.0%}, similarity {score['similarity']:.3f}")
+    if not as_json:
+        typer.echo("\n".join(told_beside(environment)))
     return float(results[0].as_record(split.value)["success_rate"])
 
 

@@ -14,7 +14,7 @@ import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.agents.arc_evaluation import evaluate_arc
-from phalanx.agents.arc_training import arc_distribution, held_out, sampled
+from phalanx.agents.arc_training import arc_distribution, baselines, held_out, sampled, told_beside
 from phalanx.agents.cloning.config import CloningTrainingConfig
 from phalanx.agents.cloning.episode_files import EpisodeSteps, read_episodes
 from phalanx.agents.cloning.expert import Expert, Labels
@@ -28,10 +28,8 @@ from phalanx.arc.buffer import Capacity, TaskBuffer
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.arc.generators import generate_tasks
-from phalanx.arc.instances import canvas_note
 from phalanx.arc.observation import working_of
 from phalanx.arc.operations import Operation
-from phalanx.arc.readers import load_tasks
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
@@ -257,14 +255,7 @@ class CloningTraining(Algorithm[Learner]):
         results = [evaluate_arc(self._unseen, self.distribution, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
-        baselines = {"copy_input": self._copied(), "do_nothing": 0.0}
-        return [{**result.as_record("held-out"), "baselines": baselines} for result in results]
-
-    def _copied(self) -> float:
-        """The share of held-out pairs that handing the input in solves."""
-        pairs = [pair for task in self._unseen.task_buffer for pair in task.tests]
-        same = [pair.output is not None and np.array_equal(pair.input, pair.output) for pair in pairs]
-        return sum(same) / len(same)
+        return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
     def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
         return record_episodes(
@@ -281,12 +272,7 @@ class CloningTraining(Algorithm[Learner]):
 
     def describe(self, outcome: Outcome) -> list[str]:
         told = PPOTraining.describe(self, outcome)  # type: ignore[arg-type]
-        told.append(f"Handing the input in: {self._copied():.1%}; never handing in: 0.0%")
-        data = self.arc.dataset
-        if data.source != GENERATED:
-            every = load_tasks(data.source, data.split, families=data.families)
-            told.append(f"{data.source}, {data.split}: {canvas_note(every, self.arc.grid_shape)}")
-        return told
+        return told + told_beside(self._unseen, self.environment)
 
     def data_fingerprint(self) -> str:
         recorded = "" if self.recorded is None else self.recorded.fingerprint
