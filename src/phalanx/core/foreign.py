@@ -1,4 +1,4 @@
-"""Strangers' files fetched and read as data: bounds on size and depth, no links followed, nothing made of them.
+"""Strangers' files fetched and read as data: bounds on size and depth, no links followed, nothing run.
 
 What the data means is for those who read it.
 """
@@ -69,7 +69,7 @@ def _unescaped(value: Any) -> Any:
 
 
 def fetch_url(source: str, file: Path, most: int, progress: Progress | None = None) -> None:
-    """Write what an http, https or file URL gives to a file; a ValueError says what went wrong, or too large."""
+    """Write what an http, https or file URL gives to a file; a ValueError says what went wrong."""
     if urllib.parse.urlsplit(source).scheme not in ("http", "https", "file"):
         raise ValueError(f"{source}: the URL must start with https://, http:// or file://")
     try:
@@ -92,7 +92,9 @@ def _save(response: Any, file: Path, most: int, progress: Progress | None) -> No
         while chunk := response.read(_CHUNK):
             done += len(chunk)
             if done > most:
-                raise ValueError(f"{response.url}: more than {most >> 20} MiB, too much for what it should be")
+                raise ValueError(
+                    f"{response.url}: more than {most >> 20} MiB, too much for what it should be"
+                )
             out.write(chunk)
             if progress is not None:
                 progress(done, total)

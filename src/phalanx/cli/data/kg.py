@@ -1,6 +1,6 @@
 """`phalanx data kg`: list and show knowledge bases, compute exact proof depths, generate families, fetch.
 
-The reading is in `phalanx.proofs.knowledge.data`, the depths in `chaining` beside it, the addresses in `sources`.
+The reading is in `phalanx.proofs.knowledge.data`, the depths in `chaining` beside it, addresses in `sources`.
 """
 
 from collections.abc import Mapping
@@ -165,8 +165,10 @@ def generate(
     from phalanx.proofs.knowledge.generated import generate_family
 
     base = generate_family(families, generations, seed=seed)
-    with user_errors(), atomic_directory(out) as folder:
-        write_knowledge(folder, base)
+    with user_errors():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_directory(out) as folder:
+            write_knowledge(folder, base)
     typer.echo(
         f"{out}: {len(base.domains['people']):,} people, {len(base.train):,} facts, {len(base.rules)} rules, "
         f"{len(base.valid)} valid and {len(base.test)} test queries"
