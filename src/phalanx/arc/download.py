@@ -7,7 +7,6 @@ import contextlib
 import errno
 import gzip
 import hashlib
-import http.client
 import lzma
 import os
 import re
@@ -16,19 +15,17 @@ import stat
 import struct
 import tarfile
 import tempfile
-import urllib.error
 import urllib.parse
-import urllib.request
-import urllib.response
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Protocol, runtime_checkable
 
 from phalanx.arc.datasets import DATASETS, data_directory
 from phalanx.arc.readers import read_splits
 from phalanx.core.files import atomic_directory
+from phalanx.core.foreign import Progress, fetch_url
 
 MAX_BYTES = 1 << 30
 """More than this, unpacked or fetched, is not a collection of ARC tasks but a mistake or a trap."""
@@ -188,15 +185,10 @@ def _damage_named(shown: str) -> Iterator[None]:
         raise ValueError(f"{shown}: the archive is damaged: {error.strerror or error}") from error
 
 
-_CHUNK = 1 << 20
-_TIMEOUT_SECONDS = 60
 ARCHIVES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip", ".tar")
 """How the names of archives end."""
 # What archives of a repository's branch are called: the branch, not the data.
 _BRANCHES = ("main", "master", "HEAD")
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that have come and, where it is known, with how many there will be."""
 
 
 def download_tasks(
@@ -282,40 +274,9 @@ def _fetched(source: str, scratch: Path, progress: Progress | None) -> Path:
         if not path.exists():
             raise FileNotFoundError(f"{source}: no such file or folder")
         return path
-    url = urllib.parse.urlsplit(source)
-    if url.scheme not in ("http", "https", "file"):
-        raise ValueError(f"{source}: the URL must start with https://, http:// or file://")
     file = scratch / "download"
-    try:
-        with urllib.request.urlopen(source, timeout=_TIMEOUT_SECONDS) as response:
-            _save(response, file, progress)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise ValueError(f"{source}: the server answered {error.code} {error.reason}") from error
-    except urllib.error.URLError as error:
-        raise ValueError(f"{source}: cannot be fetched: {error.reason}") from error
-    except (TimeoutError, http.client.HTTPException, ConnectionError) as error:
-        raise ValueError(f"{source}: cannot be fetched: {error or type(error).__name__}") from error
+    fetch_url(source, file, MAX_BYTES, progress)
     return file
-
-
-def _save(
-    response: http.client.HTTPResponse | urllib.response.addinfourl, file: Path, progress: Progress | None
-) -> None:
-    length = response.headers.get("Content-Length", "")
-    total = int(length) if length.isdecimal() else None
-    done = 0
-    with file.open("wb") as out:
-        while chunk := response.read(_CHUNK):
-            done += len(chunk)
-            if done > MAX_BYTES:
-                raise ValueError(f"{response.url}: more than {MAX_BYTES >> 20} MiB, too much for ARC tasks")
-            out.write(chunk)
-            if progress is not None:
-                progress(done, total)
-    # A connection that breaks off reads like the end of the file.
-    if total is not None and done != total:
-        raise ValueError(f"{response.url}: broke off after {done} of {total} bytes")
 
 
 def _check_digest(fetched: Path, sha256: str, source: str) -> None:

@@ -1,16 +1,17 @@
-"""`phalanx sweep`: one training for each combination of settings, in processes, and a table that compares.
+"""`phalanx sweep`: a training for each combination of settings, here or on a cluster, and a table of them.
 
-Which trials there are is in `phalanx.runs.sweep`; each is a `phalanx train ... --resume auto` of its own.
+Which trials there are is in `phalanx.runs.sweep` and `suggestions`, where they run in `workers`; each is a
+`phalanx train ... --resume auto` of its own.
 """
 
+import contextlib
 import enum
 import shlex
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,10 +19,13 @@ from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.printing import columns
 from phalanx.core.text import counted
 
+if TYPE_CHECKING:
+    from phalanx.runs.workers import Worker, Workers
+
 app = typer.Typer(add_completion=False)
 
-_METRICS = {"success_rate": "max", "mrr_100": "max", "token_accuracy": "max", "loss": "min"}
-"""What trials are ranked by unless it is said; the first that their evaluations have."""
+Propose = Callable[[set[str], dict[str, int]], "dict[str, Any] | None"]
+"""The next trial to train, given the names of those that run and the exit codes of those that ended."""
 
 
 class Goal(enum.StrEnum):
@@ -40,7 +44,7 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="KEY=V1,V2...",
-            help="Settings and values; with --random also uniform(a,b), loguniform(a,b), integers(a,b).",
+            help="Settings and values; drawn ones also as uniform(a,b), loguniform(a,b), integers(a,b).",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The sweep's folder; given again, the sweep goes on.")],
@@ -48,20 +52,45 @@ def sweep(
     draws: Annotated[
         int | None, typer.Option("--random", min=1, help="Draw so many trials instead of the whole grid.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Trainings at the same time.")] = 1,
+    suggested: Annotated[
+        int | None,
+        typer.Option(
+            "--optuna", min=1, help="Let Optuna suggest so many trials, by what those before came to."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws, or of the suggestions.")] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trainings at the same time.", show_default="1; on Ray, its processors"),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Train on the Ray cluster at HOST:PORT (or `auto`), whose machines share --out."),
+    ] = None,
     metric: Annotated[
         str | None, typer.Option(help="A number of the evaluations.", show_default="success_rate or its like")
     ] = None,
     goal: Annotated[Goal | None, typer.Option(help="Whether more of it is better, or less.")] = None,
 ) -> None:
-    """Train with every combination of settings, or some drawn by chance, and compare them."""
-    from phalanx.runs.sweep import drawn, grid, plan
+    """Train with every combination of settings, or some drawn or suggested, and compare them."""
+    from phalanx.runs.workers import LocalWorkers, ray_workers
 
     command = ["train", *shlex.split(kind), *([] if preset is None else ["--preset", preset])]
+    if draws is not None and suggested is not None:
+        raise UserError("--random draws the trials and --optuna suggests them: leave one of them out")
     with user_errors():
-        trials = plan(out, command, grid(settings) if draws is None else drawn(settings, draws, seed))
-    codes, stopped = _run(out, command, trials, jobs)
+        trials, propose = (
+            _planned(out, command, settings, draws, seed)
+            if suggested is None
+            else _suggested(out, command, settings, suggested, seed, metric, goal)
+        )
+        stack = contextlib.ExitStack()
+        workers: Workers = (
+            LocalWorkers() if ray_address is None else stack.enter_context(ray_workers(ray_address))
+        )
+    with stack:
+        total = len(trials) if suggested is None else suggested
+        codes, stopped = _run(out, command, propose, total, workers, jobs or workers.places)
     if stopped is not None:
         typer.echo(f"Interrupted; the same command goes on with {out}")
         raise typer.Exit(128 + stopped)
@@ -70,8 +99,54 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _planned(
+    out: Path, command: list[str], settings: list[str], draws: int | None, seed: int
+) -> tuple[list[dict[str, Any]], Propose]:
+    """The trials of a grid, or of draws, which are known beforehand."""
+    from phalanx.runs.sweep import drawn, grid, plan
+
+    trials = plan(out, command, grid(settings) if draws is None else drawn(settings, draws, seed))
+    return trials, lambda running, codes: _not_begun(trials, running, codes)
+
+
+def _suggested(
+    out: Path,
+    command: list[str],
+    settings: list[str],
+    count: int,
+    seed: int,
+    metric: str | None,
+    goal: Goal | None,
+) -> tuple[list[dict[str, Any]], Propose]:
+    """Trials that are suggested when there is a place for them; those of a stopped sweep go on first."""
+    from phalanx.runs.suggestions import SuggestedTrials
+    from phalanx.runs.sweep import METRICS, chosen_metric, last_value
+
+    suggestions = SuggestedTrials(out, command, settings, count, seed)
+
+    def propose(running: set[str], codes: dict[str, int]) -> dict[str, Any] | None:
+        waiting = _not_begun(suggestions.trials, running, codes)
+        if waiting is not None or len(suggestions.trials) == count:
+            return waiting
+        records = {name: _records(out / name) for name, code in codes.items() if not code}
+        if not records:
+            return suggestions.suggest({}, "max")
+        with user_errors():
+            name = chosen_metric([record for own in records.values() for record in own], metric)
+        values = {trial: last_value(own, name) for trial, own in records.items()}
+        return suggestions.suggest(values, goal or METRICS.get(name, "max"))
+
+    return suggestions.trials, propose
+
+
+def _not_begun(
+    trials: list[dict[str, Any]], running: set[str], codes: dict[str, int]
+) -> dict[str, Any] | None:
+    return next((one for one in trials if one["name"] not in running and one["name"] not in codes), None)
+
+
 def _run(
-    out: Path, command: list[str], trials: list[dict[str, Any]], jobs: int
+    out: Path, command: list[str], propose: Propose, total: int, workers: "Workers", jobs: int
 ) -> tuple[dict[str, int], int | None]:
     """The exit code of every trial; a signal is passed on to those that run, which save and stop."""
     from phalanx.runs.folder import standing
@@ -81,41 +156,36 @@ def _run(
         number: signal.signal(number, lambda number, _: asked.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
-    codes = {trial["name"]: 0 for trial in trials if standing(out / trial["name"]) == "finished"}
-    waiting = [trial for trial in trials if trial["name"] not in codes]
-    running: dict[str, subprocess.Popen[bytes]] = {}
+    codes: dict[str, int] = {}
+    running: dict[str, Worker] = {}
     try:
-        while (waiting and not asked) or running:
-            while waiting and len(running) < jobs and not asked:
-                trial = waiting.pop(0)
-                running[trial["name"]] = _start(out, command, trial)
+        while True:
+            while not asked and len(running) < jobs:
+                trial = propose(set(running), codes)
+                if trial is None:
+                    break
+                name = trial["name"]
+                if standing(out / name) == "finished":
+                    codes[name] = 0
+                    continue
+                arguments = [*command, *trial["settings"], "--out", str((out / name).absolute())]
+                running[name] = workers.start([*arguments, "--resume", "auto"], out / f"{name}.log")
+            if not running:
+                break
             if asked:
-                for process in running.values():
-                    process.send_signal(signal.SIGTERM)
-            for name, process in list(running.items()):
-                code = process.wait() if asked else process.poll()
+                for worker in running.values():
+                    worker.terminate()
+            for name, worker in list(running.items()):
+                code = worker.wait() if asked else worker.poll()
                 if code is not None:
                     codes[name] = code
                     del running[name]
-                    typer.echo(f"{len(codes)}/{len(trials)} {name}: {_outcome(out, name, code)}")
+                    typer.echo(f"{len(codes)}/{total} {name}: {_outcome(out, name, code)}")
             time.sleep(0.05)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return codes, asked[0] if asked else None
-
-
-def _start(out: Path, command: list[str], trial: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    arguments = [*command, *trial["settings"], "--out", str(out / trial["name"]), "--resume", "auto"]
-    with (out / f"{trial['name']}.log").open("ab") as log:
-        # A session of its own: Ctrl-C in the terminal reaches it through this process, and once.
-        return subprocess.Popen(
-            [sys.executable, "-m", "phalanx", *arguments],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
 
 def _outcome(out: Path, name: str, code: int) -> str:
@@ -129,26 +199,18 @@ def _compare(
     out: Path, trials: list[dict[str, Any]], codes: dict[str, int], metric: str | None, goal: Goal | None
 ) -> None:
     """A table of the trials, the best first, and a page that shows them side by side."""
-    from phalanx.logs.report import read_run, write_report
+    from phalanx.logs.report import write_report
+    from phalanx.runs.sweep import METRICS, chosen_metric, last_value
 
     finished = [trial for trial in trials if codes[trial["name"]] == 0]
     if not finished:
         raise UserError(f"no trial of {out} came to its end; what each said is in its .log")
-    runs = {trial["name"]: read_run(out / trial["name"]) for trial in finished}
-    records = [record for run in runs.values() for record in run.evaluation_records]
-    chosen = metric or next((name for name in _METRICS if any(name in record for record in records)), None)
-    if chosen is None or not any(chosen in record for record in records):
-        there = sorted({name for record in records for name, value in record.items() if type(value) is float})
-        raise UserError(f"no evaluation has {chosen or 'a known metric'}; --metric may be {', '.join(there)}")
-    sign = -1 if (goal or _METRICS.get(chosen, "max")) == "min" else 1
-
-    def score(name: str) -> float:
-        # Sampled attempts come after the greedy ones of the same update, which count.
-        own = [record for record in runs[name].evaluation_records if chosen in record]
-        last = [record for record in own if record["step"] == own[-1]["step"]]
-        return float(last[0][chosen])
-
-    ranked = sorted(((score(trial["name"]), trial) for trial in finished), key=lambda one: -sign * one[0])
+    records = {trial["name"]: _records(out / trial["name"]) for trial in finished}
+    with user_errors():
+        chosen = chosen_metric([record for own in records.values() for record in own], metric)
+    sign = -1 if (goal or METRICS.get(chosen, "max")) == "min" else 1
+    scores = [(last_value(records[trial["name"]], chosen), trial) for trial in finished]
+    ranked = sorted(scores, key=lambda one: -sign * one[0])
     swept = [
         key
         for key in (one.partition("=")[0] for one in trials[0]["settings"])
@@ -159,6 +221,12 @@ def _compare(
     page = write_report([out / trial["name"] for _, trial in ranked], out / "report.html")
     best = out / ranked[0][1]["name"]
     typer.echo(f"{len(ranked)} of {counted(len(trials), 'trial')} finished; the best is {best}; page {page}")
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    from phalanx.logs.report import read_run
+
+    return read_run(run).evaluation_records
 
 
 def _value(trial: dict[str, Any], key: str) -> str:

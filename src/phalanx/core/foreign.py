@@ -1,16 +1,26 @@
-"""Strangers' files read as data: bounds on size and depth, no links followed, nothing looked up or made.
+"""Strangers' files fetched and read as data: bounds on size and depth, no links followed, nothing run.
 
 What the data means is for those who read it.
 """
 
+import http.client
 import json
 import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 20
 """Settings and facts that a person or a run writes are far smaller."""
 MOST_LEVELS = 32
+_CHUNK = 1 << 20
+_TIMEOUT_SECONDS = 60
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that have come and, where it is known, with how many there will be."""
 
 
 def is_plain_file(path: Path) -> bool:
@@ -73,3 +83,38 @@ def _unescaped(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _unescaped(item) for name, item in value.items()}
     return [_unescaped(item) for item in value] if isinstance(value, list) else value
+
+
+def fetch_url(source: str, file: Path, most: int, progress: Progress | None = None) -> None:
+    """Write what an http, https or file URL gives to a file; a ValueError says what went wrong."""
+    if urllib.parse.urlsplit(source).scheme not in ("http", "https", "file"):
+        raise ValueError(f"{source}: the URL must start with https://, http:// or file://")
+    try:
+        with urllib.request.urlopen(source, timeout=_TIMEOUT_SECONDS) as response:
+            _save(response, file, most, progress)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise ValueError(f"{source}: the server answered {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        raise ValueError(f"{source}: cannot be fetched: {error.reason}") from error
+    except (TimeoutError, http.client.HTTPException, ConnectionError) as error:
+        raise ValueError(f"{source}: cannot be fetched: {error or type(error).__name__}") from error
+
+
+def _save(response: Any, file: Path, most: int, progress: Progress | None) -> None:
+    length = response.headers.get("Content-Length", "")
+    total = int(length) if length.isdecimal() else None
+    done = 0
+    with file.open("wb") as out:
+        while chunk := response.read(_CHUNK):
+            done += len(chunk)
+            if done > most:
+                raise ValueError(
+                    f"{response.url}: more than {most >> 20} MiB, too much for what it should be"
+                )
+            out.write(chunk)
+            if progress is not None:
+                progress(done, total)
+    # A connection that breaks off reads like the end of the file.
+    if total is not None and done != total:
+        raise ValueError(f"{response.url}: broke off after {done} of {total} bytes")

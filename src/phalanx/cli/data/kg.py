@@ -1,6 +1,6 @@
-"""`phalanx data kg`: list and show knowledge bases, compute exact proof depths, generate families.
+"""`phalanx data kg`: list and show knowledge bases, compute exact proof depths, generate families, fetch.
 
-The reading is in `phalanx.proofs.knowledge.data`, the depths in `phalanx.proofs.knowledge.chaining`.
+The reading is in `phalanx.proofs.knowledge.data`, the depths in `chaining` beside it, addresses in `sources`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import columns, facts, print_json
+from phalanx.cli.printing import columns, facts, print_json, working
 
 if TYPE_CHECKING:
     from phalanx.proofs.knowledge.atoms import Atom
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="kg",
-    help="Knowledge bases: list, show, depths, generate.",
+    help="Knowledge bases: list, show, depths, generate, fetch.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -165,12 +165,47 @@ def generate(
     from phalanx.proofs.knowledge.generated import generate_family
 
     base = generate_family(families, generations, seed=seed)
-    with user_errors(), atomic_directory(out) as folder:
-        write_knowledge(folder, base)
+    with user_errors():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_directory(out) as folder:
+            write_knowledge(folder, base)
     typer.echo(
         f"{out}: {len(base.domains['people']):,} people, {len(base.train):,} facts, {len(base.rules)} rules, "
         f"{len(base.valid)} valid and {len(base.test)} test queries"
     )
+
+
+@app.command()
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="As wn18rr or deepprooflog/family; none lists them all."),
+    ] = None,
+    to: Annotated[
+        Path, typer.Option(help="What kg-standard/NAME and, for DeepProofLog's, kg/NAME are put into.")
+    ] = Path("data"),
+    host: Annotated[
+        str | None,
+        typer.Option(help="A mirror to ask instead.", show_default="https://raw.githubusercontent.com"),
+    ] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Take it though it is not the version known here.")
+    ] = False,
+) -> None:
+    """Fetch knowledge bases that are published: nothing appears that is not the version known here."""
+    from phalanx.proofs.knowledge.sources import HOST, SOURCES, fetch_knowledge, folder_of
+
+    if not names:
+        rows = [[name, str(folder_of(name, to)), source.about] for name, source in SOURCES.items()]
+        typer.echo(columns(["NAME", "FOLDER", "WHAT IT IS"], rows))
+        return
+    for name in names:
+        with user_errors(), working(f"fetching {name}"):
+            folder, base = fetch_knowledge(name, to, host=host or HOST, unchecked=unchecked)
+        typer.echo(
+            f"{folder}: {len(base.train):,} facts, {len(base.rules)} rules, {len(base.valid):,} valid and "
+            f"{len(base.test):,} test queries"
+        )
 
 
 def _handler(dataset: str, path: Path | None) -> "DataHandler":

@@ -23,6 +23,11 @@ from .files import (
 from .generated import (
     generate_family as generate_family,
 )
+from .sources import (
+    SOURCES as SOURCES,
+    Source as Source,
+    fetch_knowledge as fetch_knowledge,
+)
 from .vocabulary import (
     EncodedAtom as EncodedAtom,
     EncodedRule as EncodedRule,

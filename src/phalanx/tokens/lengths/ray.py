@@ -171,8 +171,8 @@ def iterate_lengths_on_ray(
     if part_bytes is not None and part_bytes < 1:
         raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
     files = corpus_files(Path(dataset))
-    ray = _require_ray(f"count the lengths of {os.fspath(dataset)} with Ray")
-    with _connected(ray, address, workers):
+    ray = require_ray(f"count the lengths of {os.fspath(dataset)} with Ray")
+    with connected(ray, address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         parts = cut_into_parts(files, part_bytes or _part_bytes(files, count))
         # Closed in this thread where a fault ends the reading early: Ray cannot be left to the collector.
@@ -185,7 +185,8 @@ def _part_bytes(files: Sequence[Path], workers: int) -> int:
     return min(_LARGEST_PART, max(_SMALLEST_PART, total // (workers * _PARTS_PER_WORKER)))
 
 
-def _require_ray(purpose: str) -> Any:
+def require_ray(purpose: str) -> Any:
+    """Ray, or an ImportError that says how to get it and what for."""
     try:
         import ray
         import ray.data
@@ -195,7 +196,7 @@ def _require_ray(purpose: str) -> Any:
 
 
 @contextlib.contextmanager
-def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[None]:
+def connected(ray: Any, address: str | None, workers: int | None) -> Iterator[None]:
     """Connected to Ray; what this began it ends."""
     if ray.is_initialized():
         yield
