@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn_weights import drawn_weights
 
 from phalanx.agents.networks.arc import ArcNetwork, create_arc_network
 from phalanx.agents.networks.arc_distributions import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
@@ -45,22 +46,10 @@ def network(
     operations: tuple[int, ...] = OPERATIONS,
     **settings: Any,
 ) -> ArcNetwork:
-    """A small network, whose parameters are drawn anew.
-
-    At the outset the last layers are nearly zero, which would hide mistakes; and JAX's generator would be
-    compiled for every shape.
-    """
+    """A small network, whose parameters are drawn anew."""
     config = ArcNetworkConfig(kind=kind, width=8, depth=1, heads=2, **settings)
     arc = arc_config(demonstrations, form, operations)
-    shapes = eqx.filter_eval_shape(create_arc_network, config, arc, jax.random.key(0))
-    generator = np.random.default_rng(0)
-
-    def drawn(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf
-        return jnp.asarray(generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1])), leaf.dtype)
-
-    made = jax.tree.map(drawn, shapes)
+    made = drawn_weights(create_arc_network, config, arc)
     # The colours' own vectors are zero at the outset, and most tests are about that.
     return eqx.tree_at(lambda n: n.colors, made, jnp.zeros((10, 8))) if kind == "planes" else made
 

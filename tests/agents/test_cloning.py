@@ -1,5 +1,6 @@
 """Cloning: what the expert says, that policies hand in what they learned, files of episodes, going on."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from phalanx.agents.cloning.expert import Expert
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.planning.plans import as_action
 from phalanx.cli import app
+from phalanx.logs.report import read_run
 from phalanx.runs import train
 from phalanx.streams import ArcTokenizer, EnvironmentStream, write_samples
 
@@ -118,6 +120,16 @@ def test_a_run_is_read_like_one_of_ppo(trained):
         jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.learner)), strict=True
     ):
         assert np.array_equal(ours, theirs)
+
+
+def test_a_run_leaves_its_policy_for_the_report(trained):
+    training, outcome = trained
+    agent = read_run(outcome.run).agent
+    assert agent is not None
+    assert len(agent["puzzles"]) == 16
+    weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
+    stem = np.asarray(training.policy(outcome.learner).stem.weight).ravel()
+    assert np.array_equal(weights[: len(stem)], stem)
 
 
 def test_a_run_that_goes_on_comes_to_the_same_numbers(tmp_path: Path):

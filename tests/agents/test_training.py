@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_training import metrics_of, small_config, small_handlers
@@ -21,6 +22,23 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Six updates without a pause."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return train(ArcTraining(small_config()), folder, handlers=small_handlers)
+
+
+def test_the_first_of_several_seeds_is_left_for_the_report_where_a_page_can_play_it(
+    whole: Outcome, tmp_path: Path
+) -> None:
+    assert not (whole.run / "agent.json").exists(), "the network of this run is another"
+    training = ArcTraining(small_config("network.kind=planes"))
+    training.num_seeds = 2
+    learner = training.start(jax.random.key(0))
+    training.finish(jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), learner), tmp_path)
+    seeds = tmp_path / "seed_0"
+    seeds.mkdir()
+    for folder in (tmp_path, seeds):
+        (folder / "run.json").write_text(json.dumps({"status": "finished"}))
+    agent = read_run(tmp_path).agent
+    assert agent is not None
+    assert agent["network"]["width"] == 8
 
 
 def interrupt_at(update: int):

@@ -2,13 +2,13 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from chromium import needs_chromium, no_complaints, opened_tab
 from sample_proofs import given_up_episode, index_manager, proved_episode
 from sample_run import make_run, metrics_at, write_episodes, write_facts, write_lines
 
@@ -17,29 +17,9 @@ from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, SVGHandle
 from phalanx.logs.report import write_report
 from phalanx.proofs.drawing import drawn_episodes
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 UPDATES = 200
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH; see .ci/install-chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -57,26 +37,15 @@ def comparison(report: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Any) -> Any:
-    """One tab for all tests, as opening them takes longest; a page starts anew when it is opened again."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    tab.set_default_timeout(10_000)
-    return tab
+def tab() -> Iterator[Any]:
+    """A page starts anew when it is opened again."""
+    with opened_tab() as tab:
+        yield tab
 
 
 @pytest.fixture
 def opened(tab: Any) -> Iterator[Any]:
     """Opens pages; at the end, none may have complained or asked for anything but itself."""
-    complaints: list[str] = []
-    requests: list[str] = []
-    listeners = {
-        "console": lambda message: complaints.append(message.text),
-        "pageerror": lambda error: complaints.append(str(error)),
-        "requestfailed": lambda request: complaints.append(request.url[:80]),
-        "request": lambda request: requests.append(request.url[:80]),
-    }
-    for event, listener in listeners.items():
-        tab.on(event, listener)
 
     def open_page(path: Path, *, dark: bool = False, width: int = 1280) -> Any:
         tab.emulate_media(color_scheme="dark" if dark else "light")
@@ -86,12 +55,8 @@ def opened(tab: Any) -> Iterator[Any]:
         tab.wait_for_selector("footer code")
         return tab
 
-    yield open_page
-    for event, listener in listeners.items():
-        tab.remove_listener(event, listener)
-    assert complaints == []
-    assert requests, "the page itself was asked for"
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    with no_complaints(tab):
+        yield open_page
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from phalanx.agents.arc_evaluation import Evaluation, copying_solves, evaluate_a
 from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import MakeArcDistribution
 from phalanx.agents.networks.arc_layers import ArcNetworkConfig
+from phalanx.agents.portable import save_agent
 from phalanx.agents.ppo.training import PPOTraining, PPOTrainingConfig
 from phalanx.agents.ppo.update import Learner
 from phalanx.arc.config import ArcConfig
@@ -26,6 +27,7 @@ from phalanx.arc.readers import load_tasks
 from phalanx.runs.algorithm import EvaluationConfig, Outcome
 from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config, read_facts
+from phalanx.runs.journal import of_seed
 from phalanx.runs.loading import initial_policy, load_policy
 
 
@@ -139,6 +141,11 @@ class ArcTraining(PPOTraining):
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint
+
+    def finish(self, learner: Learner, folder: Path) -> None:
+        """Of several seeds, the first."""
+        policy = self.policy(of_seed(learner, 0, self.num_seeds))
+        save_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
 
 
 def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:

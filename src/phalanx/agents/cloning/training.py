@@ -4,6 +4,7 @@ The expert's plans are in `expert`, episodes from files in `episode_files`, the 
 """
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from phalanx.agents.cloning.expert import Expert, Labels
 from phalanx.agents.evaluation import record_episodes
 from phalanx.agents.networks.arc import create_arc_network
 from phalanx.agents.networks.arc_distributions import ArcDistribution
+from phalanx.agents.portable import save_agent
 from phalanx.agents.ppo.training import PPOTraining
 from phalanx.arc.actions import Action
 from phalanx.arc.augmentation import augmented_tasks
@@ -277,6 +279,9 @@ class CloningTraining(Algorithm[Learner]):
     def data_fingerprint(self) -> str:
         recorded = "" if self.recorded is None else self.recorded.fingerprint
         return self.environment.task_buffer.fingerprint + recorded
+
+    def finish(self, learner: Learner, folder: Path) -> None:
+        save_agent(self.policy(learner), self.arc, self._unseen.task_buffer, folder)
 
 
 def _log_prob(distribution: ArcDistribution, action: Any) -> Float[Array, ""]:

@@ -24,7 +24,11 @@ from phalanx.logs.report.records import families_of, finite, following
 from phalanx.logs.report.run_directory import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
 from phalanx.logs.report.seeds import success_interval
 
-SCRIPTS = ("elements.js", "scales.js", "charts.js", "bars.js", "episodes.js", "config.js", "page.js")
+AGENT_SCRIPTS = ("agent_rules.js", "agent_network.js", "agent_boards.js", "agent_panel.js")
+SCRIPTS = (
+    *("elements.js", "scales.js", "charts.js", "bars.js", *AGENT_SCRIPTS),
+    *("episodes.js", "config.js", "page.js"),
+)
 """Parts of the script, in the order in which they are put together."""
 
 STATUSES = ("running", "finished", "interrupted")
@@ -65,7 +69,13 @@ def save_page(page: str, path: Path) -> None:
 
 def build_page(runs: Sequence[RunData]) -> str:
     """The page as text. Equal runs make equal pages, to the byte."""
-    data = _shown(page_data(runs))
+    # What an agent says was checked when it was read, and its weights are longer than texts may be.
+    agents = [
+        {"run": place, "seeds": finite(run.facts.get("num_seeds")), **run.agent}
+        for place, run in enumerate(runs)
+        if run.agent
+    ]
+    data = _shown(page_data(runs)) | {"agents": agents}
     script = "(() => {\n'use strict';\n" + "\n".join(_template(name) for name in SCRIPTS) + "\n})();"
     # Only this script may run, and nothing may be fetched: what a run's files say can do no harm.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

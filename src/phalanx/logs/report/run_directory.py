@@ -16,6 +16,7 @@ from typing import Any
 from phalanx.core.foreign import MOST_BYTES, is_plain_file, read_bounded, read_plain_yaml
 from phalanx.core.text import counted, sanitized
 from phalanx.logs.records import flat_settings
+from phalanx.logs.report.agent import read_agent
 from phalanx.logs.report.records import (
     Table,
     evaluation_tables,
@@ -188,6 +189,8 @@ class RunData:
     """What is missing or could not be read, in words."""
     handed_in: list[HandedIn] = dataclasses.field(default_factory=list)
     """Answers to data sets, as `phalanx eval --data` writes them."""
+    agent: dict[str, Any] | None = None
+    """The policy, where the page can play it."""
 
     @property
     def name(self) -> str:
@@ -233,7 +236,8 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     if seeds := _seeds(folder):
         from phalanx.logs.report.seeds import merged_seeds
 
-        return merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
+        merged = merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
+        return dataclasses.replace(merged, agent=read_agent(folder, merged.notes))
     config = _read_config(folder, notes)
     metrics = metrics_table(read_whole_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = read_whole_records(folder / "evaluations.jsonl", notes, has_step)
@@ -250,8 +254,9 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in = find_handed_in(folder / "handed_in", notes)
-    return RunData(folder, facts, config, metrics, evaluations, records, episodes, absent + notes, handed_in)
+    handed_in, agent = find_handed_in(folder / "handed_in", notes), read_agent(folder, notes)
+    found = (folder, facts, config, metrics, evaluations, records, episodes)
+    return RunData(*found, absent + notes, handed_in, agent)
 
 
 def _seeds(folder: Path) -> list[Path]:

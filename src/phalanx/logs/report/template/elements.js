@@ -3,6 +3,8 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const COMPARING = DATA.runs.length > 1;
 const COLORS = 8;
 
+const unbase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);

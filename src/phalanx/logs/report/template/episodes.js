@@ -2,6 +2,7 @@
 const PLAY_MILLISECONDS = 550;
 const RESULTS = { true: ["solved", "✓"], false: ["unsolved", "✕"], null: ["unknown", "?"] };
 const GLYPHS = {
+  first: "M2 2h2.5v12H2zM14 2v12L5.5 8z",
   previous: "M10 2v12L2 8z",
   next: "M4 2l8 6-8 6z",
   play: "M3 1l11 7-11 7z",
@@ -13,8 +14,7 @@ const unpacked = new Map();
 // An episode's pictures, from base64 of a zlib stream of a JSON list.
 async function picturesOf(episode) {
   if (!unpacked.has(episode)) {
-    const bytes = Uint8Array.from(atob(episode.pictures), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const stream = new Blob([unbase64(episode.pictures)]).stream().pipeThrough(new DecompressionStream("deflate"));
     unpacked.set(episode, new Response(stream).json());
   }
   return unpacked.get(episode);

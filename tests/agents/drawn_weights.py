@@ -1,0 +1,25 @@
+"""Networks with drawn weights: those at the outset are nearly zero in the last layers and hide mistakes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def drawn_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> Any:
+    """What `make` makes of the settings and a key, with other weights.
+
+    JAX's own generator would be compiled for every shape.
+    """
+    shapes = eqx.filter_eval_shape(make, *settings, jax.random.key(0))
+    generator = np.random.default_rng(seed)
+
+    def drawn(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        return jnp.asarray(generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1])), leaf.dtype)
+
+    return jax.tree.map(drawn, shapes)
