@@ -3,6 +3,7 @@
 The protocol is in `text_environment`; the words are the environment's own.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,9 +44,6 @@ class EnvironmentTextBatch(TextBatch):
             raise ValueError(f"{type(environment).__name__} has no words for its states and actions")
         super().__init__([_Row(self, number) for number in range(size)])
         self.environment, self.max_refused, self.rewards = environment, max_refused, rewards
-        self._reset = jax.jit(environment.batch_reset)
-        self._reset_where = jax.jit(environment.batch_reset_where)
-        self._step = jax.jit(_kept_step, static_argnums=0)
         self._states: Any = None
         self._observations: Any = None
         self._rows: list[Any] = []
@@ -67,10 +65,10 @@ class EnvironmentTextBatch(TextBatch):
         if self._states is None:
             if not wanted.all():
                 raise ValueError("there are no episodes yet; call reset")
-            self._states, self._observations = self._reset(keys)
+            self._states, self._observations = _reset(self.environment, keys)
         else:
-            self._states, self._observations = self._reset_where(
-                jnp.asarray(wanted), keys, self._states, self._observations
+            self._states, self._observations = _reset_where(
+                self.environment, jnp.asarray(wanted), keys, self._states, self._observations
             )
         for number in np.flatnonzero(wanted).tolist():
             self._infos[number], self._refused[number] = TextInfo(), 0
@@ -99,7 +97,7 @@ class EnvironmentTextBatch(TextBatch):
             filler = next(action for action in actions if action is not None)
             stacked = jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))),
                                    *(filler if action is None else action for action in actions))  # fmt: skip
-            self._states, self._observations, found = self._step(
+            self._states, self._observations, found = _kept_step(
                 self.environment, jnp.asarray(moved), self._states, self._observations, stacked
             )
             figures = {name: np.asarray(values) for name, values in found.items()}
@@ -166,6 +164,20 @@ class _Row(TextEnvironment):
         return self._batch.prompts[self._number]
 
 
+# Functions of the module, so that batches of the same environment share what is compiled.
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(environment: Environment, keys: jax.Array) -> tuple[Any, Any]:
+    return environment.batch_reset(keys)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset_where(
+    environment: Environment, wanted: jax.Array, keys: jax.Array, states: Any, observations: Any
+) -> tuple[Any, Any]:
+    return environment.batch_reset_where(wanted, keys, states, observations)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _kept_step(
     environment: Environment, moved: jax.Array, states: Any, observations: Any, actions: Any
 ) -> tuple[Any, Any, dict[str, jax.Array]]:
