@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.phalanx-installed
 DEV_STAMP := $(VENV)/.tools-installed
 TORCH_STAMP := $(VENV)/.torch-installed
+OPENENV_STAMP := $(VENV)/openenv/.installed
 PYTHON ?=
 PYTEST_ARGS ?=
 # Most of the suite's time is XLA compiling, which two processes do side by side; each takes 2 GB or more.
@@ -30,7 +31,7 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.t
 # says otherwise.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install demo check test lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
+.PHONY: help install demo check test openenv lint format docs bench compare compare-tokens compare-training wheel-check clean distclean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,8 +44,10 @@ demo: $(STAMP)  ## train the default agent on built-in tasks; writes out/demo/re
 check: $(DEV_STAMP)  ## the tests to run while editing: all but the slow ones
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test: $(DEV_STAMP) $(TORCH_STAMP)  ## the whole test suite
+test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## the whole test suite
 	@$(PYTEST) $(PYTEST_ARGS)
+
+openenv: $(OPENENV_STAMP)  ## OpenEnv's own client for the tests, in a venv of its own within .venv
 
 lint: $(DEV_STAMP)  ## ruff, mypy, and the import contracts
 	@$(BIN)/ruff check .
@@ -99,7 +102,15 @@ $(BIN)/python:
 # PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
 $(TORCH_STAMP): constraints.txt | $(BIN)/python
 	@echo "phalanx: installing PyTorch for the tests"
-	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning
+	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning verifiers skyrl-gym
+	@touch $@
+
+# OpenEnv's requirements clash with those of verifiers and with the pins here, so it has a venv and pins of its own.
+$(OPENENV_STAMP): tests/adapters/openenv-constraints.txt | $(BIN)/python
+	@echo "phalanx: installing OpenEnv's client for the tests"
+	@$(BIN)/python -m venv $(VENV)/openenv
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/openenv/bin/python -m pip install $(if $(VERBOSE),--verbose,-qq) \
+		--constraint tests/adapters/openenv-constraints.txt openenv
 	@touch $@
 
 # For the demo the package by itself is enough; everything else wants its extras and the tools too.

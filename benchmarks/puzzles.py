@@ -7,6 +7,7 @@ what is not alike, is told in `docs/puzzles.md`.
 """
 
 import dataclasses
+import itertools
 import json
 import statistics
 import time
@@ -27,7 +28,9 @@ PHALANX = Peer("phalanx", "phalanx_puzzles_runner.py")
 REASONING_GYM = Peer("reasoning-gym", "reasoning_gym_runner.py", ("reasoning-gym==0.1.25",))
 STEP_TARGET, RATIO_TARGET = 10_000.0, 100.0
 PATIENCE = 300.0
-PARTS = ("steps", "making", "comparison")
+PARTS = ("steps", "environments", "making", "comparison")
+WORDED = {"arc-v2": ("fill_3", "fill_5"), "proofs-v1": ("0",)}
+"""Registered environments with words, and moves that are always legal; cells are added as needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +115,42 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
             }
 
 
+def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
+    """Legal moves through `EnvironmentTextBatch.step`; episodes that end begin anew, which is not timed."""
+    import phalanx
+    from phalanx.core import EnvironmentTextBatch
+
+    for name, moves in WORDED.items():
+        environment = phalanx.make(name)
+        batch = EnvironmentTextBatch(environment, size=size)
+        form = environment.config.action.selection_format if name == "arc-v2" else ""
+        cells = {"": "", "point": " 0 0", "bbox": " 0 0 1 1", "mask": " 0,0"}[form]
+        batch.reset(range(size))
+        batch.reset_where(batch.step([moves[0] + cells] * size).dones, range(size))  # compiles
+        rates, letters = [], 0
+        for repeat in range(repeats):
+            taken, spent = 0, 0.0
+            while spent < seconds:
+                answers = [moves[taken // size % len(moves)] + cells] * size
+                started = time.process_time()
+                step = batch.step(answers)
+                spent += time.process_time() - started
+                assert not any(info.refused for info in step.infos)
+                taken, letters = taken + size, max(map(len, step.texts))
+                if step.dones.any():
+                    batch.reset_where(step.dones, range(repeat, repeat + size))
+            rates.append(taken / spent)
+        yield {
+            "benchmark": "environment_text_steps",
+            "kind": name,
+            "difficulty": f"texts up to {letters:,} letters",
+            "batch": size,
+            "steps_per_cpu_second_median": round(statistics.median(rates)),
+            "steps_per_cpu_second_worst": round(min(rates)),
+            "repeats": repeats,
+        }
+
+
 def making(seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
     """`generate_many`, puzzles as data."""
     for kind in puzzle_kinds():
@@ -167,10 +206,10 @@ def main() -> int:
     arguments = parser.parse_args()
     here = {"native": engine.extension() is not None, **conditions("numpy")}
     verdicts = []
-    for record in (
-        ()
-        if "steps" not in arguments.parts
-        else stepping(arguments.batch, arguments.seconds / 4, arguments.repeats)
+    stepped = arguments.batch, arguments.seconds / 4, arguments.repeats
+    for record in itertools.chain(
+        stepping(*stepped) if "steps" in arguments.parts else (),
+        worded(*stepped) if "environments" in arguments.parts else (),
     ):
         print(json.dumps(record | here), flush=True)
         work = f"{record['kind']}, {record['difficulty']}"

@@ -6,6 +6,7 @@ Duck-typed, so nothing of TRL is imported here. The environments are `phalanx.co
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from phalanx.adapters.text_environments import TextFactory, text_environments
 from phalanx.core.text_environment import TextEnvironment, TextInfo, answer_in
 from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.environment import PuzzleEnvironment
@@ -50,18 +51,15 @@ class MoveTools:
 
 
 def environment_factory(
-    kind: str | Callable[[], TextEnvironment], difficulty: str = "easy", **settings: Any
+    name: str | TextFactory, difficulty: str | None = None, **settings: Any
 ) -> Callable[[], MoveTools]:
-    """What `GRPOTrainer(environment_factory=...)` takes: puzzles of a kind, or whatever a function makes.
+    """What `GRPOTrainer(environment_factory=...)` takes: a kind of puzzles, an id, or what a function makes.
 
-    The settings are those of `PuzzleEnvironment`. Rows of the dataset name their `seed`.
+    The settings are those of `text_environments`. Rows of the dataset name their `seed`.
     """
-    if isinstance(kind, str):
-        PuzzleEnvironment(kind, difficulty, **settings)  # a mistake shows here, and not within a trainer
-        return lambda: MoveTools(PuzzleEnvironment(kind, difficulty, **settings))
-    if settings:
-        raise TypeError(f"a function takes no settings, got {', '.join(settings)}")
-    return lambda: MoveTools(kind())
+    level = {} if difficulty is None else {"difficulty": difficulty}
+    factory = text_environments(name, **level, **settings)
+    return lambda: MoveTools(factory())
 
 
 def prompt_rows(

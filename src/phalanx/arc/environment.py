@@ -5,6 +5,7 @@ How operations work is in the engines; tasks are in `tasks`, `buffer` and `reade
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -292,16 +293,21 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return True
 
     def observation_text(self, state: ArcState) -> str:
-        return words.observation_text(self.config, self.bind(state), self._legal_here(state))
+        if state.batch_shape:
+            raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
+        return self.observation_texts(state)[0]
+
+    def observation_texts(self, states: ArcState) -> list[str]:
+        return words.observation_texts(self.config, self.bind(states), legal_ids(self.config))
 
     def parse_action(self, text: str, state: ArcState) -> Action:
-        return words.parse_action(self.config, text, self._legal_here(state))
+        return words.parse_action(self.config, text, legal_ids(self.config))
+
+    def parse_actions(self, texts: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
+        return words.parse_actions(self.config, texts, legal_ids(self.config))
 
     def action_text(self, action: Action, state: ArcState) -> str:
         return words.action_text(action)
-
-    def _legal_here(self, state: ArcState) -> list[int]:
-        return [int(i) for i in jnp.flatnonzero(self.legal_actions(state))]
 
     def measures(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}

@@ -4,18 +4,21 @@ Episodes as tokens are in `phalanx.streams`; the operations and what they do are
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Array
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
-from phalanx.arc.render.snapshots import snapshot
 from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.tasks import ArcTask
+from phalanx.core.text_bridge import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
 """What actions call the operations: `fill_3`, `rotate_clockwise`, ..."""
@@ -33,6 +36,9 @@ _FORMS: dict[SelectionFormat, tuple[str, str]] = {
 }
 _GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The region of equal color around the "
            "one selected cell becomes that color."}  # fmt: skip
+_KINDS: dict[SelectionFormat, Any] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
+_LETTERS = np.frombuffer(b"0123456789.", np.uint8)
+"""How a cell is written, by its color; the last is that of -1."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 
@@ -41,49 +47,112 @@ def task_of(state: ArcState) -> ArcTask:
     return named_tasks(state)[int(state.task_index)]
 
 
-def observation_text(config: ArcConfig, state: ArcState, legal: Sequence[int]) -> str:
-    """The rules, the task's other demonstrations, the grids as they stand, and the answers to choose from."""
-    task, view, pair = task_of(state), snapshot(state), int(state.pair_index)
+def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int]) -> list[str]:
+    """Of each state: the rules, the task's other demonstrations, the grids as they stand, and the answers."""
+    tasks = named_tasks(states)
+    before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_seen(states)))
+    beginning, end = _rules(config, tuple(legal)), _answers(config, tuple(legal))
+    limit = config.environment.max_episode_steps
+    sizes = [_sizes(grids) for grids in (before, working, clipboard)]
+    texts = []
+    for number, (task, pair, step, done) in enumerate(zip(*(part.tolist() for part in scalars), strict=True)):
+        cut = [
+            grids[number, :height, :width]
+            for grids, (height, width) in zip(
+                (before, working, clipboard), (each[number] for each in sizes), strict=True
+            )
+        ]
+        parts = [beginning, *_demonstrations(tasks[task], pair), _grid("Input", cut[0])]
+        parts.append(_grid("Working grid", cut[1]))
+        if cut[2].size:
+            parts.append(_grid("Remembered object", cut[2]))
+        parts.append(f"Step {step} of at most {limit}." + (" The episode is over." if done else ""))
+        texts.append("\n\n".join([*parts, end]))
+    return texts
+
+
+# Compiled as one: property by property, each small operation would be compiled and run on its own.
+@jax.jit
+def _seen(states: ArcState) -> tuple[Array, ...]:
+    """What texts tell of states, of one or of a batch, as a batch."""
+    batch = len(states.batch_shape)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
+    grids = (flat.input_grid, flat.working_grid, flat.clipboard)
+    return *grids, flat.task_index, flat.pair_index, flat.step_count, flat.episode_done
+
+
+def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
+    """How many rows and columns each grid has, up to its last cell."""
+    inside = grids >= 0
+    sides = []
+    for axis in (2, 1):
+        some = inside.any(axis)
+        sides.append(np.where(some.any(1), some.shape[1] - some[:, ::-1].argmax(1), 0).tolist())
+    return list(zip(*sides, strict=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _rules(config: ArcConfig, legal: tuple[int, ...]) -> str:
     rows, columns = config.grid_shape
     ending = "The episode ends as soon as it does."
     if config.environment.require_submit:
         ending = "Submit it when it does."
     elif Operation.SUBMIT in legal:
         ending = "The episode ends as soon as it does, or when you submit."
-    parts = [
+    return (
         "This is an ARC puzzle. Edit the working grid until it is the output that belongs to the input, by "
         f"the rule that the demonstrations show. {ending} Cells are colors from 0 to 9; rows and columns "
-        f"count from 0 at the top left. The canvas has {rows} rows and {columns} columns.",
-    ]
+        f"count from 0 at the top left. The canvas has {rows} rows and {columns} columns."
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _demonstrations(task: ArcTask, pair: int) -> tuple[str, ...]:
     # The demonstration that is being worked on would give its own answer away.
     others = [shown for place, shown in enumerate(task.demos) if place != pair]
+    texts = []
     for number, shown in enumerate(others, 1):
         assert shown.output is not None
-        parts.append(
+        texts.append(
             f"Demonstration {number}\n{_grid('Input', shown.input)}\n{_grid('Output', shown.output)}"
         )
-    limit = config.environment.max_episode_steps
-    parts.append(_grid("Input", view.input))
-    parts.append(_grid("Working grid", view.working))
-    if view.clipboard.size:
-        parts.append(_grid("Remembered object", view.clipboard))
-    parts.append(f"Step {view.step} of at most {limit}. " + ("The episode is over." if view.done else ""))
-    parts.append("Operations, by number and name:\n" + "\n".join(_operation_lines(legal)))
+    return tuple(texts)
+
+
+@functools.lru_cache(maxsize=64)
+def _answers(config: ArcConfig, legal: tuple[int, ...]) -> str:
+    rows, columns = config.grid_shape
     form, cells = _FORMS[config.action.selection_format]
     cells = cells.format(_name(legal[0]), min(2, rows - 1), min(4, columns - 1))
-    parts.append(f"Answer with one line: `{form}`, the operation by name or number and {cells}.")
-    return "\n\n".join(part.strip() for part in parts)
+    operations = "Operations, by number and name:\n" + "\n".join(_operation_lines(legal))
+    return f"{operations}\n\nAnswer with one line: `{form}`, the operation by name or number and {cells}."
 
 
 def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
     """The action of a text such as `fill_3 2 4` or `3 2 4`, in the form that the config's actions have."""
+    return _KINDS[config.action.selection_format](*read_action(config, text, legal))
+
+
+def parse_actions(
+    config: ArcConfig, texts: Sequence[str], legal: Sequence[int]
+) -> tuple[Action | None, list[str]]:
+    """The actions of a batch of texts as one, and why a text names none; see `Environment.parse_actions`."""
+    rows, reasons = read_actions(read_action, ((config, text, legal) for text in texts))
+    if rows is None:
+        return None, reasons
+    columns = (np.stack([np.asarray(part) for part in column]) for column in zip(*rows, strict=True))
+    return _KINDS[config.action.selection_format](*columns), reasons
+
+
+def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any, ...]:
+    """What an action is made of: its operation, and its places or its cells."""
     form = _FORMS[config.action.selection_format][0]
     words = text.strip().split(maxsplit=1)
     if not words:
         raise ValueError(f"an answer reads `{form}`, got nothing")
     operation, rest = _operation(words[0], legal), words[1] if len(words) > 1 else ""
     if config.action.selection_format == "mask":
-        return MaskAction(operation, _cells(rest, config.grid_shape))  # type: ignore[arg-type]
+        return operation, _cells(rest, config.grid_shape)
     numbers = re.split(r"[\s,]+", rest.strip()) if rest.strip() else []
     wanted = 2 if config.action.selection_format == "point" else 4
     if len(numbers) != wanted or not all(re.fullmatch(r"-?\d+", number) for number in numbers):
@@ -93,8 +162,7 @@ def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
     places = [int(number) for number in numbers]
     for row, column in zip(places[::2], places[1::2], strict=True):
         _check_cell(row, column, config.grid_shape)
-    kind: Any = PointAction if wanted == 2 else BboxAction
-    return kind(operation, *places)
+    return operation, *places
 
 
 def action_text(action: Action) -> str:
@@ -121,8 +189,11 @@ def _name(operation: int) -> str:
 
 def _grid(title: str, cells: np.ndarray) -> str:
     height, width = cells.shape
-    lines = (" ".join("." if cell < 0 else str(cell) for cell in row) for row in cells.tolist())
-    return f"{title}, {height}x{width}:\n" + "\n".join(lines)
+    # Two letters for each cell, of which the last is the line's end.
+    page = np.full((height, 2 * width), ord(" "), np.uint8)
+    page[:, ::2] = _LETTERS[cells]
+    page[:, -1:] = ord("\n")
+    return f"{title}, {height}x{width}:\n" + page.tobytes().decode("ascii").rstrip()
 
 
 def _operation_lines(legal: Sequence[int]) -> list[str]:

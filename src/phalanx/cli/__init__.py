@@ -33,6 +33,9 @@ COMMANDS = {
     "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
     "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
+    "serve": Mount(
+        "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
+    ),
     "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
     "doctor": Mount("phalanx.cli.doctor", "Say what files and runs are, and whether they are whole."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),

@@ -4,9 +4,11 @@ Auto-reset, episode running and padding are layers above it, in the neighbouring
 """
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
 from phalanx.core.config import register_waiting_configs
@@ -139,6 +141,25 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def action_text(self, action: Action, state: State) -> str:
         """A text from which `parse_action` reads a legal action back: what a model would answer."""
         raise ValueError(f"{type(self).__name__} has no words for its actions")
+
+    def observation_texts(self, states: State) -> list[str]:
+        """`observation_text` for a batch of states; environments may do it faster."""
+        from phalanx.core.text_bridge import host_rows  # which builds on this module
+
+        return [self.observation_text(row) for row in host_rows(self.bind(states))]
+
+    def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
+        """`parse_action` for a batch: the actions, and why a text names none, in words, empty where it does.
+
+        An action stands where a text names none too, and means nothing; there are none if no text names one.
+        """
+        from phalanx.core.text_bridge import host_rows, read_actions
+
+        rows = host_rows(self.bind(states))
+        found, reasons = read_actions(self.parse_action, zip(texts, rows, strict=True))
+        if found is None:
+            return None, reasons
+        return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), reasons
 
     def bind(self, states: State) -> State:
         """States that know by name what this environment knows, such as tasks' ids; for reading and drawing.

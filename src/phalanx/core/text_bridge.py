@@ -3,7 +3,8 @@
 The protocol is in `text_environment`; the words are the environment's own.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -43,12 +44,9 @@ class EnvironmentTextBatch(TextBatch):
             raise ValueError(f"{type(environment).__name__} has no words for its states and actions")
         super().__init__([_Row(self, number) for number in range(size)])
         self.environment, self.max_refused, self.rewards = environment, max_refused, rewards
-        self._reset = jax.jit(environment.batch_reset)
-        self._reset_where = jax.jit(environment.batch_reset_where)
-        self._step = jax.jit(_kept_step, static_argnums=0)
         self._states: Any = None
         self._observations: Any = None
-        self._rows: list[Any] = []
+        self._texts: list[str] = []
         self._infos = [TextInfo()] * size
         self._refused = [0] * size
 
@@ -56,21 +54,20 @@ class EnvironmentTextBatch(TextBatch):
     def prompts(self) -> list[str]:
         if self._states is None:
             raise ValueError("there are no episodes yet; call reset")
-        return [self.environment.observation_text(row) for row in self._rows]
+        return list(self._texts)
 
     def reset_where(self, mask: Sequence[bool] | np.ndarray, seeds: Sequence[int]) -> list[str]:
         self._check(seeds, "seeds")
         self._check(mask, "mask")
         wanted = np.asarray(mask, bool)
-        # Of the older kind, which every environment takes; both kinds of a seed give the same numbers.
-        keys = jax.vmap(jax.random.PRNGKey)(jnp.asarray(np.asarray(seeds, np.uint32)))
+        numbers = jnp.asarray(np.asarray(seeds, np.uint32))
         if self._states is None:
             if not wanted.all():
                 raise ValueError("there are no episodes yet; call reset")
-            self._states, self._observations = self._reset(keys)
+            self._states, self._observations = _reset(self.environment, numbers)
         else:
-            self._states, self._observations = self._reset_where(
-                jnp.asarray(wanted), keys, self._states, self._observations
+            self._states, self._observations = _reset_where(
+                self.environment, jnp.asarray(wanted), numbers, self._states, self._observations
             )
         for number in np.flatnonzero(wanted).tolist():
             self._infos[number], self._refused[number] = TextInfo(), 0
@@ -82,25 +79,24 @@ class EnvironmentTextBatch(TextBatch):
         if self._states is None:
             raise ValueError("there are no episodes yet; call reset")
         over_before = [info.terminated or info.truncated for info in self._infos]
-        actions: list[Any] = [None] * len(self)
+        meant, refused = [""] * len(self), [""] * len(self)
         for number, (answer, ended) in enumerate(zip(answers, over_before, strict=True)):
+            try:
+                meant[number] = "" if ended else answer_in(answer)
+            except ValueError as error:
+                refused[number] = str(error)
+        actions, reasons = self.environment.parse_actions(meant, self._states)
+        refused = [first or second for first, second in zip(refused, reasons, strict=True)]
+        for number, (reason, ended) in enumerate(zip(refused, over_before, strict=True)):
             if ended:
                 continue
-            try:
-                actions[number] = self.environment.parse_action(answer_in(answer), self._rows[number])
-                self._refused[number] = 0
-            except ValueError as error:
-                self._refused[number] += 1
-                given_up = self._refused[number] >= self.max_refused
-                self._infos[number] = TextInfo(str(error), truncated=given_up)
-        moved = [action is not None for action in actions]
+            self._refused[number] = self._refused[number] + 1 if reason else 0
+            self._infos[number] = TextInfo(reason, truncated=self._refused[number] >= self.max_refused)
+        moved = [not (reason or ended) for reason, ended in zip(refused, over_before, strict=True)]
         figures: dict[str, np.ndarray] = {}
         if any(moved):
-            filler = next(action for action in actions if action is not None)
-            stacked = jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))),
-                                   *(filler if action is None else action for action in actions))  # fmt: skip
-            self._states, self._observations, found = self._step(
-                self.environment, jnp.asarray(moved), self._states, self._observations, stacked
+            self._states, self._observations, found = _kept_step(
+                self.environment, jnp.asarray(moved), self._states, self._observations, actions
             )
             figures = {name: np.asarray(values) for name, values in found.items()}
             self._look()
@@ -118,17 +114,13 @@ class EnvironmentTextBatch(TextBatch):
         return gathered(steps)
 
     def _told(self, number: int, reward: float) -> TextStep:
-        info = self._infos[number]
-        text = self.environment.observation_text(self._rows[number])
+        info, text = self._infos[number], self._texts[number]
         if info.refused:
             text = f"Not possible: {info.refused}.\n\n{text}"
         return TextStep(text, reward, info.terminated or info.truncated, info)
 
     def _look(self) -> None:
-        """The rows as they stand, cut on the host: a device would run a program for each leaf of each row."""
-        named = self.environment.bind(self._states)
-        host = jax.device_get(named)
-        self._rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), host) for n in range(len(self))]
+        self._texts = self.environment.observation_texts(self._states)
 
 
 class EnvironmentText(TextEnvironment):
@@ -166,6 +158,47 @@ class _Row(TextEnvironment):
         return self._batch.prompts[self._number]
 
 
+def host_rows(states: Any, leaf_of: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
+    """The states of a batch, cut on the host: a device would run a program for each leaf of each row."""
+    host = jax.device_get(states)
+    size = jax.tree.leaves(host)[0].shape[0]
+    return [jax.tree.map(lambda leaf, n=n: leaf_of(leaf[n]), host) for n in range(size)]
+
+
+def read_actions(
+    read: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
+) -> tuple[list[Any] | None, list[str]]:
+    """What `read` makes of each row's arguments, another row's where it refuses; and why, in words."""
+    found: list[Any] = []
+    reasons: list[str] = []
+    for given in arguments:
+        try:
+            found.append(read(*given))
+            reasons.append("")
+        except ValueError as error:
+            found.append(None)
+            reasons.append(str(error))
+    filler = next((action for action in found if action is not None), None)
+    if filler is None:
+        return None, reasons
+    return [filler if action is None else action for action in found], reasons
+
+
+# Functions of the module, so that batches of the same environment share what is compiled. The keys are of the
+# older kind, which every environment takes; both kinds of a seed give the same numbers.
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(environment: Environment, seeds: jax.Array) -> tuple[Any, Any]:
+    return environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset_where(
+    environment: Environment, wanted: jax.Array, seeds: jax.Array, states: Any, observations: Any
+) -> tuple[Any, Any]:
+    return environment.batch_reset_where(wanted, jax.vmap(jax.random.PRNGKey)(seeds), states, observations)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _kept_step(
     environment: Environment, moved: jax.Array, states: Any, observations: Any, actions: Any
 ) -> tuple[Any, Any, dict[str, jax.Array]]:

@@ -4,6 +4,7 @@ How goals are expanded is in `resolution`, which queries are drawn in `queries`.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -343,6 +344,15 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
 
     def parse_action(self, text: str, state: ProofState) -> Int32[Array, ""]:
         return jnp.int32(words.parse_action(text, state, self._names()))
+
+    def observation_texts(self, states: ProofState) -> list[str]:
+        return words.observation_texts(states, self._names(), self.config.max_depth)
+
+    def parse_actions(
+        self, texts: Sequence[str], states: ProofState
+    ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
+        found, reasons = words.parse_actions(texts, states, self._names())
+        return None if found is None else jnp.asarray(found, jnp.int32), reasons
 
     def action_text(self, action: Int32[Array, ""], state: ProofState) -> str:
         return words.choices_of(state, self._names())[int(action)]

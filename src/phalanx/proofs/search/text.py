@@ -4,10 +4,13 @@ Pictures are in `phalanx.proofs.drawing`; episodes as tokens are in `phalanx.str
 """
 
 import difflib
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from phalanx.core.text_bridge import host_rows, read_actions
 from phalanx.proofs.knowledge.vocabulary import END, IndexManager
 from phalanx.proofs.search.state import ProofState
 
@@ -27,13 +30,20 @@ def choices_of(state: ProofState, names: IndexManager) -> list[str]:
 
 def goals_text(rows: Any, names: IndexManager) -> str:
     """Goals as they are written: `parent(a,_1), parent(_1,c)`; `True`, or `give up` for the end action."""
-    atoms = map(str, names.decode_state(np.asarray(rows)))
-    return ", ".join(_GIVE_UP if atom == END else atom for atom in atoms)
+    return ", ".join(
+        _atom_text(names, *row) for row in np.asarray(rows).tolist() if row[0] != names.padding_idx
+    )
+
+
+@functools.lru_cache(maxsize=65_536)
+def _atom_text(names: IndexManager, *row: int) -> str:
+    atom = str(names.decode_atom(row))
+    return _GIVE_UP if atom == END else atom
 
 
 def observation_text(state: ProofState, names: IndexManager, max_steps: int) -> str:
     """The query, what is left to prove, and the successors to choose from; whether it is true is not told."""
-    query = names.decode_atom(np.asarray(state.query))
+    query = _atom_text(names, *np.asarray(state.query).tolist())
     choices = "\n".join(f"{number}: {choice}" for number, choice in enumerate(choices_of(state, names)))
     return (
         "Prove the query from the facts and rules of a knowledge base, or give up where it cannot be proved. "
@@ -47,14 +57,28 @@ def observation_text(state: ProofState, names: IndexManager, max_steps: int) -> 
     )
 
 
+def observation_texts(states: ProofState, names: IndexManager, max_steps: int) -> list[str]:
+    """`observation_text` of a batch."""
+    return [observation_text(row, names, max_steps) for row in host_rows(states, np.asarray)]
+
+
+def parse_actions(
+    texts: Sequence[str], states: ProofState, names: IndexManager
+) -> tuple[list[int] | None, list[str]]:
+    """`parse_action` of a batch, and why a text names no successor; see `Environment.parse_actions`."""
+    rows = zip(texts, host_rows(states, np.asarray), strict=True)
+    return read_actions(parse_action, ((text, row, names) for text, row in rows))
+
+
 def parse_action(text: str, state: ProofState, names: IndexManager) -> int:
     """The number of the successor that a text names, by its number or by its goals."""
-    choices, answer = choices_of(state, names), text.strip()
+    answer, count = text.strip(), int(state.count)
     if answer.isdecimal():
         number = int(answer)
-        if number < len(choices):
+        if number < count:
             return number
-        raise ValueError(f"there is no choice {number}; they are numbered from 0 to {len(choices) - 1}")
+        raise ValueError(f"there is no choice {number}; they are numbered from 0 to {count - 1}")
+    choices = choices_of(state, names)
     # Names may differ by case alone, so the case counts where it must.
     for plain in (_without_blanks, lambda words: _without_blanks(words).lower()):
         meant = [number for number, choice in enumerate(choices) if plain(choice) == plain(answer)]
