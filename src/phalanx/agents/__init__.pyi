@@ -47,11 +47,14 @@ from .lm.generation import (
 )
 from .lm.grpo import GRPOTraining as GRPOTraining, GRPOTrainingConfig as GRPOTrainingConfig
 from .lm.grpo_update import GRPOConfig as GRPOConfig, group_advantages as group_advantages
+from .lm.huggingface import (
+    export_huggingface as export_huggingface,
+    import_huggingface as import_huggingface,
+)
 from .lm.model import LanguageModel as LanguageModel, LanguageModelConfig as LanguageModelConfig
 from .lm.playing import (
     Conversation as Conversation,
     Player as Player,
-    play as play_text,
     play_at_random as play_at_random,
 )
 from .lm.puzzle_scores import PuzzleScore as PuzzleScore, score_puzzles as score_puzzles

@@ -141,7 +141,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=0,
-            help="Sampled attempts at each task or puzzle beside the greedy one; with --data, attempts in all.",
+            help="Sampled attempts at each task beside the greedy one; with --data, attempts in all.",
             show_default="8, with --data 2",
         ),
     ] = None,
@@ -164,7 +164,11 @@ def evaluate(
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Proofs: ranking settings, as search.width=32. Language models: puzzles=50, tasks=sudoku:hard."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Ranking settings, as search.width=32; of puzzles, as puzzles=50.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampled attempts, or of the corruptions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each evaluation.")] = False,

@@ -13,12 +13,13 @@ from phalanx.cli.printing import working
 
 if TYPE_CHECKING:
     from phalanx.agents.lm.puzzle_scores import PuzzleScore
+    from phalanx.agents.lm.tasks import Split
     from phalanx.runs import Origin
 
 
 def evaluate_language_model(
     origin: "Origin",
-    split: str,
+    split: "Split",
     attempts: int,
     untrained: bool,
     settings: tuple[str, ...],
@@ -38,7 +39,6 @@ def evaluate_language_model(
         tasks = read_tasks(config.tasks) if config.tasks else trained.tasks
         if not tasks:
             raise ValueError(f"{origin.run} did not learn puzzles: name some, as --set tasks=sudoku")
-    asked: dict[str, object] = {"split": split, "count": config.puzzles}
     rows: list[list[PuzzleScore]] = []
     with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(tasks)} tasks"):
         beginner = trained.untrained(seed)
@@ -51,16 +51,25 @@ def evaluate_language_model(
                 )
                 tried = attempts if name == "model" or untrained else 0
                 row += score_puzzles(
-                    player, task, attempts=tried, seed=seed, compact=each.compact, name=name, **asked
+                    player,
+                    task,
+                    attempts=tried,
+                    seed=seed,
+                    compact=each.compact,
+                    name=name,
+                    split=split,
+                    count=config.puzzles,
                 )[0]
-            rows.append([*row, score_random(task, seed=seed, **asked)])
+            rows.append([*row, score_random(task, seed=seed, split=split, count=config.puzzles)])
     rows.append([overall(scores) for scores in zip(*rows, strict=True)])
     if as_json:
         for row in rows:
             for score in row:
                 typer.echo(json.dumps({"run": str(origin.run)} | score.as_record(split)))
         return
-    typer.echo(f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}")
+    typer.echo(
+        f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
+    )
     width = max(len(row[0].task) for row in rows)
     for row in rows:
         typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))

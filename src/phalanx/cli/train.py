@@ -167,8 +167,8 @@ def _source(
 
 
 @app.command(
-    help="Train a language model on puzzles from reward alone (GRPO): it plays in groups, and learns what was "
-    f"better than its group. With --init-from RUN_LM, model, tokenizer and prompts are that run's.\n\n{_STOPS}"
+    help="Train a language model on puzzles from reward (GRPO): it plays in groups, and learns what was "
+    f"better than its group. With --init-from RUN_LM, model, tokenizer and prompts are its.\n\n{_STOPS}"
 )
 def grpo(
     overrides: options.Overrides = None,

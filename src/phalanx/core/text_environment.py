@@ -78,7 +78,7 @@ class TextEnvironment(abc.ABC):
         return None
 
     def legal_moves(self) -> list[str] | None:
-        """The answers that would be moves now, none where the episode is over; None where they are not known."""
+        """The answers that would be moves now; None where they are not known."""
         return None
 
     def close(self) -> None:

@@ -23,8 +23,8 @@ def attention(
 ) -> Float[Array, "*rows tokens heads size"]:
     """Of each token to itself and to earlier tokens of its segment; padding, segment 0, sees itself.
 
-    No token sees a later one, so a row is taken in blocks, each with what is before its end; the weights, most
-    of what a long row takes, are made again for the gradient rather than kept.
+    No token sees a later one, so a row is taken in blocks, each with what is before its end; the weights,
+    most of what a long row takes, are made again for the gradient rather than kept.
     """
     mask = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
     tokens = queries.shape[-3]

@@ -37,7 +37,7 @@ class LMDataConfig(Config):
     connections: int = Field(default=4, ge=1)
     """Puzzles that are played at once."""
     environment: str = "arc"
-    """What is played: `arc`, `proofs`, or puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all."""
+    """`arc`, `proofs`, or puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds."""
     play: Literal["solver", "random"] = "solver"
     """Whose answers are learned: a solver's, or random legal ones."""
     turns: Literal["single", "multi"] = "single"

@@ -27,12 +27,13 @@ def demonstrations(
     """Samples of each task in turn, without end; the same arguments give the same ones.
 
     An answer as a whole is a sample; of a puzzle that is played move by move, each move is one, asked from
-    where the puzzle stands. Before each move a random legal one is made instead with probability `wander`,
-    and not learned, so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random
-    and legal: what a model is compared with.
+    where the puzzle stands. With probability `wander` a random legal move is made instead, and not learned,
+    so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random and legal.
     """
     streams = [
-        _of_task(task, prompter, random.Random(f"{seed} {task.name}"), seed, split, compact, wander, demonstrated)
+        _of_task(
+            task, prompter, random.Random(f"{seed} {task.name}"), seed, split, compact, wander, demonstrated
+        )
         for task in tasks
     ]
     while True:

@@ -1,6 +1,6 @@
-"""Writing with a language model: batches of prompts, a key-value cache, sampling, stop tokens, legal moves only.
+"""Writing with a language model: batches of prompts, a key-value cache, sampling, stop tokens, legal moves.
 
-Prompts stand at the end of their rows, so that every row writes its next token at the same place of the cache.
+Prompts stand at the end of their rows, so that all rows write their next token at one place of the cache.
 """
 
 import math
@@ -19,7 +19,7 @@ from phalanx.agents.lm.model import LanguageModel
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 
-_STEP = 64
+_STEP = 32
 """Prompts are padded to a multiple of this, so that few lengths are compiled."""
 _NEVER = -1e30
 
@@ -41,8 +41,8 @@ class Generated(NamedTuple):
     tokens: list[list[int]]
     """Up to and with the token that ended it, where one did."""
     log_probs: list[list[float]]
-    """Of each token among all tokens, by the model at the temperature (at 1, where it is 0); what top-k, top-p
-    and legal moves left out is counted in, as it is when a model learns."""
+    """Of each token among all tokens, by the model at the temperature (at 1, where it is 0); what top-k,
+    top-p and legal moves left out is counted in, as it is when a model learns."""
     ended: Bool[np.ndarray, " batch"]
     """Whether a stop token came before the room was used up."""
 
@@ -67,9 +67,9 @@ def generate_batch(
 ) -> Generated:
     """What the model writes after each prompt: greedily at temperature 0, else drawn with the key.
 
-    A text ends with the `stop_token` or after `max_new_tokens`. `choices` are the only texts that each row may
-    write, such as its legal moves with the stop token behind; they need a stop token, and must be at most
-    `max_new_tokens` long. Rows are padded to `padded_prompt` tokens at least, to share a compilation.
+    A text ends with the `stop_token` or after `max_new_tokens`. `choices` are the only texts that each row
+    may write, such as its legal moves with the stop token behind; they need a stop token, and must be at
+    most `max_new_tokens` long. Rows are padded to `padded_prompt` tokens at least, to share a compilation.
     """
     _check(model, prompts, max_new_tokens, sampling, key)
     longest = max(max(map(len, prompts)), padded_prompt)
@@ -110,11 +110,9 @@ def generate(
     key: Key | None = None,
     stop_token: int | None = None,
 ) -> list[int]:
-    """What the model writes after one prompt, without the `stop_token`; `generate_batch` writes many at once."""
+    """What the model writes after one prompt, without the `stop_token`; `generate_batch` writes many."""
     sampling = SamplingConfig.model_construct(temperature=temperature)
-    said = generate_batch(
-        model, [prompt], max_new_tokens, sampling=sampling, key=key, stop_token=stop_token
-    )
+    said = generate_batch(model, [prompt], max_new_tokens, sampling=sampling, key=key, stop_token=stop_token)
     return said.tokens[0][:-1] if said.ended[0] else said.tokens[0]
 
 
@@ -135,7 +133,9 @@ def _check(
         raise ValueError("drawing at a temperature needs a key")
     for token in (max(map(max, prompts)), min(map(min, prompts))):
         if not 0 <= token < model.config.vocab_size:
-            raise ValueError(f"the prompt has token {token}, the model knows 0 to {model.config.vocab_size - 1}")
+            raise ValueError(
+                f"the prompt has token {token}, the model knows 0 to {model.config.vocab_size - 1}"
+            )
 
 
 def _choices(
@@ -152,7 +152,9 @@ def _choices(
             raise ValueError(f"row {row} has no text to choose")
         for place, text in enumerate(texts):
             if len(text) > max_new_tokens or text[-1] != stop_token:
-                raise ValueError(f"choice {place} of row {row} must end with the stop token in {max_new_tokens}")
+                raise ValueError(
+                    f"choice {place} of row {row} must end with the stop token in {max_new_tokens}"
+                )
             table[row, place, : len(text)] = text
     return table
 
@@ -204,13 +206,15 @@ def _generate(
         logs = jax.nn.log_softmax(at.logits / jnp.where(temperature > 0, temperature, 1.0))
         allowed = logs
         alive, following = at.alive, None
-        if choices is not None:
+        if choices is not None and at.alive is not None:
             following = jax.lax.dynamic_index_in_dim(choices, at.new, 2, keepdims=False)
             known = jax.nn.one_hot(following, logs.shape[-1], dtype=bool) & at.alive[..., None]
             # A row that has ended has no choice left, and what it would write is not looked at.
             allowed = jnp.where(known.any(axis=1) | at.ended[:, None], logs, _NEVER)
-        chosen = _choose(allowed, temperature, top_k, top_p if nucleus else None, jax.random.fold_in(key, at.new))
-        if choices is not None:
+        chosen = _choose(
+            allowed, temperature, top_k, top_p if nucleus else None, jax.random.fold_in(key, at.new)
+        )
+        if following is not None and at.alive is not None:
             alive = at.alive & (following == chosen[:, None])
         log_prob = jnp.take_along_axis(logs, chosen[:, None], axis=1)[:, 0]
         place = (jnp.int32(0), at.new)
@@ -233,7 +237,7 @@ def _generate(
 def prefill(
     model: LanguageModel, prompts: Int32[Array, "batch padded"], starts: Int32[Array, " batch"], room: int
 ) -> tuple[list[KeyValueCache], Float[Array, "batch vocabulary"]]:
-    """Caches after prompts, which begin at `starts`, with room for more tokens; and the logits that follow."""
+    """Caches after prompts, which begin at `starts`, with room for more; and the logits that follow."""
     places = jnp.arange(prompts.shape[1], dtype=jnp.int32)
     positions = jnp.maximum(places - starts[:, None], 0)
     segments = (places >= starts[:, None]).astype(jnp.int32)

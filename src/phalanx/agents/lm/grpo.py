@@ -1,4 +1,4 @@
-"""Learning from reward: a language model plays puzzles in groups, and what was better than its group is learned.
+"""Learning from reward: a language model plays in groups, and what was better than its group is learned.
 
 What a gradient step is, is in `grpo_update`; playing is in `playing`.
 """
@@ -114,7 +114,7 @@ class GRPOTraining(Algorithm[GRPOLearner]):
         self._trainer = GRPOTrainer(config.model, optimizer, config.grpo, config.sampling.temperature)
         self._rates = dict.fromkeys(self._tasks, 0.5)
         """How often each task is solved, as far as it is known."""
-        self._seeds = {task: _OWN + _SEEDS * config.seed for task in self._tasks}
+        self._seeds = dict.fromkeys(self._tasks, _OWN + _SEEDS * config.seed)
         """Where the puzzles of each task go on."""
 
     def compile(self) -> tuple[Start, Update]:

@@ -1,7 +1,7 @@
 """One step of GRPO: group-relative advantages, packed rows of what was written, the clipped loss.
 
-Shao et al. 2024, "DeepSeekMath"; with `level="sequence"` the ratio is that of a whole answer (Zheng et al. 2025,
-"Group Sequence Policy Optimization"). Where answers come from is in `grpo`.
+Shao et al. 2024, "DeepSeekMath"; with `level="sequence"` the ratio is that of a whole answer (Zheng et al.
+2025, "Group Sequence Policy Optimization"). Where answers come from is in `grpo`.
 """
 
 import functools
@@ -80,7 +80,9 @@ class AnswerRows(NamedTuple):
     advantages: Float32[np.ndarray, "rows width"]
 
 
-def group_advantages(rewards: Float[np.ndarray, "groups size"], scale: bool = True) -> Float[np.ndarray, "groups size"]:
+def group_advantages(
+    rewards: Float[np.ndarray, "groups size"], scale: bool = True
+) -> Float[np.ndarray, "groups size"]:
     """How much better each attempt was than its group; zero where all were alike.
 
     >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
@@ -98,7 +100,9 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int) -> list[Answer
     if not answers:
         return []
     if max(lengths) > width:
-        raise ValueError(f"an answer of {max(lengths)} tokens does not fit into a row; set grpo.width to that")
+        raise ValueError(
+            f"an answer of {max(lengths)} tokens does not fit into a row; set grpo.width to that"
+        )
     bins = pack_lengths(lengths, width)
     count = -(-(int(bins.max()) + 1) // rows) * rows
     made = AnswerRows(
@@ -157,7 +161,9 @@ class GRPOTrainer:
             for batch in batches:
                 arrays, optimizer, metrics = self._step(arrays, optimizer, learner.reference, batch)
                 found.append(metrics)
-        told: dict[str, Any] = {name: float(np.mean([each[name] for each in found])) for name in (found or [{}])[0]}
+        told: dict[str, Any] = {
+            name: float(np.mean([each[name] for each in found])) for name in (found or [{}])[0]
+        }
         # The first step's ratios are 1, but for rounding, if what learns computes as what wrote.
         told["first_gap"] = float(found[0]["largest_gap"]) if found else 0.0
         told["gradient_steps"] = len(found)
@@ -210,7 +216,9 @@ class GRPOTrainer:
 
 
 def _means_of_answers(
-    values: Float[Array, "rows width"], written: Float[Array, "rows width"], segments: Int32[Array, "rows width"]
+    values: Float[Array, "rows width"],
+    written: Float[Array, "rows width"],
+    segments: Int32[Array, "rows width"],
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"]]:
     """For each token the mean over its answer's written tokens, and how many those are."""
     rows, width = values.shape

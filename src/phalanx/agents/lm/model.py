@@ -1,6 +1,6 @@
 """A small decoder-only transformer over packed rows: tokens see earlier tokens of their own segment only.
 
-How tokens attend to one another is in `attention`, writing with a model in `generation`, the loss in `update`.
+How tokens attend to one another is in `attention`, writing in `generation`, the loss in `update`.
 """
 
 import math
@@ -39,6 +39,8 @@ class LanguageModelConfig(Config):
     rotary_base: float = Field(default=10_000.0, gt=1)
     """The slowest wave of the rotary positions turns once in about 6 times as many tokens."""
 
+    norm_epsilon: float = Field(default=1e-6, gt=0)
+    """What norms add to the mean square before its root."""
     compute: Literal["float32", "bfloat16"] = "float32"
     """What blocks compute in; weights are kept, and losses computed, in float32 either way."""
 
@@ -56,13 +58,14 @@ class RMSNorm(eqx.Module):
     """Root mean square 1 on the last axis, then a learned scale."""
 
     scale: Float[Array, " width"]
+    epsilon: float = eqx.field(static=True)
 
-    def __init__(self, width: int) -> None:
-        self.scale = jnp.ones(width)
+    def __init__(self, width: int, epsilon: float = 1e-6) -> None:
+        self.scale, self.epsilon = jnp.ones(width), epsilon
 
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
         squares = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
-        return x * jax.lax.rsqrt(squares + 1e-6).astype(x.dtype) * self.scale
+        return x * jax.lax.rsqrt(squares + self.epsilon).astype(x.dtype) * self.scale
 
 
 class Block(eqx.Module):
@@ -79,7 +82,7 @@ class Block(eqx.Module):
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         width, hidden = config.width, config.hidden
-        self.norms = (RMSNorm(width), RMSNorm(width))
+        self.norms = (RMSNorm(width, config.norm_epsilon), RMSNorm(width, config.norm_epsilon))
         self.qkv = Dense(width, 3 * width, key=keys[0])
         # What is added grows with the number of blocks; so that the sum does not, each starts smaller.
         small = 1 / math.sqrt(2 * config.depth)
@@ -122,7 +125,7 @@ class LanguageModel(eqx.Module):
         shape = (config.vocab_size, config.width)
         self.embedding = jax.random.normal(keys[0], shape)
         self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
-        self.norm = RMSNorm(config.width)
+        self.norm = RMSNorm(config.width, config.norm_epsilon)
         # Not the embedding again, which would make a new model sure that every token comes twice; and small,
         # so that it begins at guessing.
         self.head = jax.random.normal(keys[2], shape) / config.width
@@ -138,7 +141,8 @@ class LanguageModel(eqx.Module):
 
         def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
-            return block.forward(x, attention(*block.project_qkv(x, positions), segments)), None
+            queries, keys, values = block.project_qkv(x, positions)
+            return block.forward(x, attention(queries, keys, values, segments)), None
 
         x, _ = jax.lax.scan(step, self.embed(tokens), arrays, unroll=_UNROLLED)
         return self.unembed(x)

@@ -159,14 +159,10 @@ class Said:
             lines.append(("Solved.", GOOD))
         width = 40 + max(text_width(line, _SIZE, mono=True) for line, _ in lines)
         picture = draw.Drawing(width, 30 + _LINE * len(lines))
-        picture.append(
-            draw.Rectangle(0, 0, width, 30 + _LINE * len(lines), fill=SHEET, stroke=BORDER, rx=8)
-        )
+        picture.append(draw.Rectangle(0, 0, width, 30 + _LINE * len(lines), fill=SHEET, stroke=BORDER, rx=8))
         for place, (line, color) in enumerate(lines):
             kept = line.replace(" ", "\u00a0")
-            picture.append(
-                draw.Text(kept, _SIZE, 20, 28 + _LINE * place, fill=color, font_family=MONO)
-            )
+            picture.append(draw.Text(kept, _SIZE, 20, 28 + _LINE * place, fill=color, font_family=MONO))
         return str(picture.as_svg())
 
 
@@ -181,9 +177,7 @@ def summary(name: str, conversation: Conversation, update: int, place: int) -> d
         "total_reward": conversation.total_reward,
         "total_steps": len(turns),
         "success": conversation.solved,
-        "turns": [
-            {"prompt": turn.prompt, "answer": turn.answer, "refused": turn.refused} for turn in turns
-        ],
+        "turns": [{"prompt": turn.prompt, "answer": turn.answer, "refused": turn.refused} for turn in turns],
         "initial_state": shown[0],
         "step_states": shown[1:],
         "final_state": shown[-1],

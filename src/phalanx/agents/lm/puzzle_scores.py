@@ -16,6 +16,7 @@ from phalanx.agents.lm.generation import SamplingConfig
 from phalanx.agents.lm.playing import Conversation, Player, play, play_at_random, summary
 from phalanx.agents.lm.tasks import Split, TextTask, puzzles_of
 from phalanx.core.config import Config
+from phalanx.core.environment import Key
 from phalanx.core.text_environment import TextBatch
 from phalanx.puzzles.kind import Puzzle
 
@@ -82,7 +83,10 @@ def overall(scores: Sequence[PuzzleScore]) -> PuzzleScore:
 
 
 def played_puzzles(
-    task: TextTask, puzzles: Sequence[Puzzle], start: Callable[[TextBatch, int], list[Conversation]], compact: bool
+    task: TextTask,
+    puzzles: Sequence[Puzzle],
+    start: Callable[[TextBatch, int], list[Conversation]],
+    compact: bool,
 ) -> list[Conversation]:
     """Conversations about puzzles, a batch at a time; `start` plays one, and is told which it is."""
     found = []
@@ -105,19 +109,15 @@ def score_puzzles(
     compact: bool = True,
     name: str = "model",
 ) -> tuple[list[PuzzleScore], list[Conversation]]:
-    """Greedy episodes, `attempts` sampled ones at each puzzle where asked for, and the greedy conversations."""
+    """Scores of greedy episodes and of `attempts` sampled ones; and the greedy conversations."""
     puzzles = list(itertools.islice(puzzles_of(task, split), count))
     greedy = dataclasses.replace(player, sampling=player.sampling.model_copy(update={"temperature": 0.0}))
     told = played_puzzles(task, puzzles, lambda batch, _: play(greedy, batch), compact)
     scores = [_score(task, name, "greedy", puzzles, told)]
     if attempts:
-        key = jax.random.key(seed)
         tried = [
             played_puzzles(
-                task,
-                puzzles,
-                lambda batch, number, at=at: play(player, batch, jax.random.fold_in(jax.random.fold_in(key, at), number)),
-                compact,
+                task, puzzles, _drawing(player, jax.random.fold_in(jax.random.key(seed), at)), compact
             )
             for at in range(attempts)
         ]
@@ -129,7 +129,13 @@ def score_puzzles(
     return scores, told
 
 
-def score_random(task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0) -> PuzzleScore:
+def _drawing(player: Player, key: Key) -> Callable[[TextBatch, int], list[Conversation]]:
+    return lambda batch, number: play(player, batch, jax.random.fold_in(key, number))
+
+
+def score_random(
+    task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0
+) -> PuzzleScore:
     """Random legal moves, move by move: whole answers at random would hardly ever be right."""
     puzzles = list(itertools.islice(puzzles_of(task, split), count))
     by_move = task._replace(turns="multi")

@@ -1,4 +1,4 @@
-"""What training a language model costs, and what the machine could do at best: the share of the peak in the log.
+"""What training a language model costs, and what the machine could do at best: the peak share in the log.
 
 Nothing here is part of the training.
 """
@@ -15,7 +15,7 @@ _SIDE = 1024
 
 
 def training_flops(config: LanguageModelConfig, rows: int, width: int) -> int:
-    """Floating-point operations of an update: products forward and twice backward, attention to what is before.
+    """Operations of an update: products forward and twice backward, attention to what is before.
 
     Nothing is counted twice that is computed twice, as attention weights of long rows are.
     """

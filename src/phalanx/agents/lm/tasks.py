@@ -1,4 +1,4 @@
-"""What a language model plays: puzzles by kind, difficulty and turns, the prompts it is asked with, and splits.
+"""What a language model plays: puzzles by kind, difficulty and turns, its prompts, and the splits.
 
 Demonstrations as token samples are in `demonstrations`, playing with a model in `playing`.
 """
@@ -70,10 +70,12 @@ def split_of(prompt: str) -> Split:
 
     One in sixteen is held out and one in sixteen is for choosing settings; nobody learns from either.
     """
-    return ("held-out", "valid", "training")[min(zlib.crc32(prompt.encode()) % _PARTS, 2)]  # type: ignore[return-value]
+    return ("held-out", "valid", "training")[min(zlib.crc32(prompt.encode()) % _PARTS, 2)]
 
 
-def puzzles_of(task: TextTask, split: Split, *, first_seed: int = 0, compact: bool = True) -> Iterator[Puzzle]:
+def puzzles_of(
+    task: TextTask, split: Split, *, first_seed: int = 0, compact: bool = True
+) -> Iterator[Puzzle]:
     """The puzzles of a split, without end, in the order of their seeds."""
     environment = task.environment(compact=compact)
     for seed in itertools.count(first_seed, _AT_ONCE):

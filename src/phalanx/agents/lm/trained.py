@@ -58,7 +58,7 @@ def load_trained(run: str | Path, which: Which = "newest") -> TrainedModel:
 
 
 def settings_of(origin: str) -> list[str]:
-    """The settings of a training from reward that begins with a run: its model, tokenizer, prompts and puzzles."""
+    """Settings of a training that begins with a run: its model, tokenizer, prompts and puzzles."""
     run = Origin.parse(origin).run
     kind = read_facts(run).get("kind")
     if kind == "grpo":

@@ -3,7 +3,6 @@
 What an update is, is in `update`; where batches come from, in `batches` and `sources`.
 """
 
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,7 +61,7 @@ class LMTraining(Algorithm[LMLearner]):
     def update(self, learner: LMLearner) -> tuple[LMLearner, Report]:
         """One step on the next batch; a source that has ended stops the training."""
         taken = (self.source.next() for _ in range(self.config.optimizer.accumulate))
-        batches = list(itertools.takewhile(lambda batch: batch is not None, taken))
+        batches = [batch for batch in taken if batch is not None]
         if not batches:
             raise StopIteration
         began = time.perf_counter()

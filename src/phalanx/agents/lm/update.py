@@ -67,7 +67,9 @@ class LMTrainer:
         """One step on a batch; the learner that is given is used up."""
         return self._moved(learner, self._summed(learner.arrays, batch))
 
-    def update_on(self, learner: LMLearner, batches: Sequence[TokenBatch]) -> tuple[LMLearner, dict[str, Array]]:
+    def update_on(
+        self, learner: LMLearner, batches: Sequence[TokenBatch]
+    ) -> tuple[LMLearner, dict[str, Array]]:
         """One step on several batches as if they were one; the learner that is given is used up."""
         if len(batches) == 1:
             return self.update(learner, batches[0])
@@ -81,14 +83,14 @@ class LMTrainer:
         return self._summed(arrays, batch)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _added(self, total: tuple[PyTree, Losses], arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
+    def _added(
+        self, total: tuple[PyTree, Losses], arrays: PyTree, batch: TokenBatch
+    ) -> tuple[PyTree, Losses]:
         added: tuple[PyTree, Losses] = jax.tree.map(jnp.add, total, self._summed(arrays, batch))
         return added
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _apply(
-        self, learner: LMLearner, total: tuple[PyTree, Losses]
-    ) -> tuple[LMLearner, dict[str, Array]]:
+    def _apply(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
         return self._moved(learner, total)
 
     def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
@@ -101,9 +103,7 @@ class LMTrainer:
         gradient, found = jax.grad(loss, has_aux=True)(arrays)
         return gradient, found
 
-    def _moved(
-        self, learner: LMLearner, total: tuple[PyTree, Losses]
-    ) -> tuple[LMLearner, dict[str, Array]]:
+    def _moved(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
         count = jnp.maximum(total[1].tokens, 1)
         gradient = jax.tree.map(lambda leaf: leaf / count, total[0])
         changes, optimizer = self._optimizer.update(gradient, learner.optimizer, learner.arrays)

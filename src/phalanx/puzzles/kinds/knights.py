@@ -150,4 +150,11 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
     if form == 4:
         return f"#{one}"
     first, second = f"{names[one][0]}{'-+'[one_knight]}", f"{names[other][0]}{'-+'[other_knight]}"
-    return (first, f"{first[0]}={second[0]}", f"{first}&{second}", f"{first}|{second}", "", f"{first}>{second}")[form]
+    return (
+        first,
+        f"{first[0]}={second[0]}",
+        f"{first}&{second}",
+        f"{first}|{second}",
+        "",
+        f"{first}>{second}",
+    )[form]

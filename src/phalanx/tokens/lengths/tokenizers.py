@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 BYTES, CHARACTERS = "bytes", "characters"
 """The names of the built-in tokenizers."""
@@ -135,7 +135,7 @@ class CharacterTokenizer(ByteTokenizer):
     """
 
     _CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
-    _IDS = {ord(character): place + 2 for place, character in enumerate(_CHARACTERS)}
+    _IDS: ClassVar = {ord(character): place + 2 for place, character in enumerate(_CHARACTERS)}
 
     @property
     def vocab_size(self) -> int:
@@ -297,7 +297,7 @@ def load_tokenizer(
     add_bos: bool = False,
     add_eos: bool = False,
 ) -> Tokenizer:
-    """The tokenizer of this name: `bytes`, `characters`, a `tokenizer.json` or a folder with one; a Hugging Face name.
+    """The tokenizer of this name: `bytes`, `characters`, a `tokenizer.json` or its folder, one of a hub.
 
     `add_special_tokens` adds what the tokenizer itself puts around a text (for `bytes`: the end of text).
     `add_bos` and `add_eos` put the begin and the end of text there whatever it does.
