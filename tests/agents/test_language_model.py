@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.agents.lm.batches import TokenBatch
 from phalanx.agents.lm.config import OptimizerConfig
-from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, generate, rotary
+from phalanx.agents.lm.generation import generate
+from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, rotary
 from phalanx.agents.lm.update import LMTrainer, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 

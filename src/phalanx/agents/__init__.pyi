@@ -39,12 +39,27 @@ from .lm.config import (
     OptimizerConfig as OptimizerConfig,
     load_lm_training as load_lm_training,
 )
-from .lm.model import (
-    LanguageModel as LanguageModel,
-    LanguageModelConfig as LanguageModelConfig,
+from .lm.generation import (
+    Generated as Generated,
+    SamplingConfig as SamplingConfig,
     generate as generate,
+    generate_batch as generate_batch,
 )
+from .lm.grpo import GRPOTraining as GRPOTraining, GRPOTrainingConfig as GRPOTrainingConfig
+from .lm.grpo_update import GRPOConfig as GRPOConfig, group_advantages as group_advantages
+from .lm.huggingface import (
+    export_huggingface as export_huggingface,
+    import_huggingface as import_huggingface,
+)
+from .lm.model import LanguageModel as LanguageModel, LanguageModelConfig as LanguageModelConfig
+from .lm.playing import (
+    Conversation as Conversation,
+    Player as Player,
+    play_at_random as play_at_random,
+)
+from .lm.puzzle_scores import PuzzleScore as PuzzleScore, score_puzzles as score_puzzles
 from .lm.sources import open_source as open_source
+from .lm.tasks import Prompter as Prompter, TextTask as TextTask, read_tasks as read_tasks
 from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
 from .lm.update import LMTrainer as LMTrainer
 from .networks.arc import create_arc_network as create_arc_network

@@ -22,6 +22,7 @@ COMMANDS = {
     ),
     "sweep": Mount("phalanx.cli.sweep", "Train with every combination of settings, and compare."),
     "eval": Mount("phalanx.cli.evaluate", "Measure the policy of a training run.", compiles=True),
+    "export": Mount("phalanx.cli.export", "Write a language model as Hugging Face reads it."),
     "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
     "data": Mount(
         "phalanx.cli.data",

@@ -146,7 +146,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=0,
-            help="ARC: sampled attempts at each task beside the greedy one; with --data, attempts in all.",
+            help="Sampled attempts at each task beside the greedy one; with --data, attempts in all.",
             show_default="8, with --data 2",
         ),
     ] = None,
@@ -169,12 +169,19 @@ def evaluate(
     ] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Proofs: ranking settings, as search.width=32."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Ranking settings, as search.width=32; of puzzles, as puzzles=50.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampled attempts, or of the corruptions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line for each evaluation.")] = False,
 ) -> None:
-    """ARC: which tasks are handed in right, by family, with pass@k. Proofs: MRR and hits."""
+    """ARC: which tasks are handed in right, by family, with pass@k. Proofs: MRR and hits.
+
+    Language models: how many puzzles they solve by their own answers, by kind and difficulty, with pass@k.
+    """
     from phalanx.runs import Origin
     from phalanx.runs.folder import read_facts
 
@@ -194,6 +201,11 @@ def evaluate(
             typer.echo(_over_seeds(scores))
     elif data is not None:
         raise UserError(f"--data is for ARC; {run} is a run of kind {kind!r}")
+    elif kind in ("lm", "grpo"):
+        from phalanx.cli.evaluate_puzzles import evaluate_language_model
+
+        tried = 8 if attempts is None else attempts
+        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
     elif kind in ("proofs", "kge"):
         chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
         for origin in origins:

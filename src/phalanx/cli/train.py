@@ -115,7 +115,10 @@ def lm(
     ] = None,
     arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
     games: Annotated[str | None, typer.Option(help="Puzzles to play there, as binary,sudoku.")] = None,
-    env: Annotated[str | None, typer.Option(help="Play an environment: arc or proofs.")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(help="Learn solvers' answers: sudoku,sokoban:easy:multi, puzzles (all), arc or proofs."),
+    ] = None,
     preset: options.Preset = None,
     out: options.Out = None,
     resume: options.Resume = None,
@@ -160,7 +163,46 @@ def _source(
             f"data.address={arcade}",
             *([f"data.games=[{games}]"] if games else []),
         ]
-    return [] if env is None else ["data.source=env", f"data.environment={env}"]
+    return [] if env is None else ["data.source=env", f"data.environment='{env}'"]
+
+
+@app.command(
+    help="Train a language model on puzzles from reward (GRPO): it plays in groups, and learns what was "
+    f"better than its group. With --init-from RUN_LM, model, tokenizer and prompts are its.\n\n{_STOPS}"
+)
+def grpo(
+    overrides: options.Overrides = None,
+    env: Annotated[
+        str | None, typer.Option(help="Puzzles to play, as sudoku,sokoban:easy:multi; puzzles for all kinds.")
+    ] = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
+) -> None:
+    from phalanx.agents import GRPOTraining
+    from phalanx.agents.lm.trained import settings_of
+
+    with user_errors():
+        begun = [] if init_from is None or resume is not None else settings_of(init_from)
+    named = [] if env is None else [f"environment='{env}'"]
+    options.Chosen(
+        "grpo",
+        [*begun, *named, *(overrides or [])],
+        preset,
+        out,
+        resume,
+        None,
+        wandb,
+        tensorboard,
+        tracker,
+        extend,
+        init_from,
+    ).train(GRPOTraining)
 
 
 @app.command(

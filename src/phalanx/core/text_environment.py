@@ -77,6 +77,10 @@ class TextEnvironment(abc.ABC):
         """Answers that solve the episode from here on; None where no solver knows any."""
         return None
 
+    def legal_moves(self) -> list[str] | None:
+        """The answers that would be moves now; None where they are not known."""
+        return None
+
     def close(self) -> None:
         """Let go of what the environment holds."""
         return

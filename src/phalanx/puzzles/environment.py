@@ -24,7 +24,8 @@ class PuzzleEnvironment(TextEnvironment):
 
     With `turns="multi"` each answer is a move; the episode ends when the puzzle is solved or lost, and is
     truncated after `max_steps` answers, refused ones among them (None: twice the solver's moves, and ten).
-    With `turns="single"` the one answer is the whole solution, and it is verified.
+    With `turns="single"` the one answer is the whole solution, and it is verified. `compact` asks without
+    rules, in as few characters as hold the puzzle, and demonstrates as briefly: for models that are small.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class PuzzleEnvironment(TextEnvironment):
         turns: str = "multi",
         max_steps: int | None = None,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        compact: bool = False,
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
         if difficulty not in self.kind.difficulties:
@@ -45,6 +47,7 @@ class PuzzleEnvironment(TextEnvironment):
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         self.difficulty, self.turns, self.max_steps, self.rewards = difficulty, turns, max_steps, rewards
+        self.compact = compact
         self._puzzle: Puzzle | None = None
         self._state: Any = None
         self._info = TextInfo()
@@ -61,6 +64,11 @@ class PuzzleEnvironment(TextEnvironment):
     def state(self) -> Any:
         """The puzzle as it stands."""
         return self._state
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self._info.terminated or self._info.truncated
 
     def reset(self, seed: int) -> str:
         return self.begin(self.kind.generate(seed, self.difficulty))
@@ -82,12 +90,14 @@ class PuzzleEnvironment(TextEnvironment):
     @property
     def prompt(self) -> str:
         puzzle = self.puzzle
+        if self.compact:
+            return f"{self.kind.name}\n{self.kind.compact(puzzle, self._state)}\n"
         form = self.kind.moves(puzzle) if self.turns == "multi" else self.kind.whole(puzzle)
         return f"{self.kind.rules(puzzle)}\n\n{self.kind.draw(puzzle, self._state)}\n\n{form}"
 
     def step(self, answer: str) -> TextStep:
         puzzle, kind = self.puzzle, self.kind
-        if self._info.terminated or self._info.truncated:
+        if self.done:
             return over(self._info)
         self._taken += 1
         refused, solved, lost = "", False, False
@@ -120,11 +130,23 @@ class PuzzleEnvironment(TextEnvironment):
         return f"{said}{end}\n\n{self.kind.draw(self.puzzle, self._state)}"
 
     def demonstration(self) -> list[str] | None:
-        if self._info.terminated or self._info.truncated:
+        if self.done:
             return []
         if self.turns == "single":
-            return [self.kind.answer(self.puzzle)]
-        return self.kind.solve(self.puzzle, self._state)
+            found: list[str] | None = [self.kind.answer(self.puzzle)]
+        else:
+            found = self.kind.solve(self.puzzle, self._state)
+        return None if found is None else self._written(found)
+
+    def legal_moves(self) -> list[str] | None:
+        if self.turns == "single":
+            return None
+        if self.done:
+            return []
+        return self._written(self.kind.legal_moves(self.puzzle, self._state))
+
+    def _written(self, answers: list[str]) -> list[str]:
+        return [self.kind.compact_answer(answer) for answer in answers] if self.compact else answers
 
 
 class PuzzleBatch(TextBatch):

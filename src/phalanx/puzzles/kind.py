@@ -98,6 +98,10 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         """The move that a text names; a `ValueError` says in words why it names none."""
 
     @abc.abstractmethod
+    def legal_moves(self, puzzle: Puzzle, state: State) -> list[str]:
+        """All moves that `parse` takes here, each written once, as `solve` writes them."""
+
+    @abc.abstractmethod
     def apply(self, puzzle: Puzzle, state: State, move: Move) -> State:
         """The state after a move."""
 
@@ -120,6 +124,14 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     @abc.abstractmethod
     def answer(self, puzzle: Puzzle) -> str:
         """A whole answer that is right."""
+
+    def compact(self, puzzle: Puzzle, state: State) -> str:
+        """All of the puzzle, as it stands, in few characters and without rules: what a small model reads."""
+        return self.draw(puzzle, state).replace(" ", "")
+
+    def compact_answer(self, answer: str) -> str:
+        """A move or a whole answer in as few characters as `parse` and `read` take."""
+        return answer
 
     def verify(self, puzzle: Puzzle, text: str) -> bool:
         """Whether a whole answer is right; one that cannot be read is not."""

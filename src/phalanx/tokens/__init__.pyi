@@ -58,6 +58,7 @@ from .lengths.table import (
 from .lengths.tokenizers import (
     BoundedTokenizer as BoundedTokenizer,
     ByteTokenizer as ByteTokenizer,
+    CharacterTokenizer as CharacterTokenizer,
     FileTokenizer as FileTokenizer,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,

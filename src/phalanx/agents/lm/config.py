@@ -36,8 +36,16 @@ class LMDataConfig(Config):
     """How hard they are."""
     connections: int = Field(default=4, ge=1)
     """Puzzles that are played at once."""
-    environment: Literal["arc", "proofs"] = "arc"
-    """Which environment is played, by random legal actions."""
+    environment: str = "arc"
+    """`arc`, `proofs`, or puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds."""
+    play: Literal["solver", "random"] = "solver"
+    """Whose answers are learned: a solver's, or random legal ones."""
+    turns: Literal["single", "multi"] = "single"
+    """Whether a puzzle is answered as a whole or move by move, where its name does not say."""
+    compact: bool = True
+    """Whether puzzles are asked in few characters and without rules, for small models."""
+    wander: float = Field(default=0.0, ge=0, le=1)
+    """Share of the moves that are random and not learned from, so that a model sees boards off the way."""
     token_budget: int = Field(default=4096, ge=16)
     """Tokens of a batch, padding included."""
     max_length: int = Field(default=512, ge=8)
@@ -82,7 +90,11 @@ class OptimizerConfig(Config):
     warmup: int = Field(default=20, ge=0)
     """Updates over which it rises."""
     learning_rate_end: float = Field(default=1e-4, ge=0)
-    """What it falls to, along a cosine."""
+    """What it falls to."""
+    fall: Literal["cosine", "linear", "constant"] = "cosine"
+    """How it falls, if it does."""
+    accumulate: int = Field(default=1, ge=1)
+    """Batches of an update: it moves as it would on one batch with all their rows."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Pulls matrices, but not scales and biases, toward zero."""
     clip: float = Field(default=1.0, gt=0)
@@ -90,13 +102,15 @@ class OptimizerConfig(Config):
 
     def schedule(self) -> optax.Schedule:
         """The learning rate by update."""
-        return optax.warmup_cosine_decay_schedule(
-            self.learning_rate / max(self.warmup, 1),
-            self.learning_rate,
-            min(self.warmup, self.num_updates - 1),
-            self.num_updates,
-            self.learning_rate_end,
-        )
+        warmup = min(self.warmup, self.num_updates - 1)
+        top, end, rest = self.learning_rate, self.learning_rate_end, self.num_updates - warmup
+        falls = {
+            "cosine": lambda: optax.cosine_decay_schedule(top, rest, end / top),
+            "linear": lambda: optax.linear_schedule(top, end, rest),
+            "constant": lambda: optax.constant_schedule(top),
+        }
+        rise = optax.linear_schedule(top / max(self.warmup, 1), top, warmup)
+        return optax.join_schedules([rise, falls[self.fall]()], [warmup])
 
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW with clipping."""
@@ -108,6 +122,15 @@ class OptimizerConfig(Config):
             optax.clip_by_global_norm(self.clip),
             optax.adamw(self.schedule(), b2=0.98, weight_decay=self.weight_decay, mask=matrices),
         )
+
+
+class LMEvaluationConfig(EvaluationConfig):
+    """When a language model is measured on held-out samples, and plays."""
+
+    every: int = Field(default=50, ge=0)
+    """Updates between evaluations; 0 for none but the first and the last."""
+    puzzles: int = Field(default=20, ge=0)
+    """Puzzles of each kind that it plays then, none of them to learn from; where it learns puzzles."""
 
 
 class LMTrainingConfig(RunConfig):
@@ -123,7 +146,7 @@ class LMTrainingConfig(RunConfig):
     """What it reads."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """How it learns."""
-    evaluation: EvaluationConfig = EvaluationConfig(every=50)
+    evaluation: LMEvaluationConfig = LMEvaluationConfig()
     """When it is measured on held-out samples."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
     """When it is saved."""

@@ -1,29 +1,24 @@
 """A small decoder-only transformer over packed rows: tokens see earlier tokens of their own segment only.
 
-The loss is in `update`, the training in `training`.
+How tokens attend to one another is in `attention`, writing in `generation`, the loss in `update`.
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 from pydantic import Field, model_validator
 
-from phalanx.agents.networks.distributions import sample_by_uniform
+from phalanx.agents.lm.attention import attention
 from phalanx.agents.networks.layers import Dense
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
-from phalanx.tokens import create_segment_attention_mask
 
 _ONE_HOT_VOCABULARY = 1024
 """Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
-_ATTENTION_BLOCK, _ATTENTION_BLOCKS = 128, 8
-"""Attention takes a row in blocks of so many tokens, or of more so that there are at most so many."""
 _UNROLLED = 4
 """Blocks that are compiled one after the other; more of them are a loop, in which XLA's CPU is slower."""
 
@@ -44,6 +39,11 @@ class LanguageModelConfig(Config):
     rotary_base: float = Field(default=10_000.0, gt=1)
     """The slowest wave of the rotary positions turns once in about 6 times as many tokens."""
 
+    norm_epsilon: float = Field(default=1e-6, gt=0)
+    """What norms add to the mean square before its root."""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """What blocks compute in; weights are kept, and losses computed, in float32 either way."""
+
     @model_validator(mode="after")
     def _even_heads(self) -> "LanguageModelConfig":
         if self.width % (2 * self.heads):
@@ -58,12 +58,14 @@ class RMSNorm(eqx.Module):
     """Root mean square 1 on the last axis, then a learned scale."""
 
     scale: Float[Array, " width"]
+    epsilon: float = eqx.field(static=True)
 
-    def __init__(self, width: int) -> None:
-        self.scale = jnp.ones(width)
+    def __init__(self, width: int, epsilon: float = 1e-6) -> None:
+        self.scale, self.epsilon = jnp.ones(width), epsilon
 
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-        return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-6) * self.scale
+        squares = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
+        return x * jax.lax.rsqrt(squares + self.epsilon).astype(x.dtype) * self.scale
 
 
 class Block(eqx.Module):
@@ -80,7 +82,7 @@ class Block(eqx.Module):
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         width, hidden = config.width, config.hidden
-        self.norms = (RMSNorm(width), RMSNorm(width))
+        self.norms = (RMSNorm(width, config.norm_epsilon), RMSNorm(width, config.norm_epsilon))
         self.qkv = Dense(width, 3 * width, key=keys[0])
         # What is added grows with the number of blocks; so that the sum does not, each starts smaller.
         small = 1 / math.sqrt(2 * config.depth)
@@ -90,24 +92,19 @@ class Block(eqx.Module):
         self.heads, self.rotary_base = config.heads, config.rotary_base
 
     def project_qkv(
-        self, x: Float[Array, "tokens width"], positions: Int32[Array, " tokens"]
-    ) -> tuple[Float[Array, "tokens heads size"], ...]:
+        self, x: Float[Array, "*rows tokens width"], positions: Int32[Array, "*rows tokens"]
+    ) -> tuple[Float[Array, "*rows tokens heads size"], ...]:
         """Queries, keys and values; the first two are rotated by their positions."""
-        tokens, width = x.shape
-        parts = self.qkv(self.norms[0](x)).reshape(tokens, 3, self.heads, width // self.heads)
-        queries, keys = (rotary(parts[:, i], positions, self.rotary_base) for i in (0, 1))
-        return queries, keys, parts[:, 2]
+        *axes, width = x.shape
+        parts = self.qkv(self.norms[0](x)).reshape(*axes, 3, self.heads, width // self.heads)
+        queries, keys = (rotary(parts[..., i, :, :], positions, self.rotary_base) for i in (0, 1))
+        return queries, keys, parts[..., 2, :, :]
 
     def forward(
-        self,
-        x: Float[Array, "tokens width"],
-        queries: Float[Array, "tokens heads size"],
-        keys: Float[Array, "seen heads size"],
-        values: Float[Array, "seen heads size"],
-        mask: Bool[Array, "tokens seen"],
-    ) -> Float[Array, "tokens width"]:
-        """The block's output; the mask says which keys each token attends to."""
-        x = x + self.out(attention(queries, keys, values, mask).reshape(x.shape))
+        self, x: Float[Array, "*rows tokens width"], attended: Float[Array, "*rows tokens heads size"]
+    ) -> Float[Array, "*rows tokens width"]:
+        """The block's output, from its input and what its tokens attended to."""
+        x = x + self.out(attended.reshape(x.shape))
         gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
         return x + self.down(jax.nn.silu(gate) * through)
 
@@ -128,199 +125,60 @@ class LanguageModel(eqx.Module):
         shape = (config.vocab_size, config.width)
         self.embedding = jax.random.normal(keys[0], shape)
         self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
-        self.norm = RMSNorm(config.width)
+        self.norm = RMSNorm(config.width, config.norm_epsilon)
         # Not the embedding again, which would make a new model sure that every token comes twice; and small,
         # so that it begins at guessing.
         self.head = jax.random.normal(keys[2], shape) / config.width
 
     def __call__(
         self,
-        tokens: Int32[Array, " length"],
-        segments: Int32[Array, " length"],
-        positions: Int32[Array, " length"],
-    ) -> Float[Array, "length vocabulary"]:
-        """Of a packed row: segments are numbered from 1, padding is segment 0, positions start in each."""
-        mask = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
-        arrays, static = eqx.partition(self.blocks, eqx.is_array)
+        tokens: Int32[Array, "*rows length"],
+        segments: Int32[Array, "*rows length"],
+        positions: Int32[Array, "*rows length"],
+    ) -> Float[Array, "*rows length vocabulary"]:
+        """Of packed rows: segments are numbered from 1, padding is segment 0, positions start in each."""
+        arrays, static = self._computed()
 
         def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
-            return block.forward(x, *block.project_qkv(x, positions), mask), None
+            queries, keys, values = block.project_qkv(x, positions)
+            return block.forward(x, attention(queries, keys, values, segments)), None
 
         x, _ = jax.lax.scan(step, self.embed(tokens), arrays, unroll=_UNROLLED)
         return self.unembed(x)
 
-    def embed(self, tokens: Int32[Array, " length"]) -> Float[Array, "length width"]:
+    def layers(self) -> list[Block]:
+        """The blocks one by one."""
+        arrays, static = self._computed()
+        return [
+            eqx.combine(jax.tree.map(lambda leaf, n=n: leaf[n], arrays), static)
+            for n in range(self.config.depth)
+        ]
+
+    def _computed(self) -> tuple[Block, Block]:
+        """The blocks' arrays in the type that they compute in, and the rest of them."""
+        arrays, static = eqx.partition(self.blocks, eqx.is_array)
+        return jax.tree.map(lambda leaf: leaf.astype(self.config.compute), arrays), static
+
+    def embed(self, tokens: Int32[Array, "*axes"]) -> Float[Array, "*axes width"]:
         """Tokens as vectors."""
         if self.config.vocab_size > _ONE_HOT_VOCABULARY:
-            return self.embedding[tokens]
-        return jax.nn.one_hot(tokens, self.config.vocab_size) @ self.embedding
+            return self.embedding[tokens].astype(self.config.compute)
+        table = self.embedding.astype(self.config.compute)
+        return jax.nn.one_hot(tokens, self.config.vocab_size, dtype=table.dtype) @ table
 
-    def unembed(self, x: Float[Array, "length width"]) -> Float[Array, "length vocabulary"]:
+    def unembed(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes vocabulary"]:
         """The last block's output as logits."""
-        return self.norm(x) @ self.head.T
-
-
-def attention(
-    queries: Float[Array, "tokens heads size"],
-    keys: Float[Array, "seen heads size"],
-    values: Float[Array, "seen heads size"],
-    mask: Bool[Array, "tokens seen"],
-) -> Float[Array, "tokens heads size"]:
-    """Softmax attention, each token to the keys that the mask gives it.
-
-    In a whole row no token sees a later one: it is taken in blocks, each with what is before its end, and the
-    weights, most of what a long row takes, are made again for the gradient rather than kept.
-    """
-    tokens = queries.shape[0]
-    if tokens != keys.shape[0]:
-        return _attention_block(queries, keys, values, mask)
-    size = max(_ATTENTION_BLOCK, -(-tokens // _ATTENTION_BLOCKS))
-    return jnp.concatenate(
-        [
-            _attention_block(queries[start:end], keys[:end], values[:end], mask[start:end, :end])
-            for start in range(0, tokens, size)
-            for end in [min(start + size, tokens)]
-        ]
-    )
-
-
-@jax.checkpoint
-def _attention_block(queries: Array, keys: Array, values: Array, mask: Array) -> Array:
-    scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(queries.shape[-1])
-    weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), axis=-1)
-    return jnp.einsum("hqk,khd->qhd", weights, values)
+        return self.norm(x.astype(jnp.float32)) @ self.head.T
 
 
 def rotary(
-    x: Float[Array, "tokens heads size"], positions: Int32[Array, " tokens"], base: float
-) -> Float[Array, "tokens heads size"]:
+    x: Float[Array, "*rows tokens heads size"], positions: Int32[Array, "*rows tokens"], base: float
+) -> Float[Array, "*rows tokens heads size"]:
     """Rotary positions: pairs of numbers rotate with the position, each pair at a speed of its own."""
     half = x.shape[-1] // 2
     speeds = base ** -(jnp.arange(half) / half)
-    angles = positions[:, None, None] * speeds
+    angles = positions[..., None, None] * speeds
     first, second = x[..., :half], x[..., half:]
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-
-
-_STEP = 64
-"""Prompts are padded to a multiple of this, so that few lengths are compiled."""
-
-
-class KeyValueCache(NamedTuple):
-    """The keys and values of each block so far, by position."""
-
-    keys: Float[Array, "depth length heads size"]
-    values: Float[Array, "depth length heads size"]
-
-
-def generate(
-    model: LanguageModel,
-    prompt: Sequence[int],
-    max_new_tokens: int,
-    *,
-    temperature: float = 0.0,
-    key: Key | None = None,
-    stop_token: int | None = None,
-) -> list[int]:
-    """What the model writes after a prompt: greedily at temperature 0, else drawn with the key.
-
-    It ends after `max_new_tokens`, or before a `stop_token`.
-    """
-    if not len(prompt):
-        raise ValueError("the prompt is empty; give the model one token at least")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    if temperature < 0:
-        raise ValueError(f"temperature must not be negative, got {temperature}")
-    if temperature > 0 and key is None:
-        raise ValueError("drawing at a temperature needs a key")
-    tokens = np.asarray(prompt, np.int32)
-    if tokens.min() < 0 or tokens.max() >= model.config.vocab_size:
-        raise ValueError(
-            f"the prompt has token {tokens.max()}, the model knows 0 to {model.config.vocab_size - 1}"
-        )
-    padded = np.zeros(-(-len(tokens) // _STEP) * _STEP, np.int32)
-    padded[: len(tokens)] = tokens
-    written = _generate(
-        model,
-        jnp.asarray(padded),
-        jnp.int32(len(tokens)),
-        max_new_tokens,
-        jnp.float32(temperature),
-        jax.random.key(0) if key is None else key,
-        jnp.int32(-1 if stop_token is None else stop_token),
-    )
-    result = np.asarray(written).tolist()
-    return result[: result.index(-1)] if -1 in result else result
-
-
-@eqx.filter_jit
-def _generate(
-    model: LanguageModel,
-    prompt: Int32[Array, " padded"],
-    length: Int32[Array, ""],
-    max_new_tokens: int,
-    temperature: Float[Array, ""],
-    key: Key,
-    stop_token: Int32[Array, ""],
-) -> Int32[Array, " new"]:
-    cache, logits = prefill(model, prompt, length, max_new_tokens)
-
-    def write(
-        carry: tuple[KeyValueCache, Array, Array, Array], key: Key
-    ) -> tuple[tuple[KeyValueCache, Array, Array, Array], Array]:
-        cache, logits, position, ended = carry
-        chosen = _choose(logits, temperature, key)
-        ended = ended | (chosen == stop_token)
-        cache, logits = decode_step(model, cache, chosen, position)
-        return (cache, logits, position + 1, ended), jnp.where(ended, -1, chosen)
-
-    carry = (cache, logits, length, jnp.bool_(False))
-    return jax.lax.scan(write, carry, jax.random.split(key, max_new_tokens))[1]
-
-
-def prefill(
-    model: LanguageModel, prompt: Int32[Array, " padded"], length: Int32[Array, ""], room: int
-) -> tuple[KeyValueCache, Float[Array, " vocabulary"]]:
-    """The cache after a prompt, with room for more tokens, and the logits of the token that follows it."""
-    positions = jnp.arange(prompt.shape[0], dtype=jnp.int32)
-    mask = (positions[:, None] >= positions[None]) & (positions < length)[None] | jnp.eye(
-        prompt.shape[0], dtype=bool
-    )
-    arrays, static = eqx.partition(model.blocks, eqx.is_array)
-
-    def step(x: Array, block_arrays: Block) -> tuple[Array, tuple[Array, Array]]:
-        block = eqx.combine(block_arrays, static)
-        queries, keys, values = block.project_qkv(x, positions)
-        return block.forward(x, queries, keys, values, mask), (keys, values)
-
-    x, (keys, values) = jax.lax.scan(step, model.embed(prompt), arrays)
-    space = ((0, 0), (0, room), (0, 0), (0, 0))
-    return KeyValueCache(jnp.pad(keys, space), jnp.pad(values, space)), model.unembed(x)[length - 1]
-
-
-def decode_step(
-    model: LanguageModel, cache: KeyValueCache, token: Int32[Array, ""], position: Int32[Array, ""]
-) -> tuple[KeyValueCache, Float[Array, " vocabulary"]]:
-    """The cache with one token more, which stands at `position`, and the logits of the next."""
-    mask = (jnp.arange(cache.keys.shape[1]) <= position)[None]
-    arrays, static = eqx.partition(model.blocks, eqx.is_array)
-
-    def step(x: Array, layer: tuple[Block, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        block_arrays, keys, values = layer
-        block = eqx.combine(block_arrays, static)
-        queries, key, value = block.project_qkv(x, position[None])
-        keys = jax.lax.dynamic_update_slice_in_dim(keys, key, position, 0)
-        values = jax.lax.dynamic_update_slice_in_dim(values, value, position, 0)
-        return block.forward(x, queries, keys, values, mask), (keys, values)
-
-    x, (keys, values) = jax.lax.scan(step, model.embed(token[None]), (arrays, *cache))
-    return KeyValueCache(keys, values), model.unembed(x)[0]
-
-
-def _choose(logits: Float[Array, " vocabulary"], temperature: Float[Array, ""], key: Key) -> Int32[Array, ""]:
-    greedy = jnp.argmax(logits).astype(jnp.int32)
-    scaled = jax.nn.log_softmax(logits / jnp.maximum(temperature, 1e-6))
-    return jnp.where(temperature > 0, sample_by_uniform(jax.random.uniform(key), scaled), greedy)

@@ -16,6 +16,8 @@ import numpy as np
 
 from phalanx.agents.lm.batches import BatchSource, PlannedBatches, StreamedBatches
 from phalanx.agents.lm.config import LMDataConfig, LMTrainingConfig
+from phalanx.agents.lm.demonstrations import demonstrations
+from phalanx.agents.lm.tasks import Prompter, Split, TextTask, is_puzzles, read_tasks
 from phalanx.streams.base import AsyncSampleStream
 from phalanx.streams.rolling_window import WindowConfig
 from phalanx.streams.types import StreamSample
@@ -123,9 +125,11 @@ def hash_of(samples: tuple[StreamSample, ...]) -> str:
 
 
 def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    data = config.data
+    if is_puzzles(data.environment):
+        return _puzzles(config)
     from phalanx.streams.environment_stream import EnvironmentStream
 
-    data = config.data
     environment = make_environment(data.environment)
 
     def play(first: int) -> Iterator[StreamSample]:
@@ -135,6 +139,39 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
 
     tokenizer = EnvironmentStream(environment).tokenizer
     return play, tokenizer.vocab_size, f"env {data.environment} {config.seed}"
+
+
+def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    data, prompter = config.data, Prompter(config.data.tokenizer)
+    tasks = tasks_of(data)
+
+    def played(split: Split) -> Iterator[StreamSample]:
+        found = demonstrations(
+            tasks,
+            prompter,
+            seed=config.seed,
+            split=split,
+            compact=data.compact,
+            wander=data.wander,
+            demonstrated=data.play == "solver",
+        )
+        return (sample for sample in found if sample.length <= data.max_length)
+
+    def play(first: int) -> Iterator[StreamSample]:
+        # What is measured on comes first, and from puzzles that nobody learns from.
+        measured = itertools.islice(played("valid"), data.held_out)
+        return itertools.islice(itertools.chain(measured, played("training")), first, None)
+
+    names = ",".join(task.name for task in tasks)
+    settings = f"{data.tokenizer} {data.play} {data.compact} {data.wander}"
+    return play, prompter.tokenizer.vocab_size, f"puzzles {names} {settings} {config.seed}"
+
+
+def tasks_of(data: LMDataConfig) -> tuple[TextTask, ...]:
+    """The puzzles that a config learns; none where it learns something else."""
+    if data.source != "env" or not is_puzzles(data.environment):
+        return ()
+    return read_tasks(data.environment, data.difficulty, data.turns)
 
 
 def make_environment(name: str) -> Any:

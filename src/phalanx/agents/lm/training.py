@@ -3,6 +3,7 @@
 What an update is, is in `update`; where batches come from, in `batches` and `sources`.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ import numpy as np
 from phalanx.agents.lm.batches import BatchSource, TokenBatch, token_batch
 from phalanx.agents.lm.config import LMTrainingConfig
 from phalanx.agents.lm.model import LanguageModel
-from phalanx.agents.lm.sources import open_source
+from phalanx.agents.lm.playing import Player
+from phalanx.agents.lm.puzzle_scores import evaluation_records, sampled_conversations
+from phalanx.agents.lm.sources import open_source, tasks_of
+from phalanx.agents.lm.speed import matmul_peak, training_flops
+from phalanx.agents.lm.tasks import Prompter
 from phalanx.agents.lm.update import LMLearner, LMTrainer
 from phalanx.core.environment import Key
 from phalanx.runs.algorithm import Algorithm, Outcome, Report, Start, Update
-from phalanx.runs.checkpoints import check_facts, opened
+from phalanx.runs.checkpoints import Which, check_facts, opened
 from phalanx.runs.folder import read_config
 from phalanx.streams.types import StreamSample
 from phalanx.tokens import BatchPlanBuilder, PackingConfig
@@ -37,11 +42,14 @@ class LMTraining(Algorithm[LMLearner]):
         self.source = open_source(config) if source is None else source
         updates = config.optimizer.num_updates
         if self.source.num_batches is not None:
-            updates = min(updates, self.source.num_batches)
+            updates = min(updates, -(-self.source.num_batches // config.optimizer.accumulate))
         super().__init__(config, num_updates=updates, seed=config.seed)
         optimizer = config.optimizer.model_copy(update={"num_updates": updates})
         self._trainer = LMTrainer(config.model, optimizer)
         self._held_out = held_out_batches(self.source.held_out, config)
+        self._tasks = tasks_of(config.data)
+        self._prompter = Prompter(config.data.tokenizer)
+        self._peak = matmul_peak(config.model.compute)
 
     def compile(self) -> tuple[Start, Update]:
         """An update is compiled by itself, once for each width of its batches."""
@@ -52,19 +60,39 @@ class LMTraining(Algorithm[LMLearner]):
 
     def update(self, learner: LMLearner) -> tuple[LMLearner, Report]:
         """One step on the next batch; a source that has ended stops the training."""
-        batch = self.source.next()
-        if batch is None:
+        taken = (self.source.next() for _ in range(self.config.optimizer.accumulate))
+        batches = [batch for batch in taken if batch is not None]
+        if not batches:
             raise StopIteration
-        learner, metrics = self._trainer.update(learner, batch)
-        counts = {"real_tokens": batch.real_tokens, "padded_tokens": batch.padded_tokens}
-        return learner, Report(metrics, counts=counts)
+        began = time.perf_counter()
+        learner, metrics = self._trainer.update_on(learner, batches)
+        jax.block_until_ready(metrics["loss"])
+        flops = sum(training_flops(self.config.model, *batch.input_ids.shape) for batch in batches)
+        share = flops / (time.perf_counter() - began) / self._peak
+        counts = {
+            "real_tokens": sum(batch.real_tokens for batch in batches),
+            "padded_tokens": sum(batch.padded_tokens for batch in batches),
+        }
+        return learner, Report({**metrics, "peak_share": share}, counts=counts)
 
     def policy(self, learner: LMLearner) -> LanguageModel:
         """The model."""
         return self._trainer.model(learner)
 
     def evaluate(self, learner: LMLearner, update: int, last: bool) -> list[dict[str, Any]]:
-        """The loss on held-out samples, where there are any."""
+        """The loss on held-out samples, where there are any; and puzzles played, where they are learned."""
+        settings, compact = self.config.evaluation, self.config.data.compact
+        played = evaluation_records(self._player(learner), self._tasks, settings.puzzles, compact)
+        return [*self._measured(learner), *played]
+
+    def sample_episodes(self, learner: LMLearner, key: Key, update: int) -> list[dict[str, Any]]:
+        """A puzzle of each kind, where puzzles are learned, and what the model said."""
+        return sampled_conversations(self._player(learner), self._tasks, self.config.data.compact, update)
+
+    def _player(self, learner: LMLearner) -> Player:
+        return Player(self.policy(learner), self._prompter)
+
+    def _measured(self, learner: LMLearner) -> list[dict[str, Any]]:
         if not self._held_out:
             return []
         found = [self._trainer.measure(learner, batch) for batch in self._held_out]
@@ -94,18 +122,21 @@ class LMTraining(Algorithm[LMLearner]):
         told = f"{padding:.1%} of the batches was padding"
         if not outcome.evaluations:
             return [*super().describe(outcome), told.capitalize()]
-        first, last = outcome.evaluations[0], outcome.evaluations[-1]
+        measured = [line for line in outcome.evaluations if line["mode"] == "next token"]
+        if not measured:
+            return [*super().describe(outcome), told.capitalize()]
+        first, last = measured[0], measured[-1]
         return [
             f"Loss on held-out samples: {first['loss']:.3f} at update {first['step']}, {last['loss']:.3f} at "
             f"{last['step']}; {last['token_accuracy']:.1%} of the tokens that count are right; {told}"
         ]
 
 
-def load_language_model(run: str | Path) -> tuple[LMTrainingConfig, LanguageModel]:
-    """A run's config and the model of its newest checkpoint; the source of its batches is not opened."""
+def load_language_model(run: str | Path, which: Which = "newest") -> tuple[LMTrainingConfig, LanguageModel]:
+    """A run's config and the model of its newest checkpoint, or another; its source is not opened."""
     config = read_config(run, LMTrainingConfig)
     trainer = LMTrainer(config.model, config.optimizer)
-    with opened(Path(run)) as (checkpoints, step, facts):
+    with opened(Path(run), which) as (checkpoints, step, facts):
         check_facts(Path(run), step, facts, config)
         learner = checkpoints.restore(step, trainer.start(jax.random.key(config.seed)))
     return config, trainer.model(learner)

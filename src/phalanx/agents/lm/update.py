@@ -4,6 +4,7 @@ Where batches come from is in `batches`; the training around the steps is in `tr
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -54,22 +55,62 @@ class LMTrainer:
 
     def model(self, learner: LMLearner) -> LanguageModel:
         """The model as it stands."""
-        return eqx.combine(learner.arrays, self._structure)
+        return self.with_arrays(learner.arrays)
+
+    def with_arrays(self, arrays: PyTree) -> LanguageModel:
+        """The model that has these arrays."""
+        model: LanguageModel = eqx.combine(arrays, self._structure)
+        return model
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def update(self, learner: LMLearner, batch: TokenBatch) -> tuple[LMLearner, dict[str, Array]]:
         """One step on a batch; the learner that is given is used up."""
+        return self._moved(learner, self._summed(learner.arrays, batch))
+
+    def update_on(
+        self, learner: LMLearner, batches: Sequence[TokenBatch]
+    ) -> tuple[LMLearner, dict[str, Array]]:
+        """One step on several batches as if they were one; the learner that is given is used up."""
+        if len(batches) == 1:
+            return self.update(learner, batches[0])
+        total = self._first(learner.arrays, batches[0])
+        for batch in batches[1:]:
+            total = self._added(total, learner.arrays, batch)
+        return self._apply(learner, total)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _first(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
+        return self._summed(arrays, batch)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _added(
+        self, total: tuple[PyTree, Losses], arrays: PyTree, batch: TokenBatch
+    ) -> tuple[PyTree, Losses]:
+        added: tuple[PyTree, Losses] = jax.tree.map(jnp.add, total, self._summed(arrays, batch))
+        return added
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _apply(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
+        return self._moved(learner, total)
+
+    def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
+        """The gradient of the summed loss, and the sums: batches can be added up."""
 
         def loss(arrays: PyTree) -> tuple[Array, Losses]:
-            found = losses(eqx.combine(arrays, self._structure), batch)
+            found = summed_losses(eqx.combine(arrays, self._structure), batch)
             return found.loss, found
 
-        gradient, found = jax.grad(loss, has_aux=True)(learner.arrays)
+        gradient, found = jax.grad(loss, has_aux=True)(arrays)
+        return gradient, found
+
+    def _moved(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
+        count = jnp.maximum(total[1].tokens, 1)
+        gradient = jax.tree.map(lambda leaf: leaf / count, total[0])
         changes, optimizer = self._optimizer.update(gradient, learner.optimizer, learner.arrays)
         metrics = {
-            "loss": found.loss,
-            "token_accuracy": found.accuracy,
-            "loss_tokens": found.tokens,
+            "loss": total[1].loss / count,
+            "token_accuracy": total[1].accuracy / count,
+            "loss_tokens": total[1].tokens,
             "gradient_norm": optax.tree.norm(gradient),
             "learning_rate": self.settings.schedule()(learner.update),
         }
@@ -87,22 +128,26 @@ def losses(model: LanguageModel, batch: TokenBatch) -> Losses:
 
     The first token of a segment has none before it and never counts.
     """
-    costs, right, counts = jax.vmap(functools.partial(_row_costs, model))(*map(jnp.asarray, batch))
-    total = jnp.maximum(counts.sum(), 1)
-    return Losses(jnp.sum(costs) / total, jnp.sum(right & counts) / total, counts.sum().astype(jnp.int32))
+    summed = summed_losses(model, batch)
+    count = jnp.maximum(summed.tokens, 1)
+    return Losses(summed.loss / count, summed.accuracy / count, summed.tokens)
 
 
-def _row_costs(
-    model: LanguageModel,
-    tokens: Int32[Array, " width"],
-    loss_mask: Int32[Array, " width"],
-    segments: Int32[Array, " width"],
-    positions: Int32[Array, " width"],
-) -> tuple[Array, Array, Array]:
-    logits = model(tokens, segments, positions)[:-1]
-    wanted = tokens[1:]
-    counts = (loss_mask[1:] > 0) & (segments[1:] == segments[:-1]) & (segments[1:] > 0)
+def summed_losses(model: LanguageModel, batch: TokenBatch) -> Losses:
+    """As `losses`, but sums over the tokens in place of means."""
+    tokens, loss_mask, segments, positions = map(jnp.asarray, batch)
+    logits = model(tokens, segments, positions)[:, :-1]
+    wanted = tokens[:, 1:]
+    counts = (loss_mask[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    costs = -token_log_probs(logits, wanted)
+    right = (jnp.argmax(logits, axis=-1) == wanted) & counts
+    loss = jnp.sum(jnp.where(counts, costs, 0.0))
+    return Losses(loss, jnp.sum(right).astype(jnp.float32), counts.sum().astype(jnp.int32))
+
+
+def token_log_probs(
+    logits: Float[Array, "*axes vocabulary"], tokens: Int32[Array, "*axes"]
+) -> Float[Array, "*axes"]:
+    """The logarithm of each token's probability."""
     # A product with the one-hot, because the gradient of a gather is a scatter, slow on the CPU.
-    logs = jax.nn.log_softmax(logits)
-    costs = -jnp.sum(jax.nn.one_hot(wanted, logits.shape[-1]) * logs, axis=-1)
-    return jnp.where(counts, costs, 0.0), jnp.argmax(logits, axis=-1) == wanted, counts
+    return jnp.sum(jax.nn.one_hot(tokens, logits.shape[-1]) * jax.nn.log_softmax(logits), axis=-1)

@@ -93,6 +93,15 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
             raise ValueError(f"there are {count} bridges already")
         return edge, count
 
+    def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
+        crossed = _edges(puzzle)[2]
+        return [
+            self._move(puzzle, edge, count)
+            for edge, built in enumerate(state)
+            for count in range(3)
+            if count != built and not (count and any(state[other] for other in crossed[edge]))
+        ]
+
     def apply(self, puzzle: Puzzle, state: Cells, move: tuple[int, int]) -> Cells:
         edge, count = move
         return (*state[:edge], count, *state[edge + 1 :])

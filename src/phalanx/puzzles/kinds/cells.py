@@ -65,6 +65,16 @@ class CellKind(PuzzleKind[Cells, tuple[int, int]]):
             raise ValueError(f"row {row}, column {column} has {symbol} already")
         return cell, value
 
+    def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
+        size = puzzle.size
+        return [
+            f"{cell // size + 1} {cell % size + 1} {symbol}"
+            for cell in range(size * size)
+            if not self._is_given(puzzle, cell)
+            for value, symbol in enumerate(self.symbols[: self.values(puzzle) + 1])
+            if state[cell] != value
+        ]
+
     def apply(self, puzzle: Puzzle, state: Cells, move: tuple[int, int]) -> Cells:
         cell, value = move
         return (*state[:cell], value, *state[cell + 1 :])
@@ -78,6 +88,9 @@ class CellKind(PuzzleKind[Cells, tuple[int, int]]):
 
     def answer(self, puzzle: Puzzle) -> str:
         return drawn(puzzle.size, [self.symbols[value] for value in puzzle.solution])
+
+    def compact_answer(self, answer: str) -> str:
+        return answer.replace(" ", "") if "\n" in answer else answer
 
     def read(self, puzzle: Puzzle, text: str) -> Cells:
         size = puzzle.size

@@ -72,6 +72,17 @@ class Countdown(PuzzleKind[Numbers, Step]):
         _result(one, operator, other)
         return one, operator, other
 
+    def legal_moves(self, puzzle: Puzzle, state: Numbers) -> list[str]:
+        moves = dict.fromkeys(
+            (one, operator, other)
+            for first, one in enumerate(state)
+            for second, other in enumerate(state)
+            if first != second
+            for operator in range(4)
+            if _is_whole(one, operator, other)
+        )
+        return [f"{one} {OPERATORS[operator]} {other}" for one, operator, other in moves]
+
     def apply(self, puzzle: Puzzle, state: Numbers, move: Step) -> Numbers:
         return _combined(state, move)
 
@@ -87,6 +98,12 @@ class Countdown(PuzzleKind[Numbers, Step]):
         if state != puzzle.given:
             steps = _search(state, puzzle.clues[0], set())
         return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
+
+    def compact(self, puzzle: Puzzle, state: Numbers) -> str:
+        return f"{' '.join(map(str, state))}={puzzle.clues[0]}"
+
+    def compact_answer(self, answer: str) -> str:
+        return answer.replace(" ", "")
 
     def read(self, puzzle: Puzzle, text: str) -> Numbers:
         value, used = _evaluated(text)
@@ -123,6 +140,15 @@ def _result(one: int, operator: int, other: int) -> int:
     raise ValueError(
         f"{one} {OPERATORS[operator]} {other} is no positive whole number of at most nine digits"
     )
+
+
+def _is_whole(one: int, operator: int, other: int) -> bool:
+    """Whether a step has a result."""
+    try:
+        _result(one, operator, other)
+    except ValueError:
+        return False
+    return True
 
 
 def _combined(numbers: Numbers, step: Step) -> Numbers:

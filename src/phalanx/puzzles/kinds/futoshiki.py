@@ -45,3 +45,9 @@ class Futoshiki(LatinKind):
             lines.append("".join([f"{self.symbols[state[cell]]} {across[cell]} " for cell in cells]).rstrip())
             lines.append("   ".join([down[cell] for cell in cells]).rstrip())
         return "\n".join(lines[:-1])
+
+    def compact(self, puzzle: Puzzle, state: Cells) -> str:
+        # Every cell and sign in a place of its own, whether there is a sign or not.
+        lines = self.draw(puzzle, state).split("\n")
+        wide = [line.ljust(4 * puzzle.size) for line in lines]
+        return "\n".join(line[:-2:2] if at % 2 == 0 else line[::4] for at, line in enumerate(wide))

@@ -83,6 +83,10 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
             raise ValueError(f"{found[1]} is held to be a {ROLES[role]} already")
         return person, role
 
+    def legal_moves(self, puzzle: Puzzle, state: Roles) -> list[str]:
+        people = zip(self._names(puzzle), state, strict=True)
+        return [f"{name} {ROLES[role]}" for name, held in people for role in (1, 2) if role != held]
+
     def apply(self, puzzle: Puzzle, state: Roles, move: tuple[int, int]) -> Roles:
         person, role = move
         return (*state[:person], role, *state[person + 1 :])
@@ -96,6 +100,15 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
     def solve(self, puzzle: Puzzle, state: Roles) -> list[str] | None:
         people = zip(self._names(puzzle), puzzle.solution, state, strict=True)
         return [f"{name} {ROLES[role]}" for name, role, held in people if role != held]
+
+    def compact(self, puzzle: Puzzle, state: Roles) -> str:
+        names = self._names(puzzle)
+        said = "\n".join(
+            f"{name[0]}:{_short(statement, names)}"
+            for name, statement in zip(names, puzzle.clues[puzzle.size :], strict=True)
+        )
+        held = " ".join(f"{name}{'?-+'[role]}" for name, role in zip(names, state, strict=True))
+        return f"{said}\n{held}"
 
     def read(self, puzzle: Puzzle, text: str) -> Roles:
         state = puzzle.given
@@ -128,4 +141,20 @@ def _text(statement: Statement, names: Sequence[str]) -> str:
         f"{first} or {second}, or both.",
         "",
         f"if {first}, then {second}.",
+    )[form]
+
+
+def _short(statement: Statement, names: Sequence[str]) -> str:
+    """A statement in signs: + for a knight, - for a knave; the first letters of all names differ."""
+    form, one, one_knight, other, other_knight = statement
+    if form == 4:
+        return f"#{one}"
+    first, second = f"{names[one][0]}{'-+'[one_knight]}", f"{names[other][0]}{'-+'[other_knight]}"
+    return (
+        first,
+        f"{first[0]}={second[0]}",
+        f"{first}&{second}",
+        f"{first}|{second}",
+        "",
+        f"{first}>{second}",
     )[form]

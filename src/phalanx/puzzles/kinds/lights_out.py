@@ -62,6 +62,11 @@ class LightsOut(PuzzleKind[Cells, int]):
         check_cell(row, column, puzzle.size)
         return (row - 1) * puzzle.size + column - 1
 
+    def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
+        return [
+            f"{row} {column}" for row in range(1, puzzle.size + 1) for column in range(1, puzzle.size + 1)
+        ]
+
     def apply(self, puzzle: Puzzle, state: Cells, move: int) -> Cells:
         lights = list(state)
         for cell in (move, *neighbors(puzzle.size)[move]):

@@ -43,6 +43,12 @@ class Nonogram(CellKind):
         lines = zip(lines_of(puzzle.size), self._clues(puzzle), strict=True)
         return all(runs_of([state[cell] for cell in line]) == clue for line, clue in lines)
 
+    def compact(self, puzzle: Puzzle, state: Cells) -> str:
+        # As many places for each clue, 0 where it has no more runs; a run of ten is an A.
+        lengths = "".join(f"{length:X}" for length in puzzle.clues)
+        half = len(lengths) // 2
+        return f"{lengths[:half]}\n{lengths[half:]}\n{super().compact(puzzle, state)}"
+
     def _clues(self, puzzle: Puzzle) -> list[list[int]]:
         slots = (puzzle.size + 1) // 2
         clues = (puzzle.clues[at : at + slots] for at in range(0, len(puzzle.clues), slots))

@@ -83,6 +83,16 @@ class Sokoban(PuzzleKind[Warehouse, int]):
             raise ValueError(f"you cannot push the box {DIRECTIONS[direction]}: {behind} is behind it")
         return direction
 
+    def legal_moves(self, puzzle: Puzzle, state: Warehouse) -> list[str]:
+        found = []
+        for name, step in zip(DIRECTIONS, STEPS, strict=True):
+            ahead, beyond = state.player + step, state.player + 2 * step
+            pushed = ahead in state.boxes
+            blocked = pushed and (beyond in state.boxes or puzzle.given[beyond] == WALL)
+            if puzzle.given[ahead] != WALL and not blocked:
+                found.append(name)
+        return found
+
     def apply(self, puzzle: Puzzle, state: Warehouse, move: int) -> Warehouse:
         ahead = state.player + STEPS[move]
         boxes = state.boxes
@@ -107,6 +117,9 @@ class Sokoban(PuzzleKind[Warehouse, int]):
                 return None
             moves = found[0]
         return [DIRECTIONS[move] for move in moves]
+
+    def compact_answer(self, answer: str) -> str:
+        return " ".join(word[0] for word in answer.split())
 
     def read(self, puzzle: Puzzle, text: str) -> Warehouse:
         state = self.start(puzzle)

@@ -10,10 +10,10 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-BYTES = "bytes"
-"""The name of the built-in tokenizer."""
+BYTES, CHARACTERS = "bytes", "characters"
+"""The names of the built-in tokenizers."""
 
 
 class Tokenizer(abc.ABC):
@@ -118,10 +118,49 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text; bytes that are no UTF-8 become the replacement character."""
+        self._check(ids)
+        return bytes(token - self._OFFSET for token in ids if token >= self._OFFSET).decode(errors="replace")
+
+    def _check(self, ids: Sequence[int]) -> None:
         for place, token in enumerate(ids):
             if not 0 <= token < self.vocab_size:
                 raise ValueError(f"token {place} is {token}; ids are 0 to {self.vocab_size - 1}")
-        return bytes(token - self._OFFSET for token in ids if token >= self._OFFSET).decode(errors="replace")
+
+
+class CharacterTokenizer(ByteTokenizer):
+    """The characters that a keyboard has, for small models that read only those; padding is 0, the end 1.
+
+    >>> CharacterTokenizer().encode("A1"), CharacterTokenizer().vocab_size
+    ([36, 20], 98)
+    """
+
+    _CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
+    _IDS: ClassVar = {ord(character): place + 2 for place, character in enumerate(_CHARACTERS)}
+
+    @property
+    def vocab_size(self) -> int:
+        """95 characters, the end of a line, and two special ids."""
+        return len(self._CHARACTERS) + self._OFFSET
+
+    @property
+    def tokenizer_hash(self) -> str:
+        """Fixed for this version of the scheme."""
+        return _short_hash(f"phalanx-characters-1 eos={self._add_eos}".encode())
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """An id for each character; a `ValueError` names one that there is not."""
+        tail = [self.eos_token_id] if self._add_eos else []
+        try:
+            return [[self._IDS[ord(character)] for character in text] + tail for text in texts]
+        except KeyError as error:
+            raise ValueError(
+                f"there is no token for the character {chr(error.args[0])!r}; use the tokenizer `bytes`"
+            ) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these characters."""
+        self._check(ids)
+        return "".join(self._CHARACTERS[token - self._OFFSET] for token in ids if token >= self._OFFSET)
 
 
 class FileTokenizer(Tokenizer):
@@ -258,20 +297,21 @@ def load_tokenizer(
     add_bos: bool = False,
     add_eos: bool = False,
 ) -> Tokenizer:
-    """The tokenizer of this name: `bytes`; a `tokenizer.json` or a folder with one; a Hugging Face name.
+    """The tokenizer of this name: `bytes`, `characters`, a `tokenizer.json` or its folder, one of a hub.
 
     `add_special_tokens` adds what the tokenizer itself puts around a text (for `bytes`: the end of text).
     `add_bos` and `add_eos` put the begin and the end of text there whatever it does.
     """
-    if name == BYTES and not add_bos:
-        return ByteTokenizer(add_eos=add_special_tokens or add_eos)
+    if name in (BYTES, CHARACTERS) and not add_bos:
+        kind = ByteTokenizer if name == BYTES else CharacterTokenizer
+        return kind(add_eos=add_special_tokens or add_eos)
     found = _load(name, add_special_tokens)
     return BoundedTokenizer(found, add_bos=add_bos, add_eos=add_eos) if add_bos or add_eos else found
 
 
 def _load(name: str | os.PathLike[str], add_special_tokens: bool) -> Tokenizer:
-    if name == BYTES:
-        return ByteTokenizer(add_eos=add_special_tokens)
+    if name in (BYTES, CHARACTERS):
+        return (ByteTokenizer if name == BYTES else CharacterTokenizer)(add_eos=add_special_tokens)
     path = Path(name)
     if path.is_dir():
         if not (path / "tokenizer.json").is_file():

@@ -1,0 +1,241 @@
+"""One step of GRPO: group-relative advantages, packed rows of what was written, the clipped loss.
+
+Shao et al. 2024, "DeepSeekMath"; with `level="sequence"` the ratio is that of a whole answer (Zheng et al.
+2025, "Group Sequence Policy Optimization"). Where answers come from is in `grpo`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+from jaxtyping import Array, Float, Float32, Int32, PyTree
+from pydantic import Field
+
+from phalanx.agents.lm.config import OptimizerConfig
+from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
+from phalanx.agents.lm.update import LMTrainer, token_log_probs
+from phalanx.core.config import Config
+from phalanx.core.environment import Key
+from phalanx.tokens import pack_lengths
+
+
+class GRPOConfig(Config):
+    """How a model learns from the rewards of its own answers."""
+
+    groups: int = Field(default=16, ge=1)
+    """Puzzles of an update."""
+    group_size: int = Field(default=8, ge=2)
+    """Attempts at each; what they have in common teaches nothing."""
+    epochs: int = Field(default=1, ge=1)
+    """How often the answers of an update are gone through."""
+    clip: float = Field(default=0.2, gt=0)
+    """How far below 1 the ratio of probabilities moves the loss."""
+    clip_high: float = Field(default=0.28, gt=0)
+    """How far above 1; more than below lets unlikely answers become likely."""
+    kl: float = Field(default=0.0, ge=0)
+    """Weight of the divergence from the model that the training began with."""
+    level: Literal["token", "sequence"] = "token"
+    """Whether each token has a ratio and counts by itself, or each answer as a whole."""
+    scale: bool = True
+    """Whether advantages are divided by the rewards' deviation in their group."""
+    width: int = Field(default=192, ge=16)
+    """Width of a packed row."""
+    rows: int = Field(default=16, ge=1)
+    """Rows of a gradient step."""
+
+
+class GRPOLearner(NamedTuple):
+    """What changes while a model learns, and what it is compared with."""
+
+    arrays: PyTree
+    optimizer: PyTree
+    reference: PyTree
+    """The arrays of the model that the training began with."""
+    update: Int32[Array, ""]
+
+
+class Answer(NamedTuple):
+    """Something that was written, and what came of it."""
+
+    read: Sequence[int]
+    written: Sequence[int]
+    log_probs: Sequence[float]
+    advantage: float
+
+
+class AnswerRows(NamedTuple):
+    """Answers in packed rows; what is about a token stands in the place of that token."""
+
+    input_ids: Int32[np.ndarray, "rows width"]
+    segment_ids: Int32[np.ndarray, "rows width"]
+    position_ids: Int32[np.ndarray, "rows width"]
+    written: Float32[np.ndarray, "rows width"]
+    """1 where the model wrote the token."""
+    log_probs: Float32[np.ndarray, "rows width"]
+    advantages: Float32[np.ndarray, "rows width"]
+
+
+def group_advantages(
+    rewards: Float[np.ndarray, "groups size"], scale: bool = True
+) -> Float[np.ndarray, "groups size"]:
+    """How much better each attempt was than its group; zero where all were alike.
+
+    >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
+    [[1.0, -1.0], [0.0, 0.0]]
+    """
+    centered = rewards - rewards.mean(axis=1, keepdims=True)
+    if not scale:
+        return centered
+    return centered / (rewards.std(axis=1, keepdims=True) + 1e-6)
+
+
+def answer_rows(answers: Sequence[Answer], width: int, rows: int) -> list[AnswerRows]:
+    """Answers packed into batches of so many rows; the last ones may be empty."""
+    lengths = [len(answer.read) + len(answer.written) for answer in answers]
+    if not answers:
+        return []
+    if max(lengths) > width:
+        raise ValueError(
+            f"an answer of {max(lengths)} tokens does not fit into a row; set grpo.width to that"
+        )
+    bins = pack_lengths(lengths, width)
+    count = -(-(int(bins.max()) + 1) // rows) * rows
+    made = AnswerRows(
+        *(np.zeros((count, width), np.int32) for _ in range(3)),
+        *(np.zeros((count, width), np.float32) for _ in range(3)),
+    )
+    filled, segments = [0] * count, [0] * count
+    for answer, length, row in zip(answers, lengths, bins.tolist(), strict=True):
+        place, middle, end = filled[row], filled[row] + len(answer.read), filled[row] + length
+        filled[row], segments[row] = end, segments[row] + 1
+        made.input_ids[row, place:end] = [*answer.read, *answer.written]
+        made.segment_ids[row, place:end] = segments[row]
+        made.position_ids[row, place:end] = np.arange(length)
+        made.written[row, middle:end] = 1
+        made.log_probs[row, middle:end] = answer.log_probs
+        made.advantages[row, middle:end] = answer.advantage
+    return [AnswerRows(*(array[at : at + rows] for array in made)) for at in range(0, count, rows)]
+
+
+def written_log_probs(
+    model: LanguageModel, batch: AnswerRows, temperature: Float[Array, ""]
+) -> Float[Array, "rows rest"]:
+    """Of every token but a row's first, given those before it in its segment."""
+    tokens = jnp.asarray(batch.input_ids)
+    logits = model(tokens, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
+    return token_log_probs(logits / temperature, tokens[:, 1:])
+
+
+class GRPOTrainer:
+    """A model's structure and how its arrays learn from answers."""
+
+    def __init__(
+        self, model: LanguageModelConfig, optimizer: OptimizerConfig, grpo: GRPOConfig, temperature: float
+    ) -> None:
+        if temperature <= 0:
+            raise ValueError("GRPO learns from answers that were drawn: sampling.temperature must be above 0")
+        self.config, self.temperature = grpo, temperature
+        self._plain = LMTrainer(model, optimizer)
+        self._optimizer, self._schedule = optimizer.optimizer(), optimizer.schedule()
+
+    def start(self, key: Key) -> GRPOLearner:
+        """A new model, and a copy of it to compare with."""
+        learner = self._plain.start(key)
+        return GRPOLearner(learner.arrays, learner.optimizer, _copied(learner.arrays), learner.update)
+
+    def model(self, arrays: PyTree) -> LanguageModel:
+        """The model of these arrays."""
+        return self._plain.with_arrays(arrays)
+
+    def update(self, learner: GRPOLearner, answers: Sequence[Answer]) -> tuple[GRPOLearner, dict[str, Any]]:
+        """Gradient steps on all answers, as often as the config says; the learner's arrays are used up."""
+        batches = answer_rows(answers, self.config.width, self.config.rows)
+        arrays, optimizer = learner.arrays, learner.optimizer
+        found: list[dict[str, Array]] = []
+        for _ in range(self.config.epochs):
+            for batch in batches:
+                arrays, optimizer, metrics = self._step(arrays, optimizer, learner.reference, batch)
+                found.append(metrics)
+        told: dict[str, Any] = {
+            name: float(np.mean([each[name] for each in found])) for name in (found or [{}])[0]
+        }
+        # The first step's ratios are 1, but for rounding, if what learns computes as what wrote.
+        told["first_gap"] = float(found[0]["largest_gap"]) if found else 0.0
+        told["gradient_steps"] = len(found)
+        return learner._replace(arrays=arrays, optimizer=optimizer, update=learner.update + 1), told
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    def _step(
+        self, arrays: PyTree, optimizer: PyTree, reference: PyTree, batch: AnswerRows
+    ) -> tuple[PyTree, PyTree, dict[str, Array]]:
+        def loss(arrays: PyTree) -> tuple[Array, dict[str, Array]]:
+            return self.loss(arrays, reference, batch)
+
+        gradient, metrics = jax.grad(loss, has_aux=True)(arrays)
+        changes, optimizer = self._optimizer.update(gradient, optimizer, arrays)
+        metrics["gradient_norm"] = optax.tree.norm(gradient)
+        return optax.apply_updates(arrays, changes), optimizer, metrics
+
+    def loss(self, arrays: PyTree, reference: PyTree, batch: AnswerRows) -> tuple[Array, dict[str, Array]]:
+        """The clipped loss of a batch and what there is to say of it."""
+        settings, temperature = self.config, jnp.float32(self.temperature)
+        now = written_log_probs(self.model(arrays), batch, temperature)
+        written, before = jnp.asarray(batch.written)[:, 1:], jnp.asarray(batch.log_probs)[:, 1:]
+        advantages, count = jnp.asarray(batch.advantages)[:, 1:], jnp.maximum(written.sum(), 1)
+        gap = jnp.where(written > 0, now - before, 0.0)
+        weights = written / count
+        ratio_of = gap
+        if settings.level == "sequence":
+            mean, lengths = _means_of_answers(gap, written, jnp.asarray(batch.segment_ids)[:, 1:])
+            # The value is the answer's, the gradient reaches each of its tokens alike.
+            ratio_of = jnp.where(written > 0, mean, 0.0)
+            weights = jnp.where(written > 0, 1 / jnp.maximum(lengths, 1), 0.0)
+            weights = weights / jnp.maximum(weights.sum(), 1e-9)
+        ratio = jnp.exp(ratio_of)
+        clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip_high)
+        gain = jnp.minimum(ratio * advantages, clipped * advantages)
+        metrics = {
+            "policy_loss": -jnp.sum(weights * gain),
+            "clipped_share": jnp.sum(written * (ratio * advantages > clipped * advantages)) / count,
+            "largest_gap": jnp.max(jnp.abs(gap)),
+            "token_log_prob": jnp.sum(written * now) / count,
+        }
+        total = metrics["policy_loss"]
+        if settings.kl:
+            there = jax.lax.stop_gradient(written_log_probs(self.model(reference), batch, temperature))
+            apart = jnp.where(written > 0, there - now, 0.0)
+            # Never negative, and right in the mean (Schulman 2020, "Approximating KL divergence").
+            metrics["kl"] = jnp.sum(weights * (jnp.exp(apart) - apart - 1))
+            total = total + settings.kl * metrics["kl"]
+        return total, metrics | {"loss": total}
+
+
+def _means_of_answers(
+    values: Float[Array, "rows width"],
+    written: Float[Array, "rows width"],
+    segments: Int32[Array, "rows width"],
+) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"]]:
+    """For each token the mean over its answer's written tokens, and how many those are."""
+    rows, width = values.shape
+    places = (segments + jnp.arange(rows)[:, None] * (width + 1)).reshape(-1)
+
+    def summed(numbers: Array) -> Array:
+        sums = jax.ops.segment_sum(numbers.reshape(-1), places, num_segments=rows * (width + 1))
+        return sums[places].reshape(rows, width)
+
+    lengths = summed(written)
+    return summed(values * written) / jnp.maximum(lengths, 1), lengths
+
+
+def _copied(arrays: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, eqx.filter(arrays, eqx.is_array))
+
+
+def with_reference(learner: GRPOLearner) -> GRPOLearner:
+    """A learner that is compared with itself as it stands."""
+    return learner._replace(reference=_copied(learner.arrays))

@@ -1,0 +1,87 @@
+"""`phalanx eval` of language models: puzzles that they never learned from, played by their own answers.
+
+What is measured is in `phalanx.agents.lm.puzzle_scores`.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+from phalanx.cli.errors import user_errors
+from phalanx.cli.printing import working
+
+if TYPE_CHECKING:
+    from phalanx.agents.lm.puzzle_scores import PuzzleScore
+    from phalanx.agents.lm.tasks import Split
+    from phalanx.runs import Origin
+
+
+def evaluate_language_model(
+    origin: "Origin",
+    split: "Split",
+    attempts: int,
+    untrained: bool,
+    settings: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
+    from phalanx.agents.lm.playing import Player
+    from phalanx.agents.lm.puzzle_scores import PuzzleEvaluationConfig, overall, score_puzzles, score_random
+    from phalanx.agents.lm.tasks import read_tasks
+    from phalanx.agents.lm.trained import load_trained
+    from phalanx.core.config import load_config
+
+    with user_errors(), working(f"loading {origin.run}"):
+        config = load_config(PuzzleEvaluationConfig, None, settings)
+        trained = load_trained(origin.run, origin.which)
+        tasks = read_tasks(config.tasks) if config.tasks else trained.tasks
+        if not tasks:
+            raise ValueError(f"{origin.run} did not learn puzzles: name some, as --set tasks=sudoku")
+    rows: list[list[PuzzleScore]] = []
+    with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(tasks)} tasks"):
+        beginner = trained.untrained(seed)
+        players = {} if untrained else {"model": trained}
+        for task in tasks:
+            row = []
+            for name, each in (players | {"untrained": beginner}).items():
+                player = Player(
+                    each.model, each.prompter, config.sampling, config.max_new_tokens, config.legal_only
+                )
+                tried = attempts if name == "model" or untrained else 0
+                row += score_puzzles(
+                    player,
+                    task,
+                    attempts=tried,
+                    seed=seed,
+                    compact=each.compact,
+                    name=name,
+                    split=split,
+                    count=config.puzzles,
+                )[0]
+            rows.append([*row, score_random(task, seed=seed, split=split, count=config.puzzles)])
+    rows.append([overall(scores) for scores in zip(*rows, strict=True)])
+    if as_json:
+        for row in rows:
+            for score in row:
+                typer.echo(json.dumps({"run": str(origin.run)} | score.as_record(split)))
+        return
+    typer.echo(
+        f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
+    )
+    width = max(len(row[0].task) for row in rows)
+    for row in rows:
+        typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))
+
+
+def _told(score: "PuzzleScore") -> str:
+    if score.player == "random":
+        return f"random legal moves {score.solved_rate:.0%}"
+    said = f"{score.player} solved {score.solved_rate:.0%}"
+    if score.pass_at_k:
+        return "sampled " + ", ".join(f"pass@{k} {share:.0%}" for k, share in score.pass_at_k.items())
+    if score.player == "untrained":
+        return said
+    moves = "" if score.moves is None else f", {score.moves:.1f} answers when solved"
+    return f"{said}, {score.legal_rate:.0%} of the answers legal{moves}, {score.different} different"

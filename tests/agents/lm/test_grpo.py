@@ -1,0 +1,132 @@
+"""Learning from reward: advantages, ratios, rows, resuming, and that it learns something."""
+
+import os
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.agents import GRPOConfig, GRPOTraining, GRPOTrainingConfig, LanguageModelConfig, OptimizerConfig
+from phalanx.agents.lm.grpo_update import Answer, GRPOTrainer, answer_rows, group_advantages, with_reference
+from phalanx.core.config import load_config
+from phalanx.logs import read_records
+from phalanx.runs import Progress, train
+
+MODEL = LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16)
+TINY = (
+    "model.width=16",
+    "model.depth=1",
+    "model.heads=2",
+    "model.hidden=16",
+    "environment='knights::multi,lights_out::multi'",
+    "legal_only=true",
+    "num_updates=4",
+    "max_new_tokens=12",
+    "grpo.groups=2",
+    "grpo.group_size=4",
+    "grpo.width=64",
+    "grpo.rows=4",
+    "checkpoint.every=2",
+    "evaluation.every=0",
+    "evaluation.puzzles=2",
+)
+ANSWERS = [
+    Answer([5, 6, 7], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0),
+    Answer([5, 6, 7], [4, 1], [-4.4, -4.1], -1.0),
+]
+
+
+def trainer(**settings: object) -> GRPOTrainer:
+    config = GRPOConfig(width=16, rows=2, **settings)
+    return GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0), config, 1.0)
+
+
+def test_advantages_are_relative_to_the_group() -> None:
+    found = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0], [3.0, 3.0, 3.0, 3.0]]))
+    np.testing.assert_allclose(found, [[1, -1, -1, 1], [0, 0, 0, 0]], atol=1e-4)
+    plain = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0]]), scale=False)
+    np.testing.assert_allclose(plain, [[0.5, -0.5, -0.5, 0.5]])
+
+
+def test_answers_stand_in_rows_with_what_is_known_of_each_token() -> None:
+    [rows] = answer_rows(ANSWERS, width=12, rows=2)
+    assert rows.input_ids[0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
+    assert rows.segment_ids[0].tolist() == [1] * 6 + [2] * 5 + [0]
+    assert rows.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
+    assert rows.written[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
+    assert rows.advantages[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
+    assert not rows.segment_ids[1].any()
+    with pytest.raises(ValueError, match="an answer of 6 tokens does not fit"):
+        answer_rows(ANSWERS, width=5, rows=2)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
+    found = trainer(level=level, kl=0.5)
+    learner = found.start(jax.random.key(0))
+    [batch] = answer_rows(ANSWERS, width=16, rows=2)
+    total, metrics = found.loss(learner.arrays, learner.reference, batch)
+    model, gains, tokens = found.model(learner.arrays), [], []
+    for answer in ANSWERS:
+        row = jnp.array([*answer.read, *answer.written], jnp.int32)
+        logs = jax.nn.log_softmax(model(row, jnp.ones_like(row), jnp.arange(len(row))))
+        at = range(len(answer.read) - 1, len(row) - 1)
+        now = np.array([logs[place, row[place + 1]] for place in at])
+        gap = now - np.array(answer.log_probs)
+        ratio = np.exp(gap if level == "token" else np.full_like(gap, gap.mean()))
+        gain = np.minimum(ratio * answer.advantage, np.clip(ratio, 0.8, 1.28) * answer.advantage)
+        gains.append(gain.sum() if level == "token" else gain.mean())
+        tokens.append(len(gap))
+    expected = -sum(gains) / (sum(tokens) if level == "token" else len(ANSWERS))
+    assert float(metrics["policy_loss"]) == pytest.approx(expected, abs=1e-5)
+    # The reference is the model itself so far.
+    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(total) == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
+    found = trainer(kl=0.01)
+    learner = with_reference(found.start(jax.random.key(0)))
+    kept = jax.tree.map(np.asarray, learner.reference)
+    [batch] = answer_rows(ANSWERS, width=16, rows=2)
+    before = float(found.loss(learner.arrays, learner.reference, batch)[1]["policy_loss"])
+    for _ in range(3):
+        learner, metrics = found.update(learner, ANSWERS)
+    _, told = found.loss(learner.arrays, learner.reference, batch)
+    assert float(told["policy_loss"]) < before
+    assert float(told["kl"]) > 0
+    assert metrics["gradient_steps"] == 1
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, learner.reference), kept)
+
+
+def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(tmp_path: Path) -> None:
+    config = load_config(GRPOTrainingConfig, None, TINY)
+
+    def stop(progress: Progress) -> None:
+        if progress.update == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    whole = train(GRPOTraining(config), tmp_path / "whole")
+    half = train(GRPOTraining(config), tmp_path / "half", show=stop)
+    assert (half.interrupted, half.update) == (True, 2)
+    rest = train(GRPOTraining(config), tmp_path / "half", resume=True)
+    assert rest.counts == whole.counts
+    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+        np.testing.assert_array_equal(a, b)
+    metrics = [line["metrics"] for line in read_records(tmp_path / "whole" / "batch_metrics.jsonl")]
+    assert [line["written_tokens"] for line in metrics] == sorted(line["written_tokens"] for line in metrics)
+    learned = [line["first_gap"] for line in metrics if line["gradient_steps"]]
+    # Log-probabilities while writing, with a cache, and while learning, on packed rows.
+    assert learned
+    assert max(learned) < 1e-4
+    assert {line["mode"] for line in whole.evaluations} == {"greedy"}
+
+
+def test_what_cannot_be_learned_from_is_refused() -> None:
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        GRPOTraining(load_config(GRPOTrainingConfig, None, (*TINY, "sampling.temperature=0")))
+    with pytest.raises(ValueError, match=r"set model\.vocab_size"):
+        GRPOTraining(load_config(GRPOTrainingConfig, None, (*TINY, "model.vocab_size=50")))
