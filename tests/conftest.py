@@ -56,7 +56,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests live as long as the process: the garbage collector need not look at them again and again."""
+    """Modules and tests live as long as the process: the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -8,7 +8,7 @@ from phalanx.arc import Operation, generate_tasks
 from phalanx.arc.planning import plan_pair
 
 
-@pytest.mark.parametrize("selection_format", ("point", "bbox", "mask"))
+@pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
 def test_without_the_compiled_extension_plans_are_exact_too(selection_format, monkeypatch):
     monkeypatch.setenv("PHALANX_NATIVE", "0")
     assert measure(generate_tasks(num_tasks=40, seed=9), selection_format).exact.all()
