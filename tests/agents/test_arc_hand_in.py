@@ -50,6 +50,7 @@ def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
     assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
     assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
     assert told.describe().splitlines()[-1] == "3 tasks with secret outputs"
+    assert "Not right: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
 
 
 def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:

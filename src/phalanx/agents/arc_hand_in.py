@@ -148,7 +148,7 @@ class HandIn:
         save_svg(self.draw_failures(), folder / "failures.svg")
 
     def draw_failures(self, most: int = 24) -> draw.Drawing:
-        """The first tasks that were not solved, what was handed in beside what was expected."""
+        """The first tasks that are not known to be right, what was handed in beside what was expected."""
         from phalanx.arc.render.answers import Answer, draw_answers
 
         failed = [answer for answer in self.answers if answer.fits and not answer.solved]
@@ -163,7 +163,10 @@ class HandIn:
             for number, pair in enumerate(answer.task.tests)
             if not answer.right(number)
         ]
-        return draw_answers(shown, f"Not right: {len(failed)} of {counted(len(self.answers), 'task')}")
+        wrong = sum(answer.solved is False for answer in failed)
+        fitting = [answer for answer in self.known if answer.fits]
+        secret = f", {len(failed) - wrong} with secret outputs" if len(failed) > wrong else ""
+        return draw_answers(shown, f"Not right: {wrong} of {counted(len(fitting), 'task')} that fit{secret}")
 
 
 def _grid_of(answer: TaskAnswers, attempt: int, number: int) -> Grid:

@@ -1,0 +1,65 @@
+"""The benchmark over all tasks of ARC-AGI-1: a training of seconds on two small tasks, and its budget."""
+
+import json
+import sys
+from pathlib import Path
+
+import arc_tasks as benchmark
+import numpy as np
+import pytest
+
+NAMES = ("007bbfb7", "67a3c6ac")
+"""Tasks that have official test pairs; the instances here are other ones."""
+
+
+def instances(path: Path) -> Path:
+    """Copying for the one task and mirroring for the other."""
+    rng = np.random.default_rng(0)
+    grids = rng.integers(0, 10, (48, 3, 3)).astype(np.uint8)
+    outputs = [grid if n % 2 else grid[:, ::-1] for n, grid in enumerate(grids)]
+    cells = np.concatenate([side.ravel() for pair in zip(grids, outputs, strict=True) for side in pair])
+    task = (1 - np.arange(48) % 2).astype(np.int16)
+    np.savez(path, names=np.array(NAMES), task=task, sizes=np.full((48, 4), 3, np.uint8), cells=cells)
+    return path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["arc_tasks.py", *map(str, arguments)])
+    benchmark.main()
+
+
+def test_a_training_is_measured_saved_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = instances(tmp_path / "small.npz"), tmp_path / "run"
+    small = (data, "--out", out, "--points", 1, "--width", 4, "--depth", 1, "--held-out", 3)
+    run(monkeypatch, *small, "--cpu-minutes", 0.001, "--learning-rate", 1e-3, "--seed", 1)
+    point, end = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert point["samples"] == end["samples"] > 0 and end["fresh"]["tasks"] == 2
+    assert "official_tests" not in end, "only where they are asked for"
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *small, "--cpu-minutes", 1)
+    assert "has a checkpoint: give --resume" in capsys.readouterr().err
+    again = ("--resume", "--minutes", point["minutes"] + 0.02, "--hard", data, "--official")
+    run(monkeypatch, *small, *again)
+    results = json.loads((out / "results.json").read_text())
+    assert results["samples"] > end["samples"]
+    assert results["hard"]["copy_input"]["tasks_all_right"] == 1, "copying is what one of the two asks for"
+    assert results["official_tests"]["answers"] == 2
+    first, _ = (out / "curve.jsonl").read_text().splitlines()
+    assert json.loads(first)["samples"] == end["samples"]
+
+
+def test_a_budget_is_of_wall_or_processor_minutes_or_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = instances(tmp_path / "small.npz")
+    config = benchmark.AnswerNetworkConfig(width=4, depth=1)
+    training = benchmark.Training(benchmark.read_instances(data), config, 0, 1e-3)
+    training.seconds, training.cpu_seconds = 60.0, 30.0
+    assert training.progress((2.0, None)) == 0.5
+    assert training.progress((None, 2.0)) == 0.25
+    assert training.progress((2.0, 0.5)) == 1.0
+    with pytest.raises(SystemExit):
+        run(monkeypatch, data, "--out", tmp_path / "run")
+    assert "give --minutes, --cpu-minutes or both" in capsys.readouterr().err
