@@ -118,12 +118,12 @@ def test_arc_is_drawn_as_text_and_as_pixels() -> None:
     drawn = text.render()
     assert "fill" in drawn and "working" in drawn and "target" in drawn
     picture = pixels.render()
-    # Three canvases of 2 x 3 cells of 12 pixels, and two gaps as wide as a cell.
-    assert picture.shape == (24, 3 * 36 + 2 * 12, 3) and picture.dtype == np.uint8
+    # Three canvases of 2 x 3 cells of 80 pixels, and two gaps of 12.
+    assert picture.shape == (160, 3 * 240 + 2 * 12, 3) and picture.dtype == np.uint8
     red, green, sheet = [255, 65, 54], [46, 204, 64], [252, 252, 253]
-    assert picture[6, 48 + 18].tolist() == red
-    assert picture[6, 96 + 6].tolist() == green
-    assert picture[18, 6].tolist() == picture[6, 42].tolist() == sheet
+    assert picture[40, 252 + 120].tolist() == red
+    assert picture[40, 504 + 40].tolist() == green
+    assert picture[120, 40].tolist() == picture[40, 246].tolist() == sheet
 
 
 def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:

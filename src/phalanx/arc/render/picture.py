@@ -17,8 +17,10 @@ from phalanx.core.drawing import SHEET
 
 RENDER_MODES = ("svg", "ansi", "rgb_array")
 
-CELL = 12
-"""Pixels on a cell's side, its line included."""
+LEAST_CELL = 12
+"""Pixels on a cell's side, its line included, on the largest canvas; also between the grids."""
+LEAST_SIDE = 240
+"""Pixels that the longer side of a canvas has, about: small grids have larger cells."""
 
 
 def render_picture(state: ArcState, mode: str, *, show_target: bool = True) -> Any:
@@ -52,18 +54,21 @@ def _pixels(state: ArcState, show_target: bool) -> UInt8[np.ndarray, "height wid
     """Input, working grid and target beside one another on canvases of one size."""
     view = snapshot(state)
     grids = [view.input, view.working, *([view.target] if show_target else [])]
-    panels = [_painted(np.asarray(grid), state.grid_shape) for grid in grids]
-    gap = np.full((panels[0].shape[0], CELL, 3), _colors()[-1], np.uint8)
+    cell = max(LEAST_CELL, LEAST_SIDE // max(state.grid_shape))
+    panels = [_painted(np.asarray(grid), state.grid_shape, cell) for grid in grids]
+    gap = np.full((panels[0].shape[0], LEAST_CELL, 3), _colors()[-1], np.uint8)
     return np.concatenate([part for panel in panels for part in (panel, gap)][:-1], axis=1)
 
 
-def _painted(grid: Int8[np.ndarray, "rows columns"], shape: tuple[int, int]) -> UInt8[np.ndarray, "_ _ 3"]:
+def _painted(
+    grid: Int8[np.ndarray, "rows columns"], shape: tuple[int, int], cell: int
+) -> UInt8[np.ndarray, "_ _ 3"]:
     canvas = np.full(shape, -1, np.int8)
     canvas[: grid.shape[0], : grid.shape[1]] = grid
-    pixels = np.repeat(np.repeat(_colors()[canvas], CELL, axis=0), CELL, axis=1)
-    inside = np.repeat(np.repeat(canvas >= 0, CELL, axis=0), CELL, axis=1)
+    pixels = np.repeat(np.repeat(_colors()[canvas], cell, axis=0), cell, axis=1)
+    inside = np.repeat(np.repeat(canvas >= 0, cell, axis=0), cell, axis=1)
     line = np.zeros(inside.shape, bool)
-    line[::CELL], line[:, ::CELL] = True, True
+    line[::cell], line[:, ::cell] = True, True
     pixels[inside & line] = _colors()[-2]
     return pixels
 

@@ -1,0 +1,117 @@
+"""The moving picture of the front page: a run's report in Chromium, and its agent at work, as animated WebP.
+
+It takes a run that `phalanx demo` has made, and is not part of `make docs`, which trains nothing.
+"""
+
+import argparse
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+from phalanx.logs.report import write_report
+
+ROOT = Path(__file__).parents[2]
+SIZE = {"width": 1240, "height": 780}
+LOOKED_THROUGH = 24
+"""Puzzles among which those with the most steps are shown."""
+RING = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2))
+
+
+class Film:
+    """Pictures of a page, one after the other."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.frames, self.milliseconds = page, [], []  # type: ignore[var-annotated]
+
+    def take(self, milliseconds: int) -> None:
+        """The page as it is, for so long."""
+        # Cells that were painted fade in.
+        self.page.wait_for_timeout(700)
+        picture = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+        self.frames.append(picture)
+        self.milliseconds.append(milliseconds)
+
+    def save(self, path: Path) -> None:
+        """As a WebP that goes round."""
+        rest: dict[str, Any] = {"append_images": self.frames[1:], "duration": self.milliseconds}
+        self.frames[0].save(path, save_all=True, loop=0, quality=72, method=6, minimize_size=True, **rest)
+
+
+def film_report(page: Page, report: Path) -> Film:
+    """The head of the report, two puzzles, one that is drawn, and all of them."""
+    film = Film(page)
+    page.goto(report.as_uri())
+    film.take(2200)
+    for puzzle in longest(page):
+        choose(page, puzzle)
+        film.take(900)
+        while page.locator(".likely .chance").count():
+            page.get_by_role("button", name="Step", exact=True).click()
+            film.take(750)
+        film.milliseconds[-1] = 1500
+    page.get_by_role("button", name="Draw your own").click()
+    page.get_by_role("button", name="Blank").click()
+    page.get_by_role("button", name="Color 3").click()
+    for row, column in RING:
+        cells = page.locator(".board .cells").first.locator("rect").nth(row * width_of(page) + column)
+        cells.click()
+        film.take(160)
+    while page.locator(".likely .chance").count():
+        page.get_by_role("button", name="Step", exact=True).click()
+        film.take(800)
+    film.milliseconds[-1] = 1700
+    page.get_by_role("button", name="Solve all").click()
+    page.get_by_text("of 200 right").wait_for(timeout=120_000)
+    film.take(2500)
+    return film
+
+
+def width_of(page: Page) -> int:
+    """Columns of the puzzle that is drawn."""
+    return int(page.locator(".stepper output").nth(1).inner_text())
+
+
+def choose(page: Page, puzzle: int) -> None:
+    """Begin a puzzle, with the panel in sight."""
+    page.locator(".agent .reel li button").nth(puzzle).click()
+    page.evaluate("scrollTo({top: document.querySelector('#agent').offsetTop - 70, behavior: 'instant'})")
+
+
+def longest(page: Page) -> list[int]:
+    """Two puzzles that are solved in the most steps, of two families."""
+    found: dict[str, tuple[int, int]] = {}
+    for puzzle in range(LOOKED_THROUGH):
+        choose(page, puzzle)
+        while page.locator(".likely .chance").count():
+            page.get_by_role("button", name="Step", exact=True).click()
+        steps = page.locator(".done li").count()
+        family = page.locator(".agent .caption strong").inner_text().rpartition("-")[0]
+        if "right" in page.locator(".agent .caption").inner_text():
+            found[family] = max(found.get(family, (0, 0)), (steps, puzzle))
+    page.reload()
+    return [puzzle for _, puzzle in sorted(found.values(), reverse=True)[:2]]
+
+
+def main() -> None:
+    """Film the report of a run, light and dark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, nargs="?", default=ROOT / "out" / "demo")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    options = parser.parse_args()
+    report = write_report([options.run])
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for scheme in ("light", "dark"):
+            page = browser.new_page(viewport=SIZE, color_scheme=scheme)  # type: ignore[arg-type]
+            film_report(page, report).save(options.out / f"report-{scheme}.webp")
+            print(f"{options.out / f'report-{scheme}.webp'}")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
