@@ -33,7 +33,9 @@ COMMANDS = {
     "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
     "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
     "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
-    "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
+    "render": Mount(
+        "phalanx.cli.render", "Show a trained policy at work, as a GIF or a film.", compiles=True
+    ),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }
 
