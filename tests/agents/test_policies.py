@@ -135,8 +135,33 @@ def test_without_pillow_it_is_said_what_to_install(
     import sys
 
     from phalanx.cli.errors import UserError
-    from phalanx.cli.render import _save
+    from phalanx.cli.render import _save_gif, _save_mp4
 
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UserError, match=r'pip install "phalanx\[render\]"'):
-        _save(tmp_path / "x.gif", [np.zeros((2, 2, 3), np.uint8)], [100], 1)
+    for library, save in (("PIL", _save_gif), ("imageio_ffmpeg", _save_mp4)):
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(UserError, match=r'pip install "phalanx\[render\]"'):
+            save(tmp_path / "x", [np.zeros((2, 2, 3), np.uint8)], [1], 100)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # the test reads the film by a fork, too
+def test_the_policy_is_shown_as_a_film(outcome: Outcome, tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    from typer.testing import CliRunner
+
+    from phalanx.cli.render import app
+
+    film = tmp_path / "shown.mp4"
+    # As the other test has it, so that nothing more is compiled.
+    options = [str(outcome.run), "--episodes", "2", "--milliseconds", "100", "--seed", "3"]
+    done = CliRunner().invoke(app, [*options, "--mp4", str(film)])
+    assert done.exit_code == 0, done.output
+    told = re.search(r"2 episodes, (\d+) frames", done.output)
+    assert told is not None
+    frames = ffmpeg.read_frames(str(film))
+    about = next(frames)
+    frames.close()
+    assert (about["codec"], about["fps"]) == ("h264", 25.0)
+    # The end of an episode stays three steps longer.
+    assert about["duration"] == pytest.approx((int(told[1]) + 6) / 10, abs=0.15)
+    both = CliRunner().invoke(app, [*options, "--mp4", str(film), "--gif", "x.gif"])
+    assert "give one of them" in str(both.exception)

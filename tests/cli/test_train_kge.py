@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -104,3 +106,18 @@ def test_a_tracker_that_there_is_not_is_named_with_those_there_are(tmp_path: Pat
     with pytest.raises(UserError, match="no tracker 'aim'; trackers are wandb, tensorboard, mlflow"):
         train(*SMALL, "--out", tmp_path / "run", "--tracker", "aim")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_embedding_is_evaluated_by_itself_with_proofs_and_on_another_folder(
+    run: tuple[Path, str], tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    few = ("--set", "max_queries=4", "--json")
+    alone = json.loads(phalanx("eval", run[0], *few).out)
+    assert (alone["mode"], alone["dataset"], alone["queries"]) == ("kge", "generated", 4)
+    assert 0 < alone["mrr"] <= 1
+    assert phalanx("data", "kg", "generate", "--out", tmp_path / "same").code == 0
+    again = json.loads(phalanx("eval", run[0], "--data", tmp_path / "same", *few).out)
+    assert (again["dataset"], again["mrr"]) == ("same", alone["mrr"])
+    both = json.loads(phalanx("eval", run[0], "--mode", "learned", *few).out)
+    assert both["proved"] is not None
+    assert phalanx("eval", run[0], "--mode", "rl").code == 2

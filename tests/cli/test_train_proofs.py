@@ -1,5 +1,6 @@
 """`phalanx train proofs`, as a user runs it."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,19 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert told.code == 0, told.err
     record = json.loads(told.out)
     assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "rl")
+    # The same knowledge base with its queries exchanged, and one of other people.
+    base = generate_family(2, 3)
+    write_knowledge(
+        tmp_path / "again", dataclasses.replace(base, valid=base.test, test=base.valid, depths={})
+    )
+    other = phalanx("eval", out, "--untrained", "--data", tmp_path / "again", *few, "--json")
+    assert other.code == 0, other.err
+    assert json.loads(other.out)["mrr"] == record["mrr"]
+    write_knowledge(tmp_path / "strangers", generate_family(3, 3, seed=5))
+    refused = phalanx("eval", out, "--data", tmp_path / "strangers", *few)
+    assert (refused.code, "is in one of them only" in refused.err) == (2, True)
+    exact = phalanx("eval", out, "--data", tmp_path / "strangers", "--mode", "exact", *few)
+    assert (exact.code, "strangers, test, exact" in exact.out) == (0, True)
     lacking = phalanx("eval", out, "--mode", "kge", "--kge", tmp_path / "nowhere", *few)
     assert lacking.code == 2
     assert "nowhere" in lacking.err

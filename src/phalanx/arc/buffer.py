@@ -204,6 +204,11 @@ class TaskBuffer(ByFingerprint):
         num_pairs = sum(len(task.pairs) for task in self.tasks)
         return f"TaskBuffer({len(self)} tasks, {num_pairs} pairs, up to {height}x{width})"
 
+    def _repr_html_(self) -> str:
+        from phalanx.arc.render.svg import tasks_html
+
+        return tasks_html(self.tasks)
+
 
 jax.tree_util.register_static(TaskBuffer)
 

@@ -37,7 +37,9 @@ COMMANDS = {
     "serve": Mount(
         "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
     ),
-    "render": Mount("phalanx.cli.render", "Show a trained policy at work, as a GIF.", compiles=True),
+    "render": Mount(
+        "phalanx.cli.render", "Show a trained policy at work, as a GIF or a film.", compiles=True
+    ),
     "doctor": Mount("phalanx.cli.doctor", "Say what files and runs are, and whether they are whole."),
     "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
 }

@@ -34,15 +34,17 @@ def evaluate_run(
     split: str,
     settings: tuple[str, ...],
     as_json: bool,
-) -> None:
-    """Rank a split's queries and print what came of it."""
+    dataset: str | None = None,
+) -> float:
+    """Rank a split's queries, print what came of it, and give the mean reciprocal rank."""
     from phalanx.agents.proof_training import read_data, read_embedding
     from phalanx.agents.search.ranking import ProofRanking, RankingConfig, evaluate_proofs
     from phalanx.core.config import load_config
 
     began, run = time.perf_counter(), origin.run
     with user_errors(), working(f"ranking the {split} queries by {mode}"):
-        config = _config(run, kind)
+        trained = _config(run, kind)
+        config = trained if dataset is None else trained.model_copy(update={"dataset": dataset})
         data, index = read_data(config)
         ranking = ProofRanking.create(
             data,
@@ -53,8 +55,10 @@ def evaluate_run(
         )
         embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
         policy = (
-            _policy(origin, config, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
+            _policy(origin, trained, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
         )
+        if policy is not None and dataset is not None:
+            _check_names(read_data(trained)[1], index, run, dataset)
         if kind == "kge" and mode == "rl":
             raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
         result = evaluate_proofs(mode, ranking, policy=policy, kge=embedding, split=split)
@@ -64,10 +68,24 @@ def evaluate_run(
         about |= {} if origin.seed is None else {"seed": origin.seed}
         record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
         typer.echo(json.dumps(record))
-        return
+        return float(result.as_record()["mrr"])
     which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
     typer.echo(f"{data.dataset}, {split}, {mode}{which} ({seconds:.0f} s)")
     typer.echo(result.describe())
+    return float(result.as_record()["mrr"])
+
+
+def _check_names(known: "IndexManager", index: "IndexManager", run: Path, dataset: str) -> None:
+    """A policy has learned of names: a knowledge base of others is refused, and the first one named."""
+    for what in ("predicates", "constants"):
+        there, here = (list(getattr(one, what)) for one in (known, index))
+        if there != here:
+            other = sorted(set(here) ^ set(there))
+            which = f"{other[0]!r} is in one of them only" if other else "they come in another order"
+            raise ValueError(
+                f"{run} knows {len(there)} {what} and {dataset} has {len(here)}: {which}; "
+                "--mode exact needs no policy"
+            )
 
 
 def _config(run: Path, kind: str) -> "ProofTrainingConfig":
@@ -139,7 +157,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="SOURCE[/SPLIT]",
-            help="ARC: hand in answers to another data set, as arc-agi-1/evaluation, or to a file.",
+            help="ARC: hand in answers to another data set, as arc-agi-1/evaluation, or to a file. Proofs "
+            "and kge: the folder of another knowledge base of the same names.",
         ),
     ] = None,
     attempts: Annotated[
@@ -198,17 +217,12 @@ def evaluate(
         tried = 8 if attempts is None else attempts
         scores = [_arc(origin, split, tried, untrained, tasks, seed, as_json) for origin in origins]
         if len(scores) > 1 and not as_json:
-            typer.echo(_over_seeds(scores))
-    elif data is not None:
-        raise UserError(f"--data is for ARC; {run} is a run of kind {kind!r}")
-    elif kind in ("lm", "grpo"):
-        from phalanx.cli.evaluate_puzzles import evaluate_language_model
-
-        tried = 8 if attempts is None else attempts
-        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
+            typer.echo(_over_seeds(scores, "Greedy success", ".1%"))
     elif kind in ("proofs", "kge"):
         chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
-        for origin in origins:
+        if out is not None:
+            raise UserError("--out is for ARC, where answers are handed in")
+        ranked = [
             evaluate_run(
                 origin,
                 kind,
@@ -218,7 +232,19 @@ def evaluate(
                 split={Split.held_out: "test", Split.valid: "valid", Split.training: "train"}[split],
                 settings=(*(settings or ()), f"seed={seed}"),
                 as_json=as_json,
+                dataset=data,
             )
+            for origin in origins
+        ]
+        if len(ranked) > 1 and not as_json:
+            typer.echo(_over_seeds(ranked, "MRR", ".3f"))
+    elif data is not None:
+        raise UserError(f"--data is for ARC, proofs and kge; {run} is a run of kind {kind!r}")
+    elif kind in ("lm", "grpo"):
+        from phalanx.cli.evaluate_puzzles import evaluate_language_model
+
+        tried = 8 if attempts is None else attempts
+        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
     else:
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 
@@ -235,7 +261,7 @@ def _of_seed(origin: "Origin") -> str:
     return "" if origin.seed is None else f", seed {origin.seed}"
 
 
-def _over_seeds(scores: list[float]) -> str:
+def _over_seeds(scores: list[float], what: str, form: str) -> str:
     import numpy as np
 
     from phalanx.core.statistics import bootstrap_interval, interquartile_mean
@@ -243,8 +269,8 @@ def _over_seeds(scores: list[float]) -> str:
     found = np.array(scores)
     low, high = bootstrap_interval(found)
     return (
-        f"Greedy success, interquartile mean of {len(scores)} seeds: {interquartile_mean(found):.1%}, "
-        f"95 % bootstrap interval {low:.1%} to {high:.1%}"
+        f"{what}, interquartile mean of {len(scores)} seeds: {interquartile_mean(found):{form}}, "
+        f"95 % bootstrap interval {low:{form}} to {high:{form}}"
     )
 
 

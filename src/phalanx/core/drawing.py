@@ -7,6 +7,7 @@ What a picture shows is decided in its room: grids in `phalanx.arc.render`, proo
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -226,6 +227,43 @@ def sheet(block: Block, title: str) -> draw.Drawing:
     drawing = blank_sheet(round(block.width + 2 * MARGIN, 1), round(block.height + 2 * MARGIN, 1), title)
     drawing.append(block.at(MARGIN, MARGIN))
     return drawing
+
+
+def curve(
+    values: Sequence[float],
+    width: Number = 320,
+    height: Number = 60,
+    *,
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+    ends: tuple[float, float] | None = None,
+    ink: str = "#2f6fde",
+) -> Block:
+    """Values from left to right as a line, with a band from `low` to `high`; `ends` are the axis's."""
+    known = [float(one) for one in (*values, *(low or ()), *(high or ())) if math.isfinite(one)]
+    least, most = ends or (min(known, default=0.0), max(known, default=1.0))
+    room = (most - least) or 1.0
+
+    def points(row: Sequence[float]) -> list[tuple[str, str]]:
+        step = width / max(len(row) - 1, 1)
+        found = [(place * step, height - (one - least) / room * height) for place, one in enumerate(row)]
+        return [(short(x), short(y)) for x, y in found if math.isfinite(y)]
+
+    parts: list[Any] = [draw.Line(0, height, width, height, stroke=BORDER, stroke_width=1)]
+    if low is not None and high is not None:
+        edge = [*points(high), *reversed(points(low))]
+        parts.append(draw.Lines(*itertools.chain(*edge), close=True, fill=ink, fill_opacity=0.15))
+    if drawn := points(values):
+        if len(drawn) == 1:
+            parts.append(draw.Circle(*drawn[0], 2.5, fill=ink))
+        else:
+            parts.append(draw.Lines(*itertools.chain(*drawn), fill="none", stroke=ink, stroke_width=2))
+    return Block(width, height, tuple(parts))
+
+
+def inline(drawing: draw.Drawing) -> str:
+    """A drawing as HTML for a notebook, without the XML header, which is not allowed there."""
+    return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
 
 
 def save_svg(drawing: draw.Drawing, path: str | os.PathLike[str]) -> Path:

@@ -11,11 +11,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.batching import environment_of
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key
+
+MOST_DRAWN = 6
+"""How many environments of a trajectory a notebook shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
 """`agent_fn(states, agent_states, key) -> (actions, new_agent_states)`, for the whole batch at once."""
@@ -34,6 +38,25 @@ class Trajectory(eqx.Module):
     """True from the step that ends the episode on (with auto-reset: at that step only)."""
     infos: PyTree
     """The environment's infos (with auto-reset: `AutoResetInfo`)."""
+
+    def _repr_html_(self) -> str:
+        from phalanx.core import drawing
+
+        if self.rewards.ndim != 2:
+            return f"<pre>{self!r}</pre>"
+        rewards, dones = (np.asarray(array) for array in jax.device_get((self.rewards, self.dones)))
+        totals, (steps, batch) = rewards.cumsum(0), rewards.shape
+        ends = (float(min(totals.min(), 0)), float(max(totals.max(), 0)))
+        rows = []
+        for number in range(min(batch, MOST_DRAWN)):
+            ended = (
+                f"ended at step {dones[:, number].argmax() + 1}" if dones[:, number].any() else "not ended"
+            )
+            told = f"environment {number}: return {totals[-1, number]:.2f}, {ended}"
+            walk = drawing.curve([0.0, *totals[:, number].tolist()], height=28, ends=ends)
+            rows.append(drawing.beside([drawing.text(told, width=280), walk], align="bottom"))
+        title = f"{steps} steps of {batch} environments, mean return {totals[-1].mean():.2f}"
+        return drawing.inline(drawing.sheet(drawing.stacked([drawing.text(title, bold=True), *rows]), title))
 
 
 def run_episode_batch(

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from phalanx.core.config import PRESET_FOLDER, Config, load_config
 from phalanx.core.environment import Key
+from phalanx.core.text import counted
 from phalanx.logs import LoggingConfig
 
 Learner = TypeVar("Learner")
@@ -114,6 +115,16 @@ class Outcome:
     """After the first update of this call, and after the last; None where there was none."""
     last: Progress | None
     learner: Any = dataclasses.field(repr=False)
+
+    def __repr__(self) -> str:
+        ended = "interrupted" if self.interrupted else "finished"
+        told = counted(len(self.evaluations), "evaluation")
+        return f"Outcome({self.run}, {ended} at update {self.update}, {told})"
+
+    def _repr_html_(self) -> str:
+        from phalanx.logs.report import read_run
+
+        return read_run(self.run)._repr_html_()
 
 
 def _is_array(leaf: Any) -> bool:

@@ -3,6 +3,9 @@
 Episodes are in `episode`; the same things in the terminal are in `terminal`.
 """
 
+import html
+from collections.abc import Sequence
+
 import drawsvg as draw
 
 from phalanx.arc.render.cells import blank_block, cell_size, grid_block
@@ -33,6 +36,7 @@ from phalanx.core.drawing import (
     Number,
     beside,
     flowed,
+    inline,
     pill,
     save_svg as save_svg,
     sheet,
@@ -206,29 +210,31 @@ def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
 
 
 MOST_STATES = 3
-"""How many states of a batch are drawn."""
+"""How many states of a batch, or tasks of a buffer, are drawn."""
 
 
 def task_html(task: ArcTask) -> str:
     """Every pair of a task."""
-    return _inline(draw_task(task))
+    return inline(draw_task(task))
+
+
+def tasks_html(tasks: Sequence[ArcTask]) -> str:
+    """The first few tasks, and how many more there are."""
+    drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MOST_STATES])
+    rest = len(tasks) - MOST_STATES
+    return f"{drawn}\n<p>… and {rest} more tasks</p>" if rest > 0 else drawn
 
 
 def pair_html(pair: GridPair) -> str:
     """Input and output."""
-    return _inline(draw_pair(pair))
+    return inline(draw_pair(pair))
 
 
 def state_html(state: ArcState | StateSnapshot) -> str:
     """A state; of a batch, the first few, and how many more there are."""
     if isinstance(state, StateSnapshot) or not state.batch_shape:
-        return _inline(draw_state(state))
+        return inline(draw_state(state))
     views = snapshots(state, MOST_STATES)
-    drawn = "\n".join(_inline(draw_state(view)) for view in views)
+    drawn = "\n".join(inline(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
-
-
-def _inline(drawing: draw.Drawing) -> str:
-    # Without the XML header, which is not allowed inside HTML.
-    return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'

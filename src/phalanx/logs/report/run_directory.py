@@ -197,6 +197,16 @@ class RunData:
         """The run's name, or its folder's."""
         return str(self.facts.get("name") or self.path.name)
 
+    def __repr__(self) -> str:
+        told = [str(self.facts[name]) for name in ("kind", "status") if self.facts.get(name)]
+        updates = [f"{int(self.metrics.axes['update'][-1])} updates"] if len(self.metrics) else []
+        return f"RunData({', '.join([self.name, *told, *updates])}, {self.path})"
+
+    def _repr_html_(self) -> str:
+        from phalanx.logs.report.notebook import run_html
+
+        return run_html(self)
+
 
 def find_handed_in(folder: Path, notes: list[str]) -> list[HandedIn]:
     """What `phalanx eval --data` has left in a run, by name; links are passed over."""

@@ -1,0 +1,30 @@
+"""Hydra composes Phalanx's presets, and what it composes trains."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_training import SMALL
+
+pytest.importorskip("hydra")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hydra_training.py"
+
+
+def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:
+    """In a process of its own: Hydra takes the logging of the whole process."""
+    given = (*SMALL, "ppo.num_updates=1", "logging.sampling_enabled=false")
+    settings = [f"++train.arc.{one}" for one in given]
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *settings, f"hydra.run.dir={tmp_path}/job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{tmp_path}/job/run: " in done.stdout
+    config = (tmp_path / "job/run/config.yaml").read_text()
+    # From the preset, and from the command line.
+    assert "unsolved_submission_penalty: -1.5" in config
+    assert "num_updates: 1\n" in config
