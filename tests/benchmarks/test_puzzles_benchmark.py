@@ -23,6 +23,17 @@ def test_text_steps_are_measured_for_every_kind_and_held_against_the_target(
     assert all(record["batch"] == 2 and record["steps_per_cpu_second_median"] > 0 for record in records)
 
 
+def test_environments_with_words_are_measured_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--json --parts environments --batch 2 --seconds 0.001 --repeats 1"
+    monkeypatch.setattr(sys, "argv", ["puzzles.py", *options.split()])
+    assert benchmark.main() in (0, 1)
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["kind"] for record in records] == ["arc-v2", "proofs-v1"]
+    assert all(record["steps_per_cpu_second_median"] > 0 for record in records)
+
+
 def test_every_comparison_names_a_kind_and_parameters_that_its_maker_takes() -> None:
     for work in benchmark.WORKS:
         [kind] = [kind for kind in puzzle_kinds() if kind.name == work.kind]

@@ -182,6 +182,17 @@ class UnderstandsEverything(Corridor):
         return super().parse_action(text, state) if text in ("left", "right", "leap") else jnp.int32(1)
 
 
+class WordsItsRowsOtherwise(Corridor):
+    def observation_texts(self, states):
+        return [text.upper() for text in super().observation_texts(states)]
+
+
+class ReadsEveryRowAsTheFirst(Corridor):
+    def parse_actions(self, texts, states):
+        actions, _ = super().parse_actions(texts, states)
+        return actions, [""] * len(texts)
+
+
 class DrawsNothing(Corridor):
     def render(self, state, mode="svg"):
         return None if mode == "ansi" else super().render(state, mode)
@@ -233,6 +244,8 @@ BROKEN: list[tuple[type[Corridor], Any, str]] = [
     (MistakesItsOwnWords, capabilities.check_words_name_actions, "what 'right' reads as"),
     (RefusesItsOwnWords, capabilities.check_words_name_actions, "names a legal action and is refused: no"),
     (UnderstandsEverything, capabilities.check_words_name_actions, "takes '' for an action"),
+    (WordsItsRowsOtherwise, capabilities.check_words_name_actions, "texts of a batch are not those of its"),
+    (ReadsEveryRowAsTheFirst, capabilities.check_words_name_actions, "takes or refuses what parse_action"),
     (DrawsNothing, capabilities.check_pictures_are_what_their_mode_says, "'ansi'.* gives None"),
     (DrawsFloats, capabilities.check_pictures_are_what_their_mode_says, "'rgb_array'.* gives array"),
     (NamesNumbers, capabilities.check_names_and_version, "task_name is .*, which is no text"),

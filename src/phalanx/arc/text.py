@@ -83,10 +83,10 @@ def _seen(states: ArcState) -> tuple[Array, ...]:
 
 def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
     """How many rows and columns each grid has, up to its last cell."""
-    inside = grids >= 0
+    inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
-        some = inside.any(axis)
+        some = np.asarray(inside.any(axis))
         sides.append(np.where(some.any(1), some.shape[1] - some[:, ::-1].argmax(1), 0).tolist())
     return list(zip(*sides, strict=True))
 

@@ -66,7 +66,10 @@ def _masks(environment: Environment, states: PyTree) -> Bool[Array, "steps batch
 def check_words_name_actions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """A state has a text, every legal action one that is read back, and nonsense is refused in words."""
+    """A state has a text, every legal action one that is read back, and nonsense is refused in words.
+
+    A batch is worded and read as its rows are.
+    """
     if not environment.has_text:
         return False
     found: list[str] = []
@@ -88,6 +91,18 @@ def check_words_name_actions(
             except ValueError:
                 continue
             found.append(f"step {time}: parse_action takes {nonsense!r} for an action")
+        twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+        if environment.observation_texts(twice) != [text, text]:
+            found.append(f"step {time}: observation_texts of a batch are not those of its rows")
+        read, reasons = environment.parse_actions(
+            [environment.action_text(action, state), _NONSENSE[1]], twice
+        )
+        if read is None or [bool(reason) for reason in reasons] != [False, True]:
+            found.append(f"step {time}: parse_actions takes or refuses what parse_action does not")
+        else:
+            found += differences(
+                to_host(action), to_host(at(read, 0)), f"step {time}: parse_actions of a batch"
+            )
     return verdict("words must name actions both ways", found)
 
 

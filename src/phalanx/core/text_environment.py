@@ -151,10 +151,12 @@ def over(info: TextInfo) -> TextStep:
 def answer_in(text: str) -> str:
     """What a model means as its answer: what stands between the last `<answer>` tags, else all of the text.
 
-    A `ValueError` says so where there is nothing, or too much.
+    A code fence around it is taken off. A `ValueError` says so where there is nothing, or too much.
 
     >>> answer_in("Row 1 lacks 4. <answer>1 2 4</answer>"), answer_in(" 1 2 4\\n")
     ('1 2 4', '1 2 4')
+    >>> answer_in("```text\\n1 2 4\\n```")
+    '1 2 4'
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"an answer has at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
@@ -162,6 +164,8 @@ def answer_in(text: str) -> str:
         before, _, _ = text.rpartition("</answer>")
         text = before.rpartition("<answer>")[2]
     answer = text.strip()
+    if answer.startswith("```") and answer.endswith("```") and "\n" in answer:
+        answer = answer.partition("\n")[2].removesuffix("```").strip()
     if not answer:
         raise ValueError("the answer is empty")
     return answer
