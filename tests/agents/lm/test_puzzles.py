@@ -13,6 +13,7 @@ from phalanx.agents import (
     Player,
     SamplingConfig,
     load_language_model,
+    load_lm_training,
     open_source,
 )
 from phalanx.agents.lm.arc_demonstrations import compact_task
@@ -209,3 +210,12 @@ def test_what_has_no_solver_says_so() -> None:
         open_source(load_config(LMTrainingConfig, None, ("data.environment=proofs",)))
     with pytest.raises(ValueError, match="no kind of puzzle 'sudoka'; did you mean 'sudoku'"):
         open_source(load_config(LMTrainingConfig, None, ("data.environment=sudoka",)))
+
+
+def test_the_preset_learns_ten_kinds_that_its_model_can_read() -> None:
+    config = load_lm_training("puzzles", ["data.held_out=10", "data.window_size=32"])
+    source = open_source(config)
+    assert {sample.dataset_id.partition(":")[0] for sample in source.held_out} == set(KINDS)
+    batch = source.next()
+    assert batch is not None
+    assert batch.input_ids.shape == (10, 192)
