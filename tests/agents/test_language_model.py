@@ -172,3 +172,33 @@ def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
     np.testing.assert_allclose(large.embed(tokens), expected, rtol=1e-6)
     small = model()
     np.testing.assert_allclose(small.embed(tokens[:2]), np.asarray(small.embedding)[[0, 7]], rtol=1e-5)
+
+
+def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() -> None:
+    trainer = LMTrainer(CONFIG, OptimizerConfig(num_updates=5))
+    # Of unequal counts, so that a mean of means would not do.
+    first, second = rows([[1, 2, 3, 4, 5]]), rows([[9, 7], [6, 5, 4]])
+    whole = TokenBatch(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
+    large, expected = trainer.update(trainer.start(jax.random.key(0)), whole)
+    small, metrics = trainer.update_on(trainer.start(jax.random.key(0)), [first, second])
+    assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
+    for a, b in zip(jax.tree.leaves(small.arrays), jax.tree.leaves(large.arrays), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("fall", "middle", "end"), [("cosine", 0.55, 0.1), ("linear", 0.55, 0.1), ("constant", 1, 1)]
+)
+def test_the_learning_rate_rises_and_falls_as_it_is_told(fall: str, middle: float, end: float) -> None:
+    config = OptimizerConfig(num_updates=110, warmup=10, learning_rate=1.0, learning_rate_end=0.1, fall=fall)
+    rate = config.schedule()
+    assert [float(rate(at)) for at in (0, 10, 60, 110)] == pytest.approx([0.1, 1.0, middle, end], abs=1e-3)
+
+
+def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> None:
+    short = CONFIG.model_copy(update={"compute": "bfloat16"})
+    half = LanguageModel(short, key=jax.random.key(1))
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(half)} == {"float32"}
+    batch = rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])
+    assert float(measure(half, batch).loss) == pytest.approx(float(measure(model(), batch).loss), rel=0.02)
+    assert len(generate(half, [1, 2], 3)) == 3

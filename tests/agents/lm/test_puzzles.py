@@ -7,11 +7,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from phalanx.agents import LMTraining, LMTrainingConfig, Player, SamplingConfig, load_language_model
+from phalanx.agents import (
+    LMTraining,
+    LMTrainingConfig,
+    Player,
+    SamplingConfig,
+    load_language_model,
+    load_lm_training,
+    open_source,
+)
+from phalanx.agents.lm.arc_demonstrations import compact_task
 from phalanx.agents.lm.demonstrations import demonstrations
 from phalanx.agents.lm.playing import play_at_random, summary
 from phalanx.agents.lm.puzzle_scores import overall, score_puzzles, score_random
+from phalanx.agents.lm.sources import make_environment
 from phalanx.agents.lm.tasks import Prompter, TextTask, puzzles_of, read_tasks, split_of
+from phalanx.arc.text import OPERATION_NAMES
 from phalanx.cli import app
 from phalanx.core.config import load_config
 from phalanx.core.text_environment import TextBatch
@@ -171,3 +182,40 @@ def test_grpo_begins_with_a_language_model_and_is_evaluated(run: Path, tmp_path:
     asked = ["eval", str(tmp_path / "g"), "--attempts", "0", "--set", "puzzles=2", "--json"]
     lines = CliRunner().invoke(app, asked, catch_exceptions=False).stdout.splitlines()
     assert json.loads(lines[0])["task"] == "lights_out:easy:multi"
+
+
+def test_arc_samples_hold_the_demonstrations_but_not_the_answer() -> None:
+    config = load_config(
+        LMTrainingConfig, None, ("data.environment=arc", "data.held_out=3", "data.max_length=512")
+    )
+    source = open_source(config)
+    assert [sample.sample_id.split("-")[1] for sample in source.held_out] == ["valid"] * 3
+    assert source.next() is not None
+    environment = make_environment("arc")
+    task = environment.task_buffer[0]
+    text = compact_task(task, 1, task.demos[1].input)
+    outputs = ["/".join("".join(map(str, row)) for row in pair.output.tolist()) for pair in task.demos]
+    assert all(
+        (f"={output}\n" in text) == (at != 1)
+        for at, output in enumerate(outputs)
+        if outputs.count(output) == 1
+    )
+    sample = source.held_out[0]
+    said = Prompter("bytes").text(sample.tokens[sample.mask == 1].tolist())
+    assert said.split()[0] in OPERATION_NAMES
+
+
+def test_what_has_no_solver_says_so() -> None:
+    with pytest.raises(ValueError, match=r"no solver answers proofs: set data\.play=random"):
+        open_source(load_config(LMTrainingConfig, None, ("data.environment=proofs",)))
+    with pytest.raises(ValueError, match="no kind of puzzle 'sudoka'; did you mean 'sudoku'"):
+        open_source(load_config(LMTrainingConfig, None, ("data.environment=sudoka",)))
+
+
+def test_the_preset_learns_ten_kinds_that_its_model_can_read() -> None:
+    config = load_lm_training("puzzles", ["data.held_out=10", "data.window_size=32"])
+    source = open_source(config)
+    assert {sample.dataset_id.partition(":")[0] for sample in source.held_out} == set(KINDS)
+    batch = source.next()
+    assert batch is not None
+    assert batch.input_ids.shape == (10, 192)

@@ -128,6 +128,10 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     data = config.data
     if is_puzzles(data.environment):
         return _puzzles(config)
+    if data.environment not in ("arc", "proofs"):
+        read_tasks(data.environment, data.difficulty, data.turns)
+    if data.play == "solver":
+        return _arc(config)
     from phalanx.streams.environment_stream import EnvironmentStream
 
     environment = make_environment(data.environment)
@@ -139,6 +143,34 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
 
     tokenizer = EnvironmentStream(environment).tokenizer
     return play, tokenizer.vocab_size, f"env {data.environment} {config.seed}"
+
+
+def _arc(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    from phalanx.agents.lm.arc_demonstrations import arc_samples
+
+    data, prompter = config.data, Prompter(config.data.tokenizer)
+    if data.environment != "arc":
+        raise ValueError(
+            f"no solver answers {data.environment}: set data.play=random for random legal actions"
+        )
+    environment = make_environment(data.environment)
+
+    def played(split: Split) -> Iterator[StreamSample]:
+        found = arc_samples(environment, prompter, seed=config.seed, split=split, compact=data.compact)
+        return (sample for sample in found if sample.length <= data.max_length)
+
+    name = f"arc solved {data.tokenizer} {data.compact} {config.seed}"
+    return _behind_held_out(played, data.held_out), prompter.tokenizer.vocab_size, name
+
+
+def _behind_held_out(played: Callable[[Split], Iterator[StreamSample]], held_out: int) -> Samples:
+    """What is measured on comes first, and from what nobody learns from."""
+
+    def play(first: int) -> Iterator[StreamSample]:
+        measured = itertools.islice(played("valid"), held_out)
+        return itertools.islice(itertools.chain(measured, played("training")), first, None)
+
+    return play
 
 
 def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
@@ -157,14 +189,10 @@ def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
         )
         return (sample for sample in found if sample.length <= data.max_length)
 
-    def play(first: int) -> Iterator[StreamSample]:
-        # What is measured on comes first, and from puzzles that nobody learns from.
-        measured = itertools.islice(played("valid"), data.held_out)
-        return itertools.islice(itertools.chain(measured, played("training")), first, None)
-
     names = ",".join(task.name for task in tasks)
     settings = f"{data.tokenizer} {data.play} {data.compact} {data.wander}"
-    return play, prompter.tokenizer.vocab_size, f"puzzles {names} {settings} {config.seed}"
+    name = f"puzzles {names} {settings} {config.seed}"
+    return _behind_held_out(played, data.held_out), prompter.tokenizer.vocab_size, name
 
 
 def tasks_of(data: LMDataConfig) -> tuple[TextTask, ...]:
