@@ -38,6 +38,12 @@ from phalanx.proofs.mining import MiningConfig, mine
 from phalanx.proofs.search.program import Program
 
 BUDGETS = (10, 30, 100, 300)
+TRAINING = {
+    "genealogy": {"queries": 500, "rounds": 3},
+    "kinship": {"queries": 400, "rounds": 2},
+    "fb15k-237": {"queries": 1200, "rounds": 2},
+}
+"""What a guide learns from, unless `--set` says otherwise."""
 FACTS = 100_000
 
 
@@ -95,7 +101,7 @@ def measured(setting: Setting, config: GuideConfig, methods: tuple[str, ...]) ->
     """One record for each method, all on the same held-out queries."""
     program, features = setting.program, GoalFeatures(setting.program, setting.confidence)
     begin = time.process_time()
-    first = Confident(features.confidence) if (setting.confidence < 1).any() else Uniform()
+    first = Confident(features.confidence) if (setting.confidence < 1).any() else Uniform(config.seed)
     trained = train_guide(
         config,
         setting.environment,
@@ -109,7 +115,7 @@ def measured(setting: Setting, config: GuideConfig, methods: tuple[str, ...]) ->
     guides: dict[str, Guide] = {
         "trained": trained,
         "untrained": untrained_guide(config, program, features),
-        "uniform": Uniform(),
+        "uniform": Uniform(config.seed),
         "breadth-first": BreadthFirst(),
         "confidence": Confident(features.confidence),
         "random": RandomOrder(config.seed),
@@ -162,7 +168,7 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path, help="the folder that holds fb15k-237 and kinship")
     parser.add_argument("--split", choices=("valid", "test"), default="valid")
     parser.add_argument("--only", action="append", help="genealogy, kinship or fb15k-237; may be given again")
-    parser.add_argument("--queries", type=int, default=256, help="held-out queries [256]")
+    parser.add_argument("--queries", type=int, default=128, help="held-out queries [128]")
     parser.add_argument("--facts", type=int, default=FACTS, help="of the genealogy [100000]")
     parser.add_argument("--rules", type=int, default=100, help="of each predicate at most [100]")
     parser.add_argument("--seeds", type=int, default=1)
@@ -179,7 +185,7 @@ def main() -> None:
             setting = mined(arguments.data, name, arguments.split, arguments.queries, arguments.rules)
         for seed in range(arguments.seeds):
             search = setting.search.model_copy(update={"expansions": 100})
-            config = GuideConfig(**{"search": search, **given, "seed": seed})
+            config = GuideConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})
             for record in measured(setting, config, METHODS if seed == 0 else METHODS[:3]):
                 print(json.dumps({**record, **conditions("jax", "numpy")}), flush=True)
 

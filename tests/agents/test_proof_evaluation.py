@@ -1,5 +1,7 @@
 """Ranking by search, embedding, both, and the exact prover, over the generated families."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.knowledge.chaining import proof_depths
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.ranking.rank import HybridConfig, embedding_scorer, score_candidates
+from phalanx.proofs.ranking.rank import HybridConfig, Scores, embedding_scorer, score_candidates
 
 SEARCH = SearchConfig(width=16, max_depth=3)
 
@@ -139,3 +141,24 @@ def test_depths_are_those_of_forward_chaining(ranking: ProofRanking) -> None:
     queries = ranking.queries("test", 30)
     expected = proof_depths(queries, ranking.program.facts, ranking.rules, SEARCH.max_depth)
     np.testing.assert_array_equal(ranking.depths(queries), expected)
+
+
+def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
+    ranking: ProofRanking, capsys: pytest.CaptureFixture[str]
+) -> None:
+    positives = {tuple(row) for row in ranking.queries("valid", None).tolist()}
+
+    def search(triples: np.ndarray) -> Scores:
+        true = np.array([tuple(row) in positives for row in triples.tolist()])
+        # Everything is proved, and the policy alone tells what is true.
+        log_prob = np.where(true, -0.1, -5.0)
+        every = np.ones(len(triples), bool)
+        return Scores(log_prob, proved=every, log_prob=log_prob, length=every.astype(np.int64))
+
+    chosen = ranking.weigh(search, embedding_scorer(Ignorant()))
+    assert chosen.rl_weight == 0.03, "the least that is enough"
+    assert "rl_weight 0.03" in capsys.readouterr().err
+    given = dataclasses.replace(
+        ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(rl_weight=0.5)})
+    )
+    assert given.weigh(search, embedding_scorer(Ignorant())).rl_weight == 0.5

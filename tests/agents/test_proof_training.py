@@ -20,7 +20,9 @@ from phalanx.agents.proof_training import (
     ProofTrainingConfig,
     load_proof_training,
 )
+from phalanx.agents.networks.proofs import create_proof_network
 from phalanx.core.config import list_presets
+from phalanx.proofs import KGE, KGEConfig, save_kge
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import write_knowledge
 from phalanx.proofs.knowledge.vocabulary import IndexManager
@@ -165,3 +167,23 @@ def test_scores_count_positives_and_corruptions_apart(setting: ProofSetting) -> 
     assert sum(kind["episodes"] for kind in scores.families.values()) == 12
     assert scores.families["corrupted"] == {"episodes": 6, "success_rate": 1.0}
     assert evaluate_queries(setting.held_out, FirstChoice(), drawn) == scores
+
+
+def test_an_embedding_closes_goals_in_training_and_belongs_to_its_data(
+    setting: ProofSetting, tmp_path: Path
+) -> None:
+    config = KGEConfig(dim=4)
+    sizes = setting.index.num_predicates, setting.index.num_constants
+    save_kge(tmp_path / "kge", KGE.create(config, *sizes, np.random.default_rng(0)), config, setting.index)
+    closing = ProofSetting.create(small(f"kge={tmp_path}", "proofs.kge_closes_query=true"))
+    assert setting.held_out.closer is None and closing.held_out.closer is not None
+    assert closing.stages[0].closer == closing.held_out.closer
+    assert closing.fingerprint != setting.fingerprint
+    network = create_proof_network(small().network, closing.index, jax.random.PRNGKey(0))
+    scores = evaluate_queries(closing.held_out, network, held_out_queries(closing.held_out, 6))
+    assert scores.episodes > 6
+    _, seen = closing.held_out.reset(jax.random.PRNGKey(0))
+    last = int(seen.action_mask.sum()) - 1
+    assert closing.index.decode_atom(seen.derived_sub_indices[last, 0]).predicate.endswith("_kge")
+    logits, value = network(seen)
+    assert bool(jnp.isfinite(logits).all()) and bool(jnp.isfinite(value))

@@ -1,6 +1,5 @@
 """Goals that an embedding closes: what is offered, what taking it leaves and pays, on both engines."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +7,17 @@ import pytest
 
 from phalanx.agents.search.beam import SearchConfig, UniformPolicy, search_proofs
 from phalanx.core.conformance import check_environment
-from phalanx.proofs import KGE, DataHandler, IndexManager, KGEConfig, KnowledgeBase, ProofConfig, ProofEnv
-from phalanx.proofs import parse_atom, parse_rule
+from phalanx.proofs import (
+    KGE,
+    DataHandler,
+    IndexManager,
+    KGEConfig,
+    KnowledgeBase,
+    ProofConfig,
+    ProofEnv,
+    parse_atom,
+    parse_rule,
+)
 
 DATA = DataHandler.from_knowledge(
     KnowledgeBase(
@@ -20,9 +28,7 @@ DATA = DataHandler.from_knowledge(
 )
 NAMES = IndexManager(DATA, padding_atoms=3)
 CONFIG = ProofConfig(padding_atoms=3, padding_states=6, max_depth=5)
-MODEL = KGE.create(
-    KGEConfig(dim=4), NAMES.num_predicates, NAMES.num_constants, np.random.default_rng(0)
-)
+MODEL = KGE.create(KGEConfig(dim=4), NAMES.num_predicates, NAMES.num_constants, np.random.default_rng(0))
 ENGINES = ("native", "xla")
 
 
@@ -88,7 +94,9 @@ def test_the_engines_agree_and_the_environment_conforms():
             one.batch_step(first, actions),
             other.batch_step(second, actions),
         )
-        for left, right in zip(jax.tree.leaves((first, paid)), jax.tree.leaves((second, paid_too)), strict=True):
+        for left, right in zip(
+            jax.tree.leaves((first, paid)), jax.tree.leaves((second, paid_too)), strict=True
+        ):
             np.testing.assert_allclose(left, right, rtol=1e-5)
     check_environment(one)
 

@@ -194,7 +194,7 @@ class ProofTrainingConfig(PPOTrainingConfig):
     curriculum: tuple[DepthStage, ...] = ()
     """Stages by depth; before the first, the queries are those of `proofs.queries`."""
     kge: str | None = None
-    """The folder of an embedding that may close goals, a run of `phalanx train kge`; none for proofs alone."""
+    """An embedding that may close goals, a run of `phalanx train kge`; none for proofs alone."""
     network: ProofNetworkConfig = ProofNetworkConfig()
     """What acts."""
     ppo: PPOConfig = PPOConfig(num_envs=128, num_steps=128, chunk=None)

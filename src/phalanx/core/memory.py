@@ -1,6 +1,6 @@
 """How much fits at once: by the memory that is free, and less when that was too much.
 
-What is done with a batch is elsewhere; that of a search in `phalanx.agents.search`, of environments in `adapters`.
+What is done with a batch is elsewhere: searches are in `phalanx.agents`, environments in `adapters`.
 """
 
 from collections.abc import Callable

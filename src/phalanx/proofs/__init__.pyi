@@ -42,8 +42,10 @@ from .mining import (
     MiningConfig as MiningConfig,
     RuleRanking as RuleRanking,
     RuleSet as RuleSet,
+    Transfer as Transfer,
     mine as mine,
     rank_by_rules as rank_by_rules,
+    rank_inductive as rank_inductive,
 )
 from .ranking import (
     Combination as Combination,

@@ -170,7 +170,7 @@ def _attempts(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> At
         # After the last query the first ones come again; their second attempts count for nothing.
         first = np.flatnonzero(done & left[asked])
         rows = asked[first]
-        closed = after[KGE_SCORE].double().cpu().numpy() if KGE_SCORE in after.keys() else np.zeros(size)
+        closed = after[KGE_SCORE].double().cpu().numpy() if KGE_SCORE in after else np.zeros(size)
         proved[rows] = after["proved"].cpu().numpy()[first]
         length[rows] = after[STEPS].cpu().numpy()[first]
         log_prob[rows], reward[rows] = (so_far + closed)[first], paid[first]
@@ -190,7 +190,7 @@ def _continued(env: Any, after: TensorDictBase, done: np.ndarray) -> TensorDictB
 
 def _log_prob(step: TensorDictBase) -> np.ndarray:
     for name in _LOG_PROBS:
-        if name in step.keys():
+        if name in step:
             return step[name].reshape(step.batch_size[0]).double().cpu().numpy()
     raise ValueError(
         "the actor does not tell how probable its actions are; make it with "

@@ -33,7 +33,6 @@ from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.queries import SampledQueries
 
-
 STEPS, KGE_SCORE = "episode_step", "kge_log_score"
 """Keys of the steps of an episode, and of what the goals that an embedding closed add up to."""
 
@@ -206,7 +205,7 @@ class _EnvironmentVecEnv(BatchedVecEnv):
 
 
 def bytes_per_environment(environment: Environment) -> int:
-    """About the memory that one environment takes: its state and observation, here and in a rollout's copy."""
+    """About the memory that an environment takes: its state and observation, here and in a rollout."""
     begun = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
     return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(begun))
 

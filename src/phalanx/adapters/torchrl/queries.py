@@ -21,7 +21,6 @@ from phalanx.proofs.search.environment import ProofEnv
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.queries import SampledQueries
 
-
 OTHER_NAMES: Mapping[str, str] = {
     "unification_engine": "engine, which is `native`, `xla` or `auto`",
     "use_exact_memory": "memory_pruning, which is always exact",
@@ -29,7 +28,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "train_neg_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
     "negative_ratio": "config=ProofConfig(queries={'negative_ratio': ...})",
     "corruption_mode": "config=ProofConfig(queries={'negative_ratio': 0}) for no negatives",
-    "corruption_scheme": "config=ProofConfig(queries={'corruption': ...}), `head`, `tail`, `either` or `both`",
+    "corruption_scheme": "config=ProofConfig(queries={'corruption': ...}): head, tail, either or both",
     "sampler": "nothing: negatives are drawn as ProofConfig.queries says, and are never known triples",
     "max_arity": "nothing: atoms have two arguments",
     "padding_idx": "nothing: it is index_manager.padding_idx, 0",

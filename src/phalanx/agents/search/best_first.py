@@ -6,7 +6,7 @@ that ranks whole splits is in `beam`.
 
 import heapq
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -21,6 +21,8 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.search import resolution
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.state import ExpandRequest, ResolutionSettings, empty_nodes
+
+Numbers = Array | np.ndarray
 
 
 class BestFirstConfig(Config):
@@ -46,6 +48,7 @@ class Siblings(NamedTuple):
     """Steps from the query to each expanded node."""
 
 
+@runtime_checkable
 class Guide(Protocol):
     """What says which node comes next: that with the least cost of the way to it and of what lies ahead."""
 
@@ -64,12 +67,18 @@ class BreadthFirst:
 
 
 class Uniform:
-    """A policy to which all actions are alike: few choices on the way first."""
+    """A policy to which all actions are alike: few choices on the way first, equal ones by a seed.
+
+    Without the latter it would go by the order of the rules, in which mining has put the most certain first.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
 
     def rate(self, siblings: Siblings) -> tuple[np.ndarray, np.ndarray]:
         count = np.bincount(siblings.owner, minlength=len(siblings.parents))
         cost = np.log(np.maximum(count, 1))[siblings.owner].astype(np.float32)
-        return cost, np.zeros_like(cost)
+        return cost, 1e-3 * self._random.random(len(cost), np.float32)
 
 
 class RandomOrder:
@@ -232,7 +241,7 @@ def successors_of(
 
 @eqx.filter_jit
 def _expand(
-    config: ProofConfig, program: Program, goals: Array, queries: Array, where: Array
+    config: ProofConfig, program: Program, goals: Numbers, queries: Numbers, where: Numbers
 ) -> tuple[Array, Array, Array]:
     node = empty_nodes(config, where.shape)._replace(goals=jnp.asarray(goals))
     asked = ExpandRequest(jnp.asarray(where), jnp.asarray(queries), jnp.ones(where.shape, bool))
@@ -253,5 +262,3 @@ def _told(done: Mapping[int, tuple[_Frontier, int]], count: int) -> Tried:
             ways[number] = [lane.goals[node] for node in on_the_way]
         others[number] = [lane.goals[node] for node in lane.expanded if node not in kept]
     return Tried(proved, expansions, length, overflow, ways, others)
-
-

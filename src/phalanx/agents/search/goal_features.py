@@ -14,6 +14,8 @@ from phalanx.proofs.search.program import Program, offsets
 ATOM_FEATURES, STATE_FEATURES = 9, 8
 _NEAR = (2, 6)
 """Steps along facts after which two constants are compared: close by, and further off."""
+_LONGEST = 5
+"""Predicates of a body that tell a rule from others."""
 _DIRECTIONS = 48
 """Random directions that constants are compared in."""
 
@@ -41,7 +43,9 @@ class GoalFeatures:
         """`confidence` is that of the rules in the order that the program was made of; 1 if not given."""
         self._program = program
         facts, predicates, constants = program.facts, program.num_predicates, program.num_constants
-        self._counts = [np.diff(offsets(facts[:, 0], facts[:, side], predicates, constants)) for side in (1, 2)]
+        self._counts = [
+            np.diff(offsets(facts[:, 0], facts[:, side], predicates, constants)) for side in (1, 2)
+        ]
         self._totals = np.bincount(facts[:, 0], minlength=predicates + 1)
         self._rules = np.bincount(program.heads[:, 0], minlength=predicates + 1)
         self._near = _projections(program, np.random.default_rng(seed))
@@ -51,12 +55,15 @@ class GoalFeatures:
     def __call__(self, siblings: Siblings) -> Described:
         goals, owner = siblings.goals, siblings.owner
         real, ground = goals[..., 0] > 0, self._ground(goals)
-        both = ground.all(axis=-1)
+        both: np.ndarray = ground[..., 0] & ground[..., 1]
         matches = [
             np.where(ground[..., side], self._matches(goals, side), self._totals[goals[..., 0]])
             for side in (0, 1)
         ]
-        near = [np.where(both, self._nearness(table, goals[..., 1], goals[..., 2], both), 0) for table in self._near]
+        near = [
+            np.where(both, self._nearness(table, goals[..., 1], goals[..., 2], both), 0)
+            for table in self._near
+        ]
         rules = self._rules[goals[..., 0]]
         hopeless = (rules == 0) & (both | (np.minimum(*matches) == 0))
         columns = [
@@ -104,7 +111,9 @@ class GoalFeatures:
         table = self._counts[side]
         return table[np.clip(cell, 0, len(table) - 1)]
 
-    def _nearness(self, table: np.ndarray, one: np.ndarray, other: np.ndarray, where: np.ndarray) -> np.ndarray:
+    def _nearness(
+        self, table: np.ndarray, one: np.ndarray, other: np.ndarray, where: np.ndarray
+    ) -> np.ndarray:
         rows = [np.where(where, place, 0) for place in (one, other)]
         return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
 
@@ -116,8 +125,9 @@ class GoalFeatures:
     def _key(self, head: np.ndarray, predicates: np.ndarray, length: np.ndarray) -> np.ndarray:
         factor = self._program.num_predicates + 1
         key = head.astype(np.int64)
-        for place in range(min(predicates.shape[-1], 5)):
-            key = key * factor + np.where(place < length, predicates[:, place], 0)
+        for place in range(_LONGEST):
+            here = predicates[:, place] if place < predicates.shape[-1] else 0
+            key = key * factor + np.where(place < length, here, 0)
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +142,7 @@ class GoalFeatures:
 
 def _projections(program: Program, random: np.random.Generator) -> list[np.ndarray]:
     """For each distance, a unit vector for each constant (and a zero row for padding)."""
-    from scipy.sparse import coo_matrix
+    from scipy.sparse import coo_matrix  # type: ignore[import-untyped, unused-ignore]
 
     size = program.num_constants + 1
     heads, tails = program.facts[:, 1], program.facts[:, 2]

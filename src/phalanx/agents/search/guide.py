@@ -92,7 +92,7 @@ class GuideNetwork(eqx.Module):
 
 
 class LearnedGuide:
-    """A network as a guide: a step costs minus its log-probability, what is ahead minus the log of its hope."""
+    """A network as a guide: a step costs minus its log-probability, what is ahead minus that of a proof."""
 
     def __init__(self, network: GuideNetwork, features: GoalFeatures, value_weight: float) -> None:
         self.network, self._features, self._value_weight = network, features, value_weight
@@ -103,9 +103,7 @@ class LearnedGuide:
         logits, hopes = rated(self.network, self._features(siblings))
         top = np.full(len(siblings.parents), -np.inf)
         np.maximum.at(top, siblings.owner, logits)
-        mass = np.bincount(
-            siblings.owner, weights=np.exp(logits - top[siblings.owner]), minlength=len(top)
-        )
+        mass = np.bincount(siblings.owner, weights=np.exp(logits - top[siblings.owner]), minlength=len(top))
         cost = np.log(np.maximum(mass, 1e-30))[siblings.owner] - (logits - top[siblings.owner])
         return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -hopes)).astype(np.float32)
 
@@ -164,7 +162,9 @@ def train_guide(
     examples = Examples([], [])
     budget = budget or Budget()
     for number in range(config.rounds):
-        asked = queries[np.take(order, range(number * config.queries, (number + 1) * config.queries), mode="wrap")]
+        asked = queries[
+            np.take(order, range(number * config.queries, (number + 1) * config.queries), mode="wrap")
+        ]
         tried = search_best_first(environment, program, searcher, asked, config.search)
         budget.word(f"round {number + 1}: {int(tried.proved.sum())} of {len(asked)} training queries proved")
         _learn_from(tried, asked, environment, program, features, config, examples)

@@ -164,7 +164,7 @@ class ProofRanking:
         return self.config.screen and self.config.depth_seconds != 0 and self.closing is None
 
     def weigh(self, search: Score, embedding: Score) -> HybridConfig:
-        """The weights of `hybrid`; that of a policy's probabilities, if it is open, by the validation split."""
+        """The weights of `hybrid`; the policy's, where it is open, by the validation split."""
         weights = self.config.hybrid
         if weights.rl_weight is not None:
             return weights
@@ -203,7 +203,8 @@ def evaluate_proofs(
     - `exact`: what follows in fewer rounds of forward chaining is better; needs no policy;
     - `rl`: by the log-probability of the best proof that a search with the policy finds;
     - `kge`: by an embedding's score;
-    - `hybrid`: both with the config's weights (that of the policy chosen on validation if it is open), and `learned` with those of `combination`, which is fitted to
+    - `hybrid`: both with the config's weights (the policy's by validation queries where it is open), and
+      `learned` with those of `combination`, which is fitted to
       the validation split where it is not given. Without a policy the proofs are the exact prover's.
     """
     if mode not in MODES:
@@ -278,9 +279,7 @@ def policy_scorer(
             depths, settled = depths_in_time(triples, program.facts, rules, settings.max_depth, budget)
             searched = np.flatnonzero((depths >= 0) | ~settled)
         searching = triples[searched]
-        found = search_proofs(
-            config, program, policy, searching, settings, kge=kge, batch_size=batch_size
-        )
+        found = search_proofs(config, program, policy, searching, settings, kge=kge, batch_size=batch_size)
         proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
         length = np.full(len(triples), -1, np.int64)
         proved[searched], log_prob[searched], length[searched] = found.proved, found.log_prob, found.length

@@ -18,3 +18,7 @@ from .rank import (
 from .ruleset import (
     RuleSet as RuleSet,
 )
+from .transfer import (
+    Transfer as Transfer,
+    rank_inductive as rank_inductive,
+)

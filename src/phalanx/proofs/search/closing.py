@@ -45,8 +45,8 @@ class Closer(ByFingerprint):
             )
         if skips:
             raise ValueError(
-                "skip_unary_actions passes states in which the embedding could act; set it to false, or leave "
-                "the embedding out"
+                "skip_unary_actions passes states in which the embedding could act; set it to false, or "
+                "leave the embedding out"
             )
         return cls(kge, closes_query)
 
@@ -100,9 +100,7 @@ class Closer(ByFingerprint):
         left = jnp.where(closes[..., None, None], remaining(program, goals), goals)
         return left, self.cost(closes, goals[..., 0, :] - offset)
 
-    def cost(
-        self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch 3"]
-    ) -> Float32[Array, "*batch"]:
+    def cost(self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch 3"]) -> Float32[Array, "*batch"]:
         """The logarithm of the probability of some ground goals; 0 elsewhere."""
         atoms = jnp.where(where[..., None], goal, 1)
         costs: Any = self.kge.log_probability(atoms.reshape(-1, 3))

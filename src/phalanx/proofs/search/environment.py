@@ -237,7 +237,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         if self.closer is not None:
             chosen, gained = self.closer.close(program, chosen)
             gained = jnp.where(acts, gained, 0.0)
-            log_score = state.log_score + gained
+            log_score = gained if log_score is None else log_score + gained
         goals = jnp.where(acts[..., None, None], chosen, state.goals)
 
         node = self._expand(
@@ -382,8 +382,9 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         goals = jnp.where(mask[..., None, None], first, states.goals)
         asked = ExpandRequest(mask, drawn.query, drawn.label)
         node = self._expand(asked, states.node._replace(goals=goals), restart=True)
-        clocks = (None if clock is None else jnp.where(mask, 0, clock) for clock in states.clocks)
-        return ProofState(*node, *drawn, *clocks)
+        step_count, status = (jnp.where(mask, 0, clock) for clock in (states.step_count, states.status))
+        score = None if states.log_score is None else jnp.where(mask, 0.0, states.log_score)
+        return ProofState(*node, *drawn, step_count, status, score)
 
     def _expand(self, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
         expand = resolution.expand if self.closer is None else self.closer.expand

@@ -130,11 +130,6 @@ class ProofState(eqx.Module):
         )
 
     @property
-    def clocks(self) -> tuple[Any, ...]:
-        """What begins at zero with an episode; None for a score that is not kept."""
-        return self.step_count, self.status, self.log_score
-
-    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Empty for a single state."""
         return self.count.shape
