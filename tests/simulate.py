@@ -71,6 +71,8 @@ class World:
                 self.told.append("killed")
         if self.dead and self._power_cuts:
             self._cut_power()
+        self._renames = []
+        self.settle()  # by the time of the next process, the system has written back what there is
         # Temporary names tell the process, and this one lives on when the one of the world has ended.
         for path in sorted(self.folder.rglob(f".*.{os.getpid()}-*.tmp"), reverse=True):
             path.rename(path.with_name(path.name.replace(f".{os.getpid()}-", ".999999999-")))

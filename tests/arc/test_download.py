@@ -299,3 +299,25 @@ def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data,
     with pytest.raises(KeyboardInterrupt):
         download_tasks(str(zip_of(tmp_path / "tasks.zip", PUBLISHED)))
     assert not data.parent.exists()
+
+
+def test_a_name_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "long.tar.gz", "w:gz", format=tarfile.GNU_FORMAT) as out:
+        out.addfile(tarfile.TarInfo("a" * 2_000_000 + ".json"))
+    with pytest.raises(ValueError, match=r"long\.tar\.gz: the archive is damaged: a name .* 2,000,006"):
+        download_tasks(str(tmp_path / "long.tar.gz"), "long", data_dir=tmp_path / "data")
+
+
+def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar_archive(tmp_path: Path) -> None:
+    path, pair = tmp_path / "tasks.tar", {"input": [[0]], "output": [[1]]}
+    with tarfile.open(path, "w") as out:
+        for name in ("one", "two"):
+            data = json.dumps({"train": [pair], "test": [pair]}).encode()
+            member = tarfile.TarInfo(f"{name}.json")
+            member.size = len(data)
+            out.addfile(member, io.BytesIO(data))
+    whole = bytearray(path.read_bytes())
+    whole[1024 + 100] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"the archive is damaged: something follows its last file"):
+        download_tasks(str(path), "tasks", data_dir=tmp_path / "data")

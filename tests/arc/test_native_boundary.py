@@ -4,6 +4,7 @@ What the right answers are to calls that make sense is in `test_engines_against_
 """
 
 import dataclasses
+import os
 import subprocess
 import sys
 from typing import Any
@@ -37,7 +38,10 @@ pytestmark = pytest.mark.skipif(not native.available(), reason=f"native engine: 
 CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
 BATCH = 5
 EXTREMES = (0, 1, 2, 5, 6, 7, 29, 30, 31, 32, 33, 63, 64, 1000, 2**31 - 1, -1, -2, -31, -(2**31))
-RUNS = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+EXAMPLES = int(os.environ.get("PHALANX_FUZZ", "60"))
+RUNS = settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
 def config(engine: str = "native", **sections: object) -> ArcConfig:

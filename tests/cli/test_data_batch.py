@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from damage import write_json
 from phalanx.tokens import BatchReader, load_batch_plan
 
 
@@ -77,7 +78,7 @@ def test_a_file_that_is_missing_is_written_again(phalanx):
 def test_a_plan_from_another_tokenizer_is_refused(phalanx, tmp_path: Path):
     header = json.loads(Path("plan/plan.json").read_text())
     header["meta"]["tokenizer_hash"] = "another"
-    Path("plan/plan.json").write_text(json.dumps(header))
+    write_json(Path("plan/plan.json"), header)
     result = generate(phalanx)
     assert (result.code, result.out) == (2, "")
     assert "was made with tokenizer another, but 'bytes' is" in result.err

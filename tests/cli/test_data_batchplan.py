@@ -1,11 +1,13 @@
 """`phalanx data batchplan`: plans on disk, what is printed about them, and what fails verification."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from damage import write_json
 from phalanx.tokens import load_batch_plan
 
 
@@ -179,6 +181,13 @@ def test_a_batch_changed_on_disk_is_named(phalanx):
     start = offsets[3]
     order[[start, start + 1]] = order[[start + 1, start]]
     np.save("plan/order.npy", order)
+    result = verify(phalanx)
+    assert (result.code, result.out) == (2, "")
+    assert "plan/order.npy is damaged" in result.err
+    # Someone who renews the digests too is found out by the batches.
+    header = json.loads(Path("plan/plan.json").read_text())
+    header["files"]["order.npy"] = hashlib.sha256(Path("plan/order.npy").read_bytes()).hexdigest()
+    write_json(Path("plan/plan.json"), header)
     result = verify(phalanx)
     assert result.code == 1
     assert "order changed" in result.err

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
+from damage import write_json
 from phalanx.proofs.knowledge.atoms import parse_atom
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import KnowledgeBase
@@ -173,6 +174,9 @@ def test_a_file_that_does_not_fit_is_refused(
 ) -> None:
     path = tmp_path / "combination.json"
     path.write_text("[1, 2]")
+    with pytest.raises(ValueError, match=r"combination.json is damaged, or of an older version"):
+        Combination.load(path, index)
+    write_json(path, {"version": 1})
     with pytest.raises(ValueError, match=r"combination.json is not a combination that was saved here"):
         Combination.load(path, index)
     fit_combination(candidates, features_of(*noisy_scores(candidates)), index).save(path)
@@ -182,6 +186,6 @@ def test_a_file_that_does_not_fit_is_refused(
         ({"version": 0}, "is of version 0"),
         ({"shared": [1.0]}, "numbers instead of"),
     ):
-        path.write_text(json.dumps(record | changed))
+        write_json(path, record | changed)
         with pytest.raises(ValueError, match=message):
             Combination.load(path, index)

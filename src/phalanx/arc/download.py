@@ -44,6 +44,9 @@ _DAMAGE = (
     struct.error,
     OverflowError,
 )
+_ZIP_END = struct.Struct("<4s4H2LH")
+_MANY_MEMBERS = 0xFFFF
+"""What the end of a ZIP archive tells where there are more than fit."""
 _LONGEST_NAME = 1 << 16
 """Bytes of a tar member's name and attributes, which are held in memory."""
 
@@ -111,6 +114,12 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
 
 def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
     with zipfile.ZipFile(archive) as opened:
+        with archive.open("rb") as file:
+            file.seek(-_ZIP_END.size - len(opened.comment), os.SEEK_END)
+            _, _, _, _, told, *_ = _ZIP_END.unpack(file.read(_ZIP_END.size))
+        # A damaged length in the directory swallows entries, which zipfile does not count.
+        if told not in (len(opened.infolist()), _MANY_MEMBERS):
+            raise zipfile.BadZipFile(f"{told} members are told, {len(opened.infolist())} are there")
         for info in opened.infolist():
             _safe_path(shown, info.filename)
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -118,9 +127,10 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
                 raise ValueError(f"{shown}: {info.filename!r} is a link or a device, not a file")
             if info.flag_bits & 1:
                 raise ValueError(f"{shown}: {info.filename!r} is encrypted")
-            if not info.is_dir():
-                with opened.open(info) as file:
-                    yield info.filename, file
+            # Folders are opened too: one whose name in the directory is damaged is another in its own header.
+            with opened.open(info) as member:
+                if not info.is_dir():
+                    yield info.filename, member
 
 
 def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
