@@ -29,6 +29,8 @@ class Peer:
     runner: str
     requirements: tuple[str, ...] = ()
     """What pip installs; empty for the interpreter that runs the comparison."""
+    without_dependencies: tuple[str, ...] = ()
+    """What pip installs besides, without what it asks for."""
     checkout: pathlib.Path | None = None
     """A checkout of Phalanx whose sources are imported, by its own `.venv` where it has one."""
 
@@ -41,13 +43,16 @@ class Peer:
         home = venvs / self.name
         python = home / "bin" / "python"
         marker = home / "installed.json"
-        wanted = json.dumps(self.requirements)
+        wanted = json.dumps(self.requirements + self.without_dependencies)
         if marker.exists() and marker.read_text() == wanted:
             return python
         print(f"installing {', '.join(self.requirements)} in {home}", file=sys.stderr)
         venvs.mkdir(parents=True, exist_ok=True)
         _checked([sys.executable, "-m", "venv", "--clear", str(home)])
         _checked([str(python), "-m", "pip", "install", "--quiet", *self.requirements])
+        if self.without_dependencies:
+            bare = ("--no-deps", *self.without_dependencies)
+            _checked([str(python), "-m", "pip", "install", "--quiet", *bare])
         # Last, and renamed into place: an interrupted installation starts again from nothing.
         unfinished = marker.with_suffix(".tmp")
         unfinished.write_text(wanted)

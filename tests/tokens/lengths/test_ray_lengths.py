@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -271,10 +272,21 @@ def test_a_cluster_of_our_own_is_local_quiet_and_ended(monkeypatch: pytest.Monke
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
 
 
-def test_a_cluster_that_does_not_answer_is_named() -> None:
-    with (
-        pytest.raises(RayWorkerError, match=r"cannot reach the Ray cluster at 10\.0\.0\.9:6379: nobody"),
-        ray_lengths._connected(RecordingRay(), "10.0.0.9:6379", None),
-    ):
+def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        refused = rf"cannot reach the Ray cluster at {address}: .*refused"
+        with (
+            pytest.raises(RayWorkerError, match=refused),
+            ray_lengths._connected(RecordingRay(), address, None),
+        ):
+            pass
+
+
+def test_a_cluster_that_refuses_says_why_and_how_a_token_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    reason = r"cannot reach the Ray cluster at auto: nobody answers at that address; if .* RAY_AUTH_TOKEN"
+    with pytest.raises(RayWorkerError, match=reason), ray_lengths._connected(RecordingRay(), "auto", None):
         pass
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ

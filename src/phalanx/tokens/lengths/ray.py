@@ -9,6 +9,7 @@ import functools
 import itertools
 import logging
 import os
+import socket
 import traceback
 import warnings
 from collections import Counter
@@ -137,6 +138,7 @@ def lines_before(part: CorpusPart) -> int:
     return lines
 
 
+_CONNECT_SECONDS = 10.0
 _LARGEST_PART = 1 << 26
 _SMALLEST_PART = 1 << 20
 _PARTS_PER_WORKER = 8
@@ -208,6 +210,8 @@ def connected(ray: Any, address: str | None, workers: int | None) -> Iterator[No
         options["num_cpus"] = workers or os.cpu_count()
         options["include_dashboard"] = False
         options["object_store_memory"] = _OBJECT_STORE_BYTES
+    else:
+        _check_that_someone_listens(address)
     try:
         with _no_usage_reports(), warnings.catch_warnings():
             # JAX warns of every fork; Ray's are followed by another program at once, which does no harm.
@@ -216,11 +220,27 @@ def connected(ray: Any, address: str | None, workers: int | None) -> Iterator[No
     except (RuntimeError, ValueError, OSError) as error:
         target = "start Ray" if address is None else f"reach the Ray cluster at {address}"
         reason = " ".join(str(error).split())[:300]
+        if address is not None and not os.environ.get("RAY_AUTH_TOKEN"):
+            reason += (
+                "; if the cluster asks for a token, as those of Ray 2.59 and later do, set "
+                "RAY_AUTH_MODE=token and give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+            )
         raise RayWorkerError(f"cannot {target}: {reason}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_that_someone_listens(address: str) -> None:
+    """Ray itself would try for minutes, without a word."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise RayWorkerError(f"cannot reach the Ray cluster at {address}: {error}") from error
 
 
 @contextlib.contextmanager
