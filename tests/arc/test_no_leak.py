@@ -23,6 +23,7 @@ from phalanx.arc import (
     EnvironmentConfig,
     GridPair,
     ObservationConfig,
+    TaskBuffer,
 )
 from phalanx.arc.tasks import as_grid
 
@@ -159,5 +160,9 @@ def test_a_state_holds_no_answer_and_no_solution() -> None:
     assert all(pair.output is None for task in state.tasks for pair in task.tests)
     assert all(task.solutions == () for task in state.tasks)
     assert (np.asarray(state.target_grid) == -1).all()
+    readable_of_tasks = [getattr(state.tasks, name) for name in dir(state.tasks) if not name.startswith("_")]
+    buffers = [value for value in readable_of_tasks if isinstance(value, TaskBuffer)]
+    assert buffers, "what its tasks lead to in public has no answers either"
+    assert all(pair.output is None for buffer in buffers for task in buffer for pair in task.tests)
     revealed = environment.reveal(state)
     assert (np.asarray(revealed.target_grid) >= 0).any()
