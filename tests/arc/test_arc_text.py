@@ -131,7 +131,7 @@ def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
     with pytest.raises(ValueError, match="drawn as svg, ansi, rgb_array, not as 'human'"):
         env.render(state, "human")
     secret = environment(mode="evaluation")
-    assert secret.render(start(secret), "rgb_array").shape == (36, 2 * 60 + 12, 3)
+    assert secret.render(start(secret), "rgb_array").shape == (144, 2 * 240 + 12, 3)
 
 
 def test_legal_actions_are_the_configs_operations_for_one_state_and_for_many() -> None:
