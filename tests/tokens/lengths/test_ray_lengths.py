@@ -38,7 +38,7 @@ def cluster() -> Iterator[None]:
     """Two workers, which the tests share."""
     # The tokenizers below are known to no worker by name.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with ray_lengths._connected(ray, None, 2):
+    with ray_lengths.connected(ray, None, 2):
         yield
 
 
@@ -263,7 +263,7 @@ class RecordingRay:
 def test_a_cluster_of_our_own_is_local_quiet_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     door = RecordingRay()
-    with ray_lengths._connected(door, None, 3):
+    with ray_lengths.connected(door, None, 3):
         assert (door.options["address"], door.options["num_cpus"]) == ("local", 3)
         assert (door.options["include_dashboard"], door.options["log_to_driver"]) == (False, False)
         assert door.reports == "0"
@@ -274,7 +274,7 @@ def test_a_cluster_of_our_own_is_local_quiet_and_ended(monkeypatch: pytest.Monke
 def test_a_cluster_that_does_not_answer_is_named() -> None:
     with (
         pytest.raises(RayWorkerError, match=r"cannot reach the Ray cluster at 10\.0\.0\.9:6379: nobody"),
-        ray_lengths._connected(RecordingRay(), "10.0.0.9:6379", None),
+        ray_lengths.connected(RecordingRay(), "10.0.0.9:6379", None),
     ):
         pass
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ
