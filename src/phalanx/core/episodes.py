@@ -54,7 +54,7 @@ class Trajectory(eqx.Module):
             )
             told = f"environment {number}: return {totals[-1, number]:.2f}, {ended}"
             walk = drawing.curve([0.0, *totals[:, number].tolist()], height=28, ends=ends)
-            rows.append(drawing.beside([drawing.text(told, width=280), walk], align="bottom"))
+            rows.append(drawing.beside([drawing.text(told, width=340), walk], align="bottom"))
         title = f"{steps} steps of {batch} environments, mean return {totals[-1].mean():.2f}"
         return drawing.inline(drawing.sheet(drawing.stacked([drawing.text(title, bold=True), *rows]), title))
 

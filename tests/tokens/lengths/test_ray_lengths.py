@@ -39,7 +39,7 @@ def cluster() -> Iterator[None]:
     """Two workers, which the tests share."""
     # The tokenizers below are known to no worker by name.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    with ray_lengths._connected(ray, None, 2):
+    with ray_lengths.connected(ray, None, 2):
         yield
 
 
@@ -264,7 +264,7 @@ class RecordingRay:
 def test_a_cluster_of_our_own_is_local_quiet_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     door = RecordingRay()
-    with ray_lengths._connected(door, None, 3):
+    with ray_lengths.connected(door, None, 3):
         assert (door.options["address"], door.options["num_cpus"]) == ("local", 3)
         assert (door.options["include_dashboard"], door.options["log_to_driver"]) == (False, False)
         assert door.reports == "0"
@@ -279,7 +279,7 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
         refused = rf"cannot reach the Ray cluster at {address}: .*refused"
         with (
             pytest.raises(RayWorkerError, match=refused),
-            ray_lengths._connected(RecordingRay(), address, None),
+            ray_lengths.connected(RecordingRay(), address, None),
         ):
             pass
 
@@ -287,6 +287,6 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
 def test_a_cluster_that_refuses_says_why_and_how_a_token_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     reason = r"cannot reach the Ray cluster at auto: nobody answers at that address; if .* RAY_AUTH_TOKEN"
-    with pytest.raises(RayWorkerError, match=reason), ray_lengths._connected(RecordingRay(), "auto", None):
+    with pytest.raises(RayWorkerError, match=reason), ray_lengths.connected(RecordingRay(), "auto", None):
         pass
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ

@@ -5,7 +5,7 @@ The whole page is `page`; this draws without scripts, so that a saved notebook k
 
 from phalanx.core.drawing import MUTED, beside, card, curve, inline, sheet, stacked, text
 from phalanx.logs.report.curves import primary, title_of
-from phalanx.logs.report.page import compact, status, tiles
+from phalanx.logs.report.page import status, tiles
 from phalanx.logs.report.records import Table
 from phalanx.logs.report.run_directory import RunData
 
@@ -29,7 +29,7 @@ def run_html(run: RunData) -> str:
         low, high = (None if edge is None else edge.tolist() for edge in band)
         ends = (0.0, 1.0) if name.endswith(("rate", "accuracy")) or name.startswith("mrr") else None
         last = table.last(name)
-        told = f"{title_of(name)}{where}" + ("" if last is None else f", at last {compact(last)}")
+        told = f"{title_of(name)}{where}" + ("" if last is None else f", at last {last:.3g}")
         updates = table.axes["update"]
         axis = f"update {int(updates[0])} to {int(updates[-1])}"
         blocks += [
