@@ -37,7 +37,7 @@ def test_the_command_plays_the_taskset(tmp_path: Path) -> None:
             [Path(sys.executable).parent / "vf-eval", "phalanx-verifiers", *options, "-m", "stub",
              "--client.base-url", url, "--client.api-key-var", "STUB", "--push", "false", "-o", tmp_path],
             env=os.environ | {"STUB": "none", "HOME": str(tmp_path)},
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     [traces] = tmp_path.rglob("traces.jsonl")
