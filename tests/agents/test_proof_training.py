@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.agents.networks.proofs import create_proof_network
 from phalanx.agents.proof_scores import evaluate_queries, held_out_queries
 from phalanx.agents.proof_training import (
     DepthStage,
@@ -20,7 +21,6 @@ from phalanx.agents.proof_training import (
     ProofTrainingConfig,
     load_proof_training,
 )
-from phalanx.agents.networks.proofs import create_proof_network
 from phalanx.core.config import list_presets
 from phalanx.proofs import KGE, KGEConfig, save_kge
 from phalanx.proofs.knowledge.data import DataHandler
