@@ -120,7 +120,11 @@ class World:
         raw = _Raw(descriptor, mode.replace("b", ""))
         raw.world = self
         binary = io.BufferedRandom(raw)
-        return binary if "b" in mode else io.TextIOWrapper(binary, **text)
+        if "b" in mode:
+            return binary
+        wrapped = io.TextIOWrapper(binary, **text)
+        wrapped.mode = mode  # type: ignore[misc]
+        return wrapped
 
     def _note_sync(self, descriptor: int) -> None:
         place = Path(f"/proc/self/fd/{descriptor}").readlink()
