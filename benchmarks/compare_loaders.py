@@ -1,8 +1,8 @@
-"""Loaders of token batches side by side: fill, speed, memory, and what a resume after a kill repeats or loses.
+"""Loaders of token batches side by side: fill, speed, memory, what a resume after a kill repeats or loses.
 
-Every library is installed from PyPI in a virtual environment of its own; every phase (prepare, an epoch, an epoch
-that is killed in its middle, its resume) is a process. One JSON line a loader, then a table. What each does is in
-`runners/loaders_runner.py`.
+Every library is installed from PyPI in a virtual environment of its own; every phase (prepare, an epoch, an
+epoch that is killed in its middle, its resume) is a process. One JSON line a loader, then a table. What each
+does is in `runners/loaders_runner.py`.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from measuring.options import positive, words
 from measuring.peers import Peer, RunnerError
 
 RUNNER = "loaders_runner.py"
+PATIENCE = 120.0
+"""Seconds after which a phase is given up."""
 _TORCH = "torch==2.13.0"
 PEERS = {
     "phalanx": Peer("phalanx", RUNNER),
@@ -41,8 +43,17 @@ PEERS = {
     "mosaicml-streaming": Peer(
         "streaming",
         RUNNER,
-        (_TORCH, "transformers<5", "numpy<2.2", "Brotli", "matplotlib<4", "python-snappy", "xxhash", "zstd")
-        + ("catalogue", "tqdm", "boto3", "paramiko<4", "google-cloud-storage<3.3"),
+        (
+            *(
+                _TORCH,
+                "transformers<5",
+                "numpy<2.2",
+                "matplotlib<4",
+                "paramiko<4",
+                "google-cloud-storage<3.3",
+            ),
+            *("Brotli", "boto3", "catalogue", "python-snappy", "tqdm", "xxhash", "zstd"),
+        ),
         ("mosaicml-streaming==0.13.0",),
     ),
 }
@@ -53,14 +64,17 @@ def run(name: str, phase: str, folder: pathlib.Path, venvs: pathlib.Path, *more:
     peer = PEERS[name]
     runner = pathlib.Path(__file__).parent / "runners" / peer.runner
     command = [str(peer.python(venvs)), str(runner), "--loader", name, "--phase", phase]
-    done = subprocess.run(
-        [*command, "--folder", str(folder), *more],
-        env=peer.environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*command, "--folder", str(folder), *more],
+            env=peer.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunnerError(f"{name}, {phase}: not done after {PATIENCE:g} seconds") from error
     if done.returncode:
         raise RunnerError(f"{name}, {phase}: {done.stderr[-1500:]}")
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

@@ -261,7 +261,7 @@ class _LitdataRows:
 
 
 class Streaming:
-    """Samples in shards, shuffled, padded to the longest of a batch (it does not pack); the loader's state."""
+    """Samples in shards, shuffled, padded to the longest of a batch (never packed); its loader's state."""
 
     modules = ()
 
