@@ -196,7 +196,7 @@ def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
         return Plan(steps, masks)
     in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
     first = [lines.argmax(axis=1) for lines in (in_rows, in_columns)]
-    last = [lines.shape[1] - 1 - lines[:, ::-1].argmax(axis=1) for lines in (in_rows, in_columns)]
+    last = [lines.shape[1] - 1 - np.flip(lines, axis=1).argmax(axis=1) for lines in (in_rows, in_columns)]
     corners = first if selection_format == "point" else first + last
     return Plan(steps, np.stack(corners, axis=1).astype(np.int32))
 
@@ -216,7 +216,7 @@ def _searched_plan(
         return None
     steps = np.frombuffer(operations, np.int32)
     cells = np.frombuffer(words, np.uint32).reshape(len(steps), canvas[0], 1)
-    return steps, (cells >> np.arange(canvas[1], dtype=np.uint32)) & 1 != 0
+    return steps, ((cells >> np.arange(canvas[1], dtype=np.uint32)) & 1).astype(bool)
 
 
 def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
