@@ -32,10 +32,11 @@ def legal_rows(environment: Environment, states: PyTree) -> Bool[Array, "batch a
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """What a step told besides, as arrays by name."""
+    """What a step told besides, as arrays by name; what an environment has no word on is left out."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
-    return {field.name: jnp.asarray(getattr(info, field.name)) for field in dataclasses.fields(info)}
+    told = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
+    return {name: jnp.asarray(value) for name, value in told.items() if value is not None}
 
 
 def blank_batch(environment: Environment, size: int) -> tuple[PyTree, PyTree]:
