@@ -61,10 +61,21 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.agents.kge_training": ("KGETrainingConfig", "KGEEvaluationConfig"),
         "phalanx.agents.search.ranking": ("RankingConfig",),
         "phalanx.agents.search.beam": ("SearchConfig",),
+        "phalanx.agents.search.best_first": ("BestFirstConfig",),
+        "phalanx.agents.search.guide": ("GuideConfig",),
     },
     "Language model": {
-        "phalanx.agents.lm.config": ("LMTrainingConfig", "LMDataConfig", "OptimizerConfig"),
+        "phalanx.agents.lm.config": (
+            "LMTrainingConfig",
+            "LMDataConfig",
+            "LMEvaluationConfig",
+            "OptimizerConfig",
+        ),
         "phalanx.agents.lm.model": ("LanguageModelConfig",),
+        "phalanx.agents.lm.generation": ("SamplingConfig",),
+        "phalanx.agents.lm.puzzle_scores": ("PuzzleEvaluationConfig",),
+        "phalanx.agents.lm.grpo": ("GRPOTrainingConfig", "CurriculumConfig"),
+        "phalanx.agents.lm.grpo_update": ("GRPOConfig",),
     },
     "Logging": {"phalanx.logs.config": ("LoggingConfig", "ExperimentConfig")},
 }

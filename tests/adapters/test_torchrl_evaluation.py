@@ -99,7 +99,7 @@ def test_an_argument_by_another_name_is_answered_with_the_name_here(name, answer
 
 
 def test_as_many_environments_as_memory_allows(monkeypatch):
-    monkeypatch.setattr("phalanx.core.memory.available_memory", lambda: 40_000)
+    monkeypatch.setattr("phalanx.core.profiling.available_memory", lambda: 40_000)
     env = ancestors("auto")
     assert 1 <= num_environments(env) < 16
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float32, Int32
 from plain_search import PlainProver, TinyPolicy, beam, best_log_prob
 
 from phalanx.agents.search.beam import Found, SearchConfig, bytes_per_query, search_proofs
-from phalanx.core.memory import adaptive_batch_size, available_memory, with_smaller_batches
+from phalanx.core.profiling import adaptive_batch_size, available_memory, with_smaller_batches
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.knowledge.chaining import proof_depths
 from phalanx.proofs.search.program import Program

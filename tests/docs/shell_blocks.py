@@ -33,11 +33,13 @@ NOT_RUN: dict[str, str] = {
     r"(pip|python3? -m venv|\S*/bin/pip) ": "installs packages from the network",
     r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks does it in small",
     r"server-launcher |phalanx arcade ": "needs a puzzle server; tests/cli/test_arcade.py starts one",
+    r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
     r"phalanx data kg fetch .*\w": "needs the network; tests/cli/test_data_kg_fetch.py serves it",
     r"phalanx \S+ data/kg-standard/": "needs published triples; tests/cli/test_mine.py mines others",
     r".* --ray": "starts Ray, or needs a cluster; tests/cli/test_data_lengths_ray.py starts one",
     r"phalanx data pack \S+ --tokenizer": "needs a tokenizer of yours; tests/cli/test_data_pack.py makes one",
     r"phalanx eval runs/(family|umls-kge|wn18rr-kge)": "needs a trained prover; see tests/cli/test_train_*",
+    r"phalanx (eval|export) runs/lm": "needs a trained language model; tests/agents/lm trains one",
     r"phalanx eval RUN ": "RUN stands for a run; runs/mine is evaluated",
     r"for ": "trains for minutes; each command of the loop is parsed",
 }
@@ -132,6 +134,7 @@ def _check_settings(kind: str, params: dict[str, Any]) -> None:
     kinds = {
         "arc": "ArcTraining",
         "bc": "CloningTraining",
+        "grpo": "GRPOTraining",
         "kge": "KGETraining",
         "lm": "LMTraining",
         "proofs": "ProofTraining",

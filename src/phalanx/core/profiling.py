@@ -6,8 +6,9 @@ Benchmarks with peers and repeats are in `benchmarks/`; these are the quick look
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -17,8 +18,14 @@ from phalanx.core.batching import batch_reset, batch_step, environment_of
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 
 Configured = Environment | EnvironmentConfigLike
+_T = TypeVar("_T")
 
 _MEGABYTE = 1024 * 1024
+_MEMORY_FILE = Path("/proc/meminfo")
+_SHARE = 0.25
+"""Of the free memory that a batch may take: the compiler keeps copies, and others need some too."""
+_UNKNOWN = 1 << 30
+"""Bytes that are taken to be free where nobody says."""
 
 
 def find_optimal_batch_size(
@@ -218,3 +225,44 @@ def _deviation(values: Sequence[int | float]) -> float:
 
 def _show(leaf: Array) -> Any:
     return leaf.item() if leaf.ndim == 0 else f"{leaf.dtype}{list(leaf.shape)}"
+
+
+def adaptive_batch_size(
+    bytes_per_candidate: int, available: int | None = None, *, at_most: int = 1024
+) -> int:
+    """How many candidates a quarter of the available bytes hold: a power of two, from 1 to `at_most`.
+
+    Without `available` the memory is that which the default device or, on a CPU, the system says is free.
+
+    >>> adaptive_batch_size(1000, available=300_000)
+    64
+    """
+    if bytes_per_candidate < 1 or at_most < 1:
+        raise ValueError(f"need positive numbers, got {bytes_per_candidate} bytes and at most {at_most}")
+    free = available_memory() if available is None else available
+    fit = min(int(free * _SHARE) // bytes_per_candidate, at_most)
+    return 1 << max(fit.bit_length() - 1, 0)
+
+
+def available_memory() -> int:
+    """Bytes that are free on the default device."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    if device.platform == "cpu" and _MEMORY_FILE.is_file():
+        for line in _MEMORY_FILE.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return _UNKNOWN
+
+
+def with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
+    """What `run` gives for a batch size, halved as often as memory runs out, and the size it ran with."""
+    while True:
+        try:
+            return run(batch_size), batch_size
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or batch_size == 1:
+                raise
+            batch_size //= 2

@@ -25,7 +25,7 @@ from phalanx.adapters.torchrl.queries import (
 from phalanx.adapters.torchrl.specs import to_torch
 from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment
-from phalanx.core.memory import adaptive_batch_size
+from phalanx.core.profiling import adaptive_batch_size
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.knowledge.data import DataHandler

@@ -16,7 +16,7 @@ from pydantic import Field
 from phalanx.agents.networks.distributions import masked_log_softmax
 from phalanx.core.config import Config
 from phalanx.core.engine import resolve_engine
-from phalanx.core.memory import adaptive_batch_size, with_smaller_batches
+from phalanx.core.profiling import adaptive_batch_size, with_smaller_batches
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.search import resolution
