@@ -20,8 +20,7 @@ from phalanx.core.profiling import adaptive_batch_size, with_smaller_batches
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.search import resolution
-from phalanx.proofs.search.closing import Closer, is_twin, remaining
-from phalanx.proofs.search.environment import closer_of
+from phalanx.proofs.search.closing import Closer, closer_of, is_twin, remaining
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
 

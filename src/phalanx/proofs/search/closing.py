@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.core.files import ByFingerprint
+from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.kge.scoring import KGE
 from phalanx.proofs.search import resolution
 from phalanx.proofs.search.program import Program
@@ -117,3 +118,10 @@ def remaining(program: Program, goals: Int32[Array, "*batch atoms 3"]) -> Int32[
     rest = jnp.concatenate([goals[..., 1:, :], jnp.zeros_like(goals[..., :1, :])], axis=-2)
     empty = rest[..., 0, 0] == 0
     return rest.at[..., 0, 0].set(jnp.where(empty, program.true_index, rest[..., 0, 0]))
+
+
+def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> Closer | None:
+    """What closes goals in an environment of this config."""
+    if kge is None:
+        return None
+    return Closer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)

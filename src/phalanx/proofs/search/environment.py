@@ -24,7 +24,7 @@ from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.search import resolution, text as words
-from phalanx.proofs.search.closing import Closer
+from phalanx.proofs.search.closing import Closer, closer_of
 from phalanx.proofs.search.program import Program
 from phalanx.proofs.search.queries import SAMPLE_WORDS, KnownTriples, QuerySet, SampledQueries, sample_query
 from phalanx.proofs.search.rewards import episode_reward
@@ -389,13 +389,6 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     def _expand(self, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
         expand = resolution.expand if self.closer is None else self.closer.expand
         return expand(ResolutionSettings.of(self.config, self.program), asked, node, restart=restart)
-
-
-def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> Closer | None:
-    """What closes goals in an environment of this config."""
-    if kge is None:
-        return None
-    return Closer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)
 
 
 def _words(key: Key) -> UInt32[Array, " words"]:
