@@ -22,7 +22,7 @@ def run_example(name: str, *arguments: object) -> None:
 
 
 def first_and_last_return(said: str) -> tuple[float, float]:
-    """Of the line with which a training ends."""
-    told = re.search(r"first update (\S+), of the last (\S+)$", said.strip())
+    """Of the line that sums a training up."""
+    told = re.search(r"first update (\S+), of the last (\S+)$", said, re.MULTILINE)
     assert told is not None, said
     return float(told[1]), float(told[2])
