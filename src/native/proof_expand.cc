@@ -9,36 +9,54 @@ namespace {
 
 constexpr uint64_t kSeed = 0x243F6A8885A308D3ull;
 
-uint64_t mix(uint64_t hash, int32_t predicate, int32_t first, int32_t second) {
-  hash ^= uint64_t(uint32_t(predicate)) << 40 ^ uint64_t(uint32_t(first)) << 20 ^ uint64_t(uint32_t(second));
+template <int kArity>
+uint64_t mix(uint64_t hash, const int32_t* atom) {
+  if constexpr (kArity == 3) hash = (hash ^ uint64_t(uint32_t(atom[3]))) * 0xBF58476D1CE4E5B9ull;
+  hash ^= uint64_t(uint32_t(atom[0])) << 40 ^ uint64_t(uint32_t(atom[1])) << 20 ^ uint64_t(uint32_t(atom[2]));
   hash *= 0x9E3779B97F4A7C15ull;
   return hash ^ hash >> 29;
 }
 
-// What a head or a fact binds the first goal's two arguments to.
+// What a head or a fact binds the variables among the first goal's arguments to.
+template <int kArity>
 struct Substitution {
-  int32_t x, y;          // the goal's arguments
-  bool x_bound, y_bound;  // whether they are variables that are bound
-  int32_t x_value, y_value;
+  int count = 0;
+  int32_t variables[kArity], values[kArity];
 
   int32_t operator()(int32_t term) const {
-    if (x_bound && term == x) return x_value;
-    if (y_bound && term == y) return y_value;
+    for (int k = 0; k < count; ++k)
+      if (term == variables[k]) return values[k];
     return term;
+  }
+
+  // Makes two terms equal, of which the first one may be a variable of any bound; false where they cannot be.
+  bool unify(int32_t one, int32_t other, int32_t first_variable) {
+    one = (*this)(one), other = (*this)(other);
+    if (one == other) return true;
+    if (one < first_variable) std::swap(one, other);
+    if (one < first_variable) return false;
+    // What was bound to it is bound to what it stands for now.
+    for (int k = 0; k < count; ++k)
+      if (values[k] == one) values[k] = other;
+    variables[count] = one, values[count++] = other;
+    return true;
   }
 };
 
 // Expands one goal list after another; keeps the memory that it needs for it.
+template <int kArity>
 class Expander {
  public:
+  static constexpr int kAtom = 1 + kArity;
+
   explicit Expander(const ExpandCall& call)
       : call_(call),
         program_(*call.program),
-        row_(3 * call.atoms),
+        row_(kAtom * call.atoms),
         budget_(call.states - (call.end_proof_action ? 1 : 0)),
         first_variable_(program_.constants + 1),
         candidate_(row_),
-        names_(2 * call.atoms + 2 * program_.longest + 2),
+        names_(kArity * (call.atoms + program_.longest + 1)),
         rest_drops_(call.atoms) {
     int64_t slots = 16;
     while (slots < 2 * (call.states + call.memory)) slots *= 2;
@@ -91,7 +109,7 @@ class Expander {
     goals_ = call_.goals + index * row_;
     successors_ = call_.successors + index * call_.states * row_;
     visited_ = call_.visited + index * call_.memory * row_;
-    query_ = call_.query + 3 * index;
+    query_ = call_.query + kAtom * index;
     excluded_ = call_.excluded[index];
   }
 
@@ -106,13 +124,13 @@ class Expander {
 
   // Canonical goals pass unchanged; others must not index past `names_`.
   void keep_variables_in_range() {
-    const int32_t last = program_.constants + 2 * call_.atoms;
+    const int32_t last = program_.constants + kArity * call_.atoms;
     bool out_of_range = false;
-    for (int64_t k = 0; k < row_; ++k) out_of_range |= k % 3 != 0 && goals_[k] > last;
+    for (int64_t k = 0; k < row_; ++k) out_of_range |= k % kAtom != 0 && goals_[k] > last;
     if (!out_of_range) return;
     std::vector<int32_t> seen;
     for (int64_t k = 0; k < row_; ++k) {
-      if (k % 3 == 0 || goals_[k] <= program_.constants) continue;
+      if (k % kAtom == 0 || goals_[k] <= program_.constants) continue;
       auto at = std::find(seen.begin(), seen.end(), goals_[k]);
       if (at == seen.end()) at = seen.insert(at, goals_[k]);
       goals_[k] = first_variable_ + static_cast<int32_t>(at - seen.begin());
@@ -121,7 +139,7 @@ class Expander {
 
   uint64_t hash_of(const int32_t* row) const {
     uint64_t hash = kSeed;
-    for (int64_t k = 0; k < row_ && row[k] != 0; k += 3) hash = mix(hash, row[k], row[k + 1], row[k + 2]);
+    for (int64_t k = 0; k < row_ && row[k] != 0; k += kAtom) hash = mix<kArity>(hash, row + k);
     return hash;
   }
 
@@ -148,9 +166,12 @@ class Expander {
     }
   }
 
-  bool is_usable_fact(int32_t predicate, int32_t first, int32_t second) const {
-    if (excluded_ && predicate == query_[0] && first == query_[1] && second == query_[2]) return false;
-    return program_.contains(predicate, first, second);
+  bool is_query(int32_t predicate, const int32_t* terms) const {
+    return excluded_ && predicate == query_[0] && std::equal(terms, terms + kArity, query_ + 1);
+  }
+
+  bool is_usable_fact(int32_t predicate, const int32_t* terms) const {
+    return !is_query(predicate, terms) && program_.template contains<kArity>(predicate, terms);
   }
 
   // Writes all successors but the end action, in order, and returns how many there are.
@@ -159,12 +180,13 @@ class Expander {
     for (int32_t v = 0; v < visited_count; ++v) enter(visited_ + v * row_, hash_of(visited_ + v * row_), v);
     found_ = 0;
     rest_count_ = 0;
-    while (rest_count_ + 1 < call_.atoms && goals_[3 * (rest_count_ + 1)] != 0) ++rest_count_;
+    while (rest_count_ + 1 < call_.atoms && goals_[kAtom * (rest_count_ + 1)] != 0) ++rest_count_;
     // Goals that are ground already stay or go in every candidate alike.
     for (int64_t r = 0; r < rest_count_; ++r) {
-      const int32_t* atom = goals_ + 3 * (r + 1);
-      const bool ground = program_.is_constant(atom[1]) && program_.is_constant(atom[2]);
-      rest_drops_[r] = ground && is_usable_fact(atom[0], atom[1], atom[2]);
+      const int32_t* atom = goals_ + kAtom * (r + 1);
+      bool ground = true;
+      for (int k = 1; k < kAtom; ++k) ground &= program_.is_constant(atom[k]);
+      rest_drops_[r] = ground && is_usable_fact(atom[0], atom + 1);
     }
     if (try_facts()) try_rules();
     return found_;
@@ -172,71 +194,87 @@ class Expander {
 
   // Both return false when the budget is exceeded.
   bool try_facts() {
-    const int32_t predicate = goals_[0], x = goals_[1], y = goals_[2];
-    const bool x_free = x >= first_variable_, y_free = y >= first_variable_;
-    if ((!x_free && x < 1) || (!y_free && y < 1)) return true;
-    if (!x_free && !y_free) return !is_usable_fact(predicate, x, y) || try_fact(x, y);
+    const int32_t predicate = goals_[0];
+    const int32_t* terms = goals_ + 1;
+    // By the bound argument that has the fewest facts; all of the predicate's without one.
+    int side = 0, bound = 0;
     // Where the other goals do not mention the variables, all facts lead to the same successor.
-    const bool one_is_enough = !(x_free && in_rest(x)) && !(y_free && in_rest(y));
-    const Range range = !x_free   ? program_.facts_with_first(predicate, x)
-                        : !y_free ? program_.facts_with_second(predicate, y)
-                                  : program_.facts_of(predicate);
-    const bool same = x == y;
+    bool one_is_enough = true;
+    Range range;
+    for (int k = 0; k < kArity; ++k) {
+      if (terms[k] >= first_variable_) {
+        one_is_enough = one_is_enough && !in_rest(terms[k]);
+        continue;
+      }
+      if (terms[k] < 1) return true;
+      const Range some = program_.facts_with(k, predicate, terms[k]);
+      if (bound++ == 0 || some.size() < range.size()) side = k, range = some;
+    }
+    if (bound == kArity) return !is_usable_fact(predicate, terms) || try_fact(terms);
+    if (bound == 0) range = program_.facts_of(predicate);
     const bool guarded = excluded_ && predicate == query_[0];
+    const int32_t* facts = program_.arguments[side].data();
     for (int32_t f = range.begin; f < range.end; ++f) {
-      const int32_t a = !x_free ? x : !y_free ? program_.first_by_second[f] : program_.first[f];
-      const int32_t b = !y_free ? y : program_.second[f];
-      if ((same && a != b) || (guarded && a == query_[1] && b == query_[2])) continue;
-      if (!try_fact(a, b)) return false;
+      const int32_t* fact = facts + int64_t{kArity} * f;
+      if (!agrees(fact, terms) || (guarded && std::equal(fact, fact + kArity, query_ + 1))) continue;
+      if (!try_fact(fact)) return false;
       if (one_is_enough) break;
+    }
+    return true;
+  }
+
+  // Whether a fact has the goal's constants, and equal ones where the goal has one variable twice.
+  bool agrees(const int32_t* fact, const int32_t* terms) const {
+    for (int k = 0; k < kArity; ++k) {
+      if (terms[k] < first_variable_) {
+        if (fact[k] != terms[k]) return false;
+        continue;
+      }
+      for (int m = 0; m < k; ++m)
+        if (terms[m] == terms[k] && fact[m] != fact[k]) return false;
     }
     return true;
   }
 
   bool in_rest(int32_t variable) const {
     for (int64_t r = 1; r <= rest_count_; ++r)
-      if (goals_[3 * r + 1] == variable || goals_[3 * r + 2] == variable) return true;
+      for (int k = 1; k < kAtom; ++k)
+        if (goals_[kAtom * r + k] == variable) return true;
     return false;
   }
 
-  bool try_fact(int32_t a, int32_t b) {
-    const int32_t x = goals_[1], y = goals_[2];
-    const Substitution substitution{x, y, x >= first_variable_, y >= first_variable_, a, b};
+  bool try_fact(const int32_t* fact) {
+    Substitution<kArity> substitution;
+    for (int k = 0; k < kArity; ++k)
+      if (goals_[1 + k] >= first_variable_) {
+        substitution.variables[substitution.count] = goals_[1 + k];
+        substitution.values[substitution.count++] = fact[k];
+      }
     begin_candidate();
     add_rest(substitution);
     return end_candidate();
   }
 
   bool try_rules() {
-    const int32_t x = goals_[1], y = goals_[2];
-    const bool x_free = x >= first_variable_, y_free = y >= first_variable_;
+    const int32_t* terms = goals_ + 1;
     const Range range = program_.rules_of(goals_[0]);
     for (int32_t r = range.begin; r < range.end; ++r) {
-      const int32_t h1 = program_.heads[2 * r], h2 = program_.heads[2 * r + 1];
-      Substitution substitution{x, y, false, false, 0, 0};
-      if (h1 < 0 && h1 == h2) {
-        if (x != y) {
-          if (x_free) {
-            substitution.x_bound = true;
-            substitution.x_value = y;
-          } else if (y_free) {
-            substitution.y_bound = true;
-            substitution.y_value = x;
-          } else {
-            continue;
-          }
+      const int32_t* head = program_.heads.data() + int64_t{kArity} * r;
+      Substitution<kArity> substitution;
+      bool unifies = true;
+      for (int k = 0; k < kArity && unifies; ++k) {
+        if (head[k] > 0) {
+          unifies = substitution.unify(terms[k], head[k], first_variable_);
+          continue;
         }
-      } else {
-        if (h1 > 0 && !x_free && x != h1) continue;
-        if (h2 > 0 && !y_free && y != h2) continue;
-        if (h1 > 0 && h2 > 0 && x == y && h1 != h2) continue;
-        substitution.x_bound = x_free && h1 > 0;
-        substitution.x_value = h1;
-        substitution.y_bound = y_free && h2 > 0;
-        substitution.y_value = h2;
+        // A variable of the rule is what stands where it came first.
+        int first = 0;
+        while (head[first] != head[k]) ++first;
+        if (first < k) unifies = substitution.unify(terms[first], terms[k], first_variable_);
       }
+      if (!unifies) continue;
       begin_candidate();
-      if (!add_body(r, h1, substitution(x), h2, substitution(y)) || !add_rest(substitution)) {
+      if (!add_body(r, head, substitution) || !add_rest(substitution)) {
         ++too_long_;
         continue;
       }
@@ -252,42 +290,53 @@ class Expander {
     std::fill(names_.begin(), names_.end(), 0);
   }
 
-  bool add_body(int32_t rule, int32_t h1, int32_t h1_value, int32_t h2, int32_t h2_value) {
-    const int32_t fresh = program_.constants + 2 * call_.atoms;
+  bool add_body(int32_t rule, const int32_t* head, const Substitution<kArity>& substitution) {
+    const int32_t fresh = program_.constants + kArity * call_.atoms;
+    int32_t values[kArity];
+    for (int k = 0; k < kArity; ++k) values[k] = substitution(goals_[1 + k]);
     const auto instance = [&](int32_t term) {
-      return term > 0 ? term : term == h1 ? h1_value : term == h2 ? h2_value : fresh - term;
+      if (term > 0) return term;
+      for (int k = 0; k < kArity; ++k)
+        if (term == head[k]) return values[k];
+      return fresh - term;
     };
-    for (int32_t k = program_.body_start[rule]; k < program_.body_start[rule + 1]; ++k) {
-      const int32_t* atom = program_.body_atoms.data() + 3 * k;
-      if (!add(atom[0], instance(atom[1]), instance(atom[2]))) return false;
+    for (int32_t m = program_.body_start[rule]; m < program_.body_start[rule + 1]; ++m) {
+      const int32_t* atom = program_.body_atoms.data() + int64_t{kAtom} * m;
+      int32_t made[kArity];
+      for (int k = 0; k < kArity; ++k) made[k] = instance(atom[1 + k]);
+      if (!add(atom[0], made)) return false;
     }
     return true;
   }
 
-  bool add_rest(const Substitution& substitution) {
+  bool add_rest(const Substitution<kArity>& substitution) {
     for (int64_t r = 0; r < rest_count_; ++r) {
       if (rest_drops_[r]) continue;
-      const int32_t* atom = goals_ + 3 * (r + 1);
-      const int32_t a = substitution(atom[1]), b = substitution(atom[2]);
-      const bool unchanged = a == atom[1] && b == atom[2];
-      if (!(unchanged ? append(atom[0], a, b) : add(atom[0], a, b))) return false;
+      const int32_t* atom = goals_ + kAtom * (r + 1);
+      int32_t made[kArity];
+      bool unchanged = true;
+      for (int k = 0; k < kArity; ++k) {
+        made[k] = substitution(atom[1 + k]);
+        unchanged &= made[k] == atom[1 + k];
+      }
+      if (!(unchanged ? append(atom[0], made) : add(atom[0], made))) return false;
     }
     return true;
   }
 
   // Adds a goal unless it is a fact; false when it does not fit.
-  bool add(int32_t predicate, int32_t a, int32_t b) {
-    if (a < first_variable_ && b < first_variable_ && is_usable_fact(predicate, a, b)) return true;
-    return append(predicate, a, b);
+  bool add(int32_t predicate, const int32_t* terms) {
+    bool ground = true;
+    for (int k = 0; k < kArity; ++k) ground &= terms[k] < first_variable_;
+    return (ground && is_usable_fact(predicate, terms)) || append(predicate, terms);
   }
 
-  bool append(int32_t predicate, int32_t a, int32_t b) {
+  bool append(int32_t predicate, const int32_t* terms) {
     if (length_ == call_.atoms) return false;
-    int32_t* place = candidate_.data() + 3 * length_++;
+    int32_t* place = candidate_.data() + kAtom * length_++;
     place[0] = predicate;
-    place[1] = named(a);
-    place[2] = named(b);
-    hash_ = mix(hash_, place[0], place[1], place[2]);
+    for (int k = 0; k < kArity; ++k) place[1 + k] = named(terms[k]);
+    hash_ = mix<kArity>(hash_, place);
     return true;
   }
 
@@ -300,8 +349,9 @@ class Expander {
   }
 
   bool end_candidate() {
-    if (length_ == 0) append(program_.true_index, 0, 0);
-    std::fill(candidate_.begin() + 3 * length_, candidate_.end(), 0);
+    constexpr int32_t nothing[kArity] = {};
+    if (length_ == 0) append(program_.true_index, nothing);
+    std::fill(candidate_.begin() + kAtom * length_, candidate_.end(), 0);
     if (found_ < budget_) {
       if (enter(candidate_.data(), hash_, call_.memory + found_))
         std::memcpy(successors_ + found_++ * row_, candidate_.data(), row_ * sizeof(int32_t));
@@ -347,12 +397,20 @@ class Expander {
   std::vector<uint64_t> hashes_;
 };
 
+template <int kArity>
+void expand_all(const ExpandCall& call, int64_t begin, int64_t end) {
+  Expander<kArity> expander(call);
+  for (int64_t index = begin; index < end; ++index)
+    if (call.where[index]) expander.run(index);
+}
+
 }  // namespace
 
 void expand(const ExpandCall& call, int64_t begin, int64_t end) {
-  Expander expander(call);
-  for (int64_t index = begin; index < end; ++index)
-    if (call.where[index]) expander.run(index);
+  if (call.program->arity == 2)
+    expand_all<2>(call, begin, end);
+  else
+    expand_all<3>(call, begin, end);
 }
 
 }  // namespace phalanx::proofs

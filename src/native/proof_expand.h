@@ -7,7 +7,7 @@
 
 namespace phalanx::proofs {
 
-// A goal list is `atoms` rows of (predicate, first, second), packed to the front.
+// A goal list is `atoms` rows of a predicate and the program's number of terms, packed to the front.
 struct ExpandCall {
   const Program* program;
   int64_t atoms, states, memory, unary_limit;

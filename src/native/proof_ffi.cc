@@ -37,15 +37,16 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags where, S32 query, Flags excl
   call.atoms = axis(goals, 1);
   call.states = axis(successors, 1);
   call.memory = axis(visited, 1);
+  const int64_t atom = 1 + held->arity;
   Sizes sizes("phalanx_proof_expand");
   sizes.expect("where", where, {batch});
-  sizes.expect("query", query, {batch, 3});
+  sizes.expect("query", query, {batch, atom});
   sizes.expect("excluded", excluded, {batch});
-  for (const S32* buffer : {&goals, &*new_goals}) sizes.expect("goals", *buffer, {batch, call.atoms, 3});
+  for (const S32* buffer : {&goals, &*new_goals}) sizes.expect("goals", *buffer, {batch, call.atoms, atom});
   for (const S32* buffer : {&successors, &*new_successors})
-    sizes.expect("successors", *buffer, {batch, call.states, call.atoms, 3});
+    sizes.expect("successors", *buffer, {batch, call.states, call.atoms, atom});
   for (const S32* buffer : {&visited, &*new_visited})
-    sizes.expect("visited", *buffer, {batch, call.memory, call.atoms, 3});
+    sizes.expect("visited", *buffer, {batch, call.memory, call.atoms, atom});
   for (const S32* buffer : {&count, &visited_count, &too_long, &skipped, &*new_count, &*new_visited_count,
                             &*new_too_long, &*new_skipped})
     sizes.expect("a count", *buffer, {batch});

@@ -31,27 +31,35 @@ class Case(NamedTuple):
     visited: tuple[oracle.State, ...]
 
 
-def random_rule(rng: np.random.Generator) -> oracle.Rule:
+def random_rule(rng: np.random.Generator, arity: int = 2) -> oracle.Rule:
     """Up to three body atoms over few variables, so that heads and bodies repeat them; some constants."""
 
     def term() -> int:
         return int(rng.integers(1, CONSTANTS + 1)) if rng.random() < 0.08 else -int(rng.integers(1, 5))
 
     def atom() -> oracle.Atom:
-        return (int(rng.integers(1, PREDICATES + 1)), term(), term())
+        return (int(rng.integers(1, PREDICATES + 1)), *(term() for _ in range(arity)))
 
     return atom(), [atom() for _ in range(rng.integers(1, 4))]
 
 
-def random_program(seed: int) -> tuple[Program, oracle.KnowledgeBase]:
-    """All have arrays of the same shapes, so that they share one compilation."""
+def random_program(seed: int, arity: int = 2) -> tuple[Program, oracle.KnowledgeBase]:
+    """All of an arity have arrays of the same shapes, so that they share one compilation."""
     rng = np.random.default_rng(seed)
-    cells = rng.choice(PREDICATES * CONSTANTS**2, FACTS, replace=False)
-    facts = np.stack([cells // CONSTANTS**2, cells // CONSTANTS % CONSTANTS, cells % CONSTANTS], 1) + 1
-    rules = [random_rule(rng) for _ in range(RULES - 1)]
-    rules.append(((1, -1, -2), [(2, -1, -3), (3, -3, -4), (4, -4, -2)]))
+    facts = 1 + np.stack(
+        np.unravel_index(
+            rng.choice(PREDICATES * CONSTANTS**arity, FACTS, replace=False),
+            (PREDICATES, *[CONSTANTS] * arity),
+        ),
+        axis=1,
+    )
+    rules = [random_rule(rng, arity) for _ in range(RULES - 1)]
+    longest = [(2, -1, -3), (3, -3, -4), (4, -4, -2)]
+    # As atoms of two arguments are held among those of three: the last one repeated.
+    wide = [(p, a, *[b] * (arity - 1)) for p, a, b in longest]
+    rules.append(((1, -1, *[-2] * (arity - 1)), wide))
     program = Program.create(facts.astype(np.int32), rules, PREDICATES, CONSTANTS)
-    return program, oracle.KnowledgeBase(facts, rules, PREDICATES, CONSTANTS)
+    return program, oracle.KnowledgeBase(facts, rules, PREDICATES, CONSTANTS, arity)
 
 
 def random_case(kb: oracle.KnowledgeBase, rng: np.random.Generator, max_atoms: int, memory: int) -> Case:
@@ -64,7 +72,8 @@ def random_case(kb: oracle.KnowledgeBase, rng: np.random.Generator, max_atoms: i
         )
 
     length = int(rng.integers(1, max_atoms + 1))
-    goals = [(int(rng.integers(1, PREDICATES + 1)), term(), term()) for _ in range(length)]
+    arity = len(kb.facts[0]) - 1
+    goals = [(int(rng.integers(1, PREDICATES + 1)), *(term() for _ in range(arity))) for _ in range(length)]
     query = kb.facts[rng.integers(len(kb.facts))]
     if rng.random() < 0.3:
         goals[int(rng.integers(length))] = query
@@ -77,8 +86,8 @@ def random_case(kb: oracle.KnowledgeBase, rng: np.random.Generator, max_atoms: i
     return Case(state, query, positive, tuple(visited[: memory - 1]))
 
 
-def padded(states: Any, count: int, atoms: int) -> np.ndarray:
-    table = np.zeros((count, atoms, 3), np.int32)
+def padded(states: Any, count: int, atoms: int, arity: int = 2) -> np.ndarray:
+    table = np.zeros((count, atoms, 1 + arity), np.int32)
     for row, state in enumerate(states):
         table[row, : len(state)] = state
     return table
@@ -90,12 +99,11 @@ def unpadded(rows: np.ndarray) -> oracle.State:
 
 def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> Node:
     """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
-    node = empty_nodes(config, (len(cases),))
+    node = empty_nodes(config, rules.program, (len(cases),))
+    atoms = config.padding_atoms, rules.program.arity
     node = node._replace(
-        goals=jnp.asarray(padded([case.goals for case in cases], len(cases), config.padding_atoms)),
-        visited=jnp.asarray(
-            np.stack([padded(case.visited, config.memory, config.padding_atoms) for case in cases])
-        ),
+        goals=jnp.asarray(padded([case.goals for case in cases], len(cases), *atoms)),
+        visited=jnp.asarray(np.stack([padded(case.visited, config.memory, *atoms) for case in cases])),
         visited_count=jnp.asarray([len(case.visited) for case in cases], jnp.int32),
     )
     return expand_nodes(rules, cases, node, np.ones(len(cases), bool))
@@ -119,7 +127,7 @@ class _Shape:
     def __init__(self, rules: ResolutionSettings) -> None:
         self.rules = rules
         program = rules.program
-        shapes = (program.num_predicates, program.num_constants, rules.end_proof_action)
+        shapes = (program.num_predicates, program.num_constants, program.arity, rules.end_proof_action)
         self._key = (*shapes, rules.unary_limit, rules.memory_pruning)
 
     def __eq__(self, other: object) -> bool:

@@ -1,43 +1,50 @@
 """A small Prolog-style prover in plain Python: what both engines must agree with, written to be obvious.
 
-Atoms are tuples (predicate, first, second) of the package's integers, states are tuples of atoms, and the
-variables of a rule are negative. Nothing here knows about arrays, padding or indices.
+Atoms are tuples (predicate, first, second, ...) of the package's integers, states are tuples of atoms, and
+the variables of a rule are negative. Nothing here knows about arrays, padding or indices.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-Atom = tuple[int, int, int]
+Atom = tuple[int, ...]
 State = tuple[Atom, ...]
 Rule = tuple[Atom, Sequence[Atom]]
 
 
 class KnowledgeBase:
     def __init__(
-        self, facts: Iterable[Sequence[int]], rules: Sequence[Rule], predicates: int, constants: int
+        self,
+        facts: Iterable[Sequence[int]],
+        rules: Sequence[Rule],
+        predicates: int,
+        constants: int,
+        arity: int = 2,
     ):
         self.facts = sorted({tuple(int(x) for x in fact) for fact in facts})
         self.fact_set = set(self.facts)
         self.rules = rules
         self.constants = constants
-        self.true: State = ((predicates + 1, 0, 0),)
-        self.false: State = ((predicates + 2, 0, 0),)
-        self.end: State = ((predicates + 3, 0, 0),)
+        nothing = (0,) * arity
+        self.true: State = ((predicates + 1, *nothing),)
+        self.false: State = ((predicates + 2, *nothing),)
+        self.end: State = ((predicates + 3, *nothing),)
         self._by: dict[tuple, list[Atom]] = {}
         for fact in self.facts:
-            for pattern in ((fact[0], None, None), (fact[0], fact[1], None), (fact[0], None, fact[2])):
-                self._by.setdefault(pattern, []).append(fact)
+            self._by.setdefault((fact[0],), []).append(fact)
+            for place, term in enumerate(fact[1:]):
+                self._by.setdefault((fact[0], place, term), []).append(fact)
 
     def is_variable(self, term: int) -> bool:
         return term < 0 or term > self.constants
 
     def facts_like(self, goal: Atom) -> list[Atom]:
         """The facts that agree with the goal's constants, or a superset of them."""
-        first, second = (None if self.is_variable(term) else term for term in goal[1:])
-        if first is not None:
-            second = None
-        return self._by.get((goal[0], first, second), [])
+        for place, term in enumerate(goal[1:]):
+            if not self.is_variable(term):
+                return self._by.get((goal[0], place, term), [])
+        return self._by.get((goal[0],), [])
 
 
 class Expansion(NamedTuple):
@@ -71,7 +78,7 @@ def unify(kb: KnowledgeBase, left: Atom, right: Atom) -> dict[int, int] | None:
 
 
 def apply(atom: Atom, bindings: dict[int, int]) -> Atom:
-    return (atom[0], walk(atom[1], bindings), walk(atom[2], bindings))
+    return (atom[0], *(walk(term, bindings) for term in atom[1:]))
 
 
 def canonical(kb: KnowledgeBase, state: Iterable[Atom]) -> State:
@@ -83,7 +90,7 @@ def canonical(kb: KnowledgeBase, state: Iterable[Atom]) -> State:
             return term
         return names.setdefault(term, kb.constants + 1 + len(names))
 
-    return tuple((p, name(a), name(b)) for p, a, b in state)
+    return tuple((predicate, *map(name, terms)) for predicate, *terms in state)
 
 
 def usable(kb: KnowledgeBase, atom: Atom, query: Atom | None) -> bool:

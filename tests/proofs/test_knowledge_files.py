@@ -212,7 +212,7 @@ def test_a_header_says_which_column_is_which(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("a,in\n", "has 2 columns, a, in; name the columns head, relation, tail"),
+        ("a,in,b,c,d\n", "has 5 columns, a, in, b, c, d; name the columns head, relation, tail"),
         ("a,in,b\nc,in\n", "train.csv:2: 2 cells, where the first line has 3"),
         ("a,in,b\nc,in,\n", "train.csv:2: a cell of 'c', 'in', '' is empty"),
         (

@@ -11,7 +11,7 @@ from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import KnowledgeBase, read_rules
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.mining import MiningConfig, RuleRanker, RuleSet, mine, plain, rank_by_rules
-from phalanx.proofs.mining.rank import AGGREGATIONS, Learning
+from phalanx.proofs.mining.rank import AGGREGATIONS, Learning, _best_by_relation
 
 native = extension()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
@@ -266,3 +266,12 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="length"):
         mine(FAMILY, length=6)
     assert MiningConfig().length == 3
+
+
+def test_the_weight_of_an_embedding_is_each_relations_own_where_it_has_queries_enough() -> None:
+    # Weight 0 is best for relation 0, weight 1 for relation 1; relation 2 has no queries, and goes by all.
+    relations = np.repeat([0, 1], [30, 60])
+    reciprocal = np.stack([np.where(relations == 0, 1.0, 0.2), np.where(relations == 0, 0.1, 0.9)])
+    assert _best_by_relation(reciprocal, relations, 3).tolist() == [0, 1, 1]
+    few = np.array([0, *[1] * 60])
+    assert _best_by_relation(reciprocal[:, 29:], few, 2).tolist() == [1, 1], "one query is no reason"

@@ -16,8 +16,8 @@ CASES_A_PROGRAM = 850
 PROGRAMS = 12
 
 
-def cases_of(seed: int, config: ProofConfig, count: int) -> tuple:
-    program, kb = pc.random_program(seed)
+def cases_of(seed: int, config: ProofConfig, count: int, arity: int = 2) -> tuple:
+    program, kb = pc.random_program(seed, arity)
     rng = np.random.default_rng(1000 + seed)
     cases = [pc.random_case(kb, rng, config.padding_atoms, config.memory) for _ in range(count)]
     return program, kb, cases
@@ -39,6 +39,21 @@ def test_successors_equal_the_oracles_on_ten_thousand_random_states(engine: str)
         seen["variables"] += int((node.successors[:, :, :, 1:] > kb.constants).any(axis=(1, 2, 3)).sum())
     assert PROGRAMS * CASES_A_PROGRAM >= 10_000
     assert all(count > 100 for count in seen.values()), seen
+
+
+@pytest.mark.parametrize("engine", pc.ENGINES)
+def test_successors_of_atoms_with_three_terms_equal_the_oracles(engine: str) -> None:
+    config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5, engine=engine)
+    seen = {"overflow": 0, "too long": 0, "true": 0, "false": 0}
+    for seed in range(300, 306):
+        program, kb, cases = cases_of(seed, config, CASES_A_PROGRAM, arity=3)
+        node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
+        pc.check_against_oracle(kb, config, cases, node)
+        seen["overflow"] += int(node.overflow.sum())
+        seen["too long"] += int((node.too_long > 0).sum())
+        seen["true"] += int((node.successors[:, :, 0, 0] == program.true_index).sum())
+        seen["false"] += int((node.successors[:, 0, 0, 0] == program.false_index).sum())
+    assert all(count > 20 for count in seen.values()), seen
 
 
 @pytest.mark.parametrize("engine", pc.ENGINES)

@@ -3,6 +3,7 @@
 How they are found is in `phalanx.proofs.mining.asking`; `phalanx prove` proves by exact search.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -51,11 +52,15 @@ def ask(
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")
-        read_query(base, query)
         given = None
-        if rules is not None:
+        if rules is not None and set(base.arities.values()) != {2}:
+            # Rules of any shape, for the exact proofs that such a knowledge base is asked by.
+            own = dataclasses.replace(base.base, rules=read_rules(rules))
+            base = DataHandler.from_knowledge(own, base.dataset, on_leak="allow")
+        elif rules is not None:
             given = RuleSet.of_rules(read_rules(rules), IndexManager(base)).rules
-        elif not base.rules:
+        asked = read_query(base, query)
+        if rules is None and not base.rules and len(asked.free) == 2:
             to_stderr(f"{base.dataset} has no rules.txt: mining rules, for {seconds:g} s at most")
             given = mine(base, budget=Budget(None, to_stderr), seconds=seconds)
         asker = Asker(base, given)

@@ -78,7 +78,7 @@ def mine(
     given = [f"length={length}", f"threads={threads}", *([f"seconds={seconds}"] if seconds else [])]
     with user_errors():
         config = load_config(MiningConfig, None, (*given, *(settings or ())))
-        base = DataHandler(path=data, on_leak="allow")
+        base = DataHandler(path=data, on_leak="allow").binary()
         if not base.facts:
             raise ValueError(f"{data} has no triples to mine rules from")
         budget = Budget(None, to_stderr)

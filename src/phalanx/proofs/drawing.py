@@ -184,7 +184,7 @@ def _edge(x: float, y: float, to_x: float, to_y: float) -> str:
 class ProofFrame(eqx.Module):
     """A state of an episode with the names of its goals and of those before it; it draws itself."""
 
-    goals: Int32[np.ndarray, "atoms 3"]
+    goals: Int32[np.ndarray, "atoms atom"]
     """As the state had them."""
     episode: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     """The goals of every state of the episode; a picture shows those up to its own."""

@@ -30,6 +30,8 @@ class AtomRows(NamedTuple):
     predicate: Float[Array, "*states atoms rows"]
     first: Float[Array, "*states atoms width"]
     second: Float[Array, "*states atoms width"]
+    third: Float[Array, "*states atoms width"] | None = None
+    """Where atoms have three terms."""
 
 
 class Tables(eqx.Module):
@@ -50,18 +52,22 @@ class Tables(eqx.Module):
         angles = math.pi * drawn[:predicates, : width // 2]
         self.predicates = angles if kind == "rotate" else deviation * drawn[:predicates]
 
-    def look_up(self, goals: Int32[Array, "*states atoms 3"]) -> AtomRows:
+    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
         """The rows of the atoms' predicates and terms, of padding whatever they are."""
-        return AtomRows(self.predicates[goals[..., 0]], self.terms[goals[..., 1]], self.terms[goals[..., 2]])
+        terms = (self.terms[goals[..., place]] for place in range(1, goals.shape[-1]))
+        return AtomRows(self.predicates[goals[..., 0]], *terms)
 
-    def add_rows(self, goals: Int32[Array, "*states atoms 3"], rows: AtomRows) -> "Tables":
+    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "Tables":
         """These tables with something added to the rows that `look_up` reads; padding has none."""
         real = goals > 0
-        out_of_range = jnp.array([len(self.predicates), len(self.terms), len(self.terms)], jnp.int32)
+        sizes = [len(self.predicates), *[len(self.terms)] * (goals.shape[-1] - 1)]
+        out_of_range = jnp.array(sizes, jnp.int32)
         places = jnp.where(real, goals, out_of_range)
         predicates = self.predicates.at[places[..., 0]].add(rows.predicate, mode="drop")
         terms = self.terms.at[places[..., 1]].add(rows.first, mode="drop")
         terms = terms.at[places[..., 2]].add(rows.second, mode="drop")
+        if rows.third is not None:
+            terms = terms.at[places[..., 3]].add(rows.third, mode="drop")
         return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
 
 
@@ -71,7 +77,7 @@ class Composition(eqx.Module):
     - `transe`: first + predicate - second;
     - `complex`: first * predicate * conj(second), half of the width real parts, half imaginary ones;
     - `rotate`: first turned by the predicate's angles, minus second;
-    - `mlp`: two layers on all three.
+    - `mlp`: two layers on all of them; the only one for atoms of three terms.
 
     `True`, `False` and `End` have no terms and are their predicate alone.
     """
@@ -81,25 +87,30 @@ class Composition(eqx.Module):
     atoms: AtomKind = eqx.field(static=True)
     states: StateKind = eqx.field(static=True)
 
-    def __init__(self, atoms: AtomKind, states: StateKind, width: int, *, key: Key) -> None:
+    def __init__(self, atoms: AtomKind, states: StateKind, width: int, arity: int = 2, *, key: Key) -> None:
+        if arity > 2 and atoms != "mlp":
+            raise ValueError(
+                f"network.atoms={atoms} is for predicates of two arguments at most; set network.atoms=mlp "
+                "for a knowledge base that has some of three"
+            )
         self.atoms, self.states = atoms, states
         self.layers, self.attention = (), ()
         if atoms == "mlp":
             keys = jax.random.split(jax.random.fold_in(key, 0))
-            self.layers = Dense(3 * width, width, key=keys[0]), Dense(width, width, key=keys[1])
+            self.layers = Dense((1 + arity) * width, width, key=keys[0]), Dense(width, width, key=keys[1])
         if states == "attention":
             keys = jax.random.split(jax.random.fold_in(key, 1))
             self.attention = Dense(width, 1, key=keys[0]), Dense(width, width, key=keys[1])
 
     def __call__(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms 3"]
+        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states width"]:
         """The states' vectors; of a state without atoms, zero."""
         real = goals[..., 0] > 0
         return self._pooled(jnp.where(real[..., None], self._atoms(rows, goals), 0.0), real)
 
     def _atoms(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms 3"]
+        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms width"]:
         nothing = jnp.zeros(rows.first.shape[-1])
         one = nothing.at[: len(nothing) // 2].set(1.0)
@@ -118,7 +129,10 @@ class Composition(eqx.Module):
                 return _product(first, turn) - second
             case "mlp":
                 inner, outer = self.layers
-                return outer(jax.nn.gelu(inner(jnp.concatenate([rows.predicate, first, second], axis=-1))))
+                parts = [rows.predicate, first, second]
+                if rows.third is not None:
+                    parts.append(jnp.where(goals[..., 3, None] > 0, rows.third, nothing))
+                return outer(jax.nn.gelu(inner(jnp.concatenate(parts, axis=-1))))
 
     def _pooled(
         self, atoms: Float[Array, "*states atoms width"], real: Bool[Array, "*states atoms"]
@@ -145,9 +159,9 @@ class StateEmbedding(eqx.Module):
         self, atoms: AtomKind, states: StateKind, width: int, index: IndexManager, *, key: Key
     ) -> None:
         self.tables = Tables(atoms, width, index, key=key)
-        self.composition = Composition(atoms, states, width, key=jax.random.fold_in(key, 0))
+        self.composition = Composition(atoms, states, width, index.arity, key=jax.random.fold_in(key, 0))
 
-    def __call__(self, goals: Int32[Array, "*states atoms 3"]) -> Float[Array, "*states width"]:
+    def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states width"]:
         return self.composition(self.tables.look_up(goals), goals)
 
 
@@ -170,7 +184,7 @@ _CHUNK = 256
 def successor_scores(
     embedding: StateEmbedding,
     wanted: Float[Array, " width"],
-    successors: Int32[Array, "states atoms 3"],
+    successors: Int32[Array, "states atoms atom"],
     count: Int32[Array, ""],
 ) -> Float[Array, " states"]:
     """The product of `wanted` with the vector of each of the first `count` successors; 0 for the others.
@@ -263,7 +277,7 @@ def _score(
     composition: Composition,
     rows: AtomRows,
     wanted: Float[Array, "chunk width"],
-    goals: Int32[Array, "chunk atoms 3"],
+    goals: Int32[Array, "chunk atoms atom"],
 ) -> Float[Array, " chunk"]:
     return jnp.sum(composition(rows, goals) * wanted, axis=-1)
 
@@ -353,7 +367,7 @@ class ProofNetwork(eqx.Module):
         self.critic = Perceptron((*(width,) * (depth + 1), 1), key=keys[3], last_scale=0.1)
         self.temperature = math.sqrt(width) if config.temperature is None else config.temperature
 
-    def embed_states(self, goals: Int32[Array, "*states atoms 3"]) -> Float[Array, "*states width"]:
+    def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states width"]:
         """The vectors of some lists of goals, as the actor reads them."""
         return self.embedding(goals)
 
@@ -363,7 +377,7 @@ class ProofNetwork(eqx.Module):
         """The logits of some successors of a state, from their vectors."""
         return successors @ self._wanted(state)
 
-    def value(self, goals: Int32[Array, "atoms 3"]) -> Float[Array, ""]:
+    def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
         """What is to be expected from a state on."""
         own = self.embedding if self.critic_embedding is None else self.critic_embedding
         return self.critic(own(goals))[0]

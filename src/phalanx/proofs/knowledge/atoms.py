@@ -14,14 +14,18 @@ import functools
 import itertools
 import math
 import re
-from typing import NamedTuple
+from typing import Any
 
 # Plain names hold anything but blanks and the signs of the syntax: umls has `co-occurs_with`.
 _PLAIN = r"[^\s(),'][^\s(),]*"
 _QUOTED = r"'(?:[^'\\\n]|\\.|'')*'"
 NAME = rf"({_QUOTED}|{_PLAIN})"
-# Blanks and no line ends, so that the same pattern serves a line and, in `files`, a whole file.
-ATOM = rf"{NAME}[ \t]*\([ \t]*{NAME}[ \t]*,[ \t]*{NAME}[ \t]*\)"
+# Blanks and no line ends, so that the same pattern serves a line and, in `files`, a whole file. A group is
+# empty where an argument is not there.
+_NEXT = rf"[ \t]*,[ \t]*{NAME}"
+ATOM = rf"{NAME}[ \t]*\([ \t]*{NAME}(?:{_NEXT})?(?:{_NEXT})?[ \t]*\)"
+MOST_ARGUMENTS = 3
+ATOM_FORM = "predicate(first,second), with one to three arguments"
 _ATOM = re.compile(ATOM)
 _ATOM_LINE = re.compile(rf"[ \t]*{ATOM}[ \t]*\.?[ \t]*")
 _IS_PLAIN = re.compile(_PLAIN).fullmatch
@@ -31,18 +35,54 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-class Atom(NamedTuple):
-    """`predicate(first,second)`: two constants in a fact or a query, variables too in a rule."""
+class Atom(tuple[str, ...]):
+    """`predicate(first,second)`: constants in a fact or a query, variables too in a rule.
 
-    predicate: str
-    first: str
-    second: str
+    A tuple of the predicate and one to three arguments. The special atoms of a finished proof, `True` and
+    `False`, have none.
+
+    >>> print(Atom("human", "ada"), Atom("gave", "ada", "book", "bob").arguments)
+    human(ada) ('ada', 'book', 'bob')
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, predicate: str, *arguments: str) -> "Atom":
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ValueError(
+                f"{predicate} has {len(arguments)} arguments; a predicate has one to {MOST_ARGUMENTS}"
+            )
+        return tuple.__new__(cls, (predicate, *arguments))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+    @property
+    def predicate(self) -> str:
+        """What the atom says."""
+        return self[0]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What it says it of."""
+        return tuple(self[1:])
+
+    @property
+    def first(self) -> str:
+        """The first argument."""
+        return self[1]
+
+    @property
+    def second(self) -> str:
+        """The second argument, of an atom that has one."""
+        return self[2]
 
     def __str__(self) -> str:
-        # The special atoms of a finished proof, True and False, have no arguments.
-        if not self.first:
-            return self.predicate
-        return f"{quoted(self.predicate)}({quoted(self.first)},{quoted(self.second)})"
+        name, *terms = self
+        return f"{quoted(name)}({','.join(map(quoted, terms))})" if terms else name
+
+    def __repr__(self) -> str:
+        return f"Atom({', '.join(map(repr, self))})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +123,7 @@ class Rule:
                 return quoted(name) if plain else _in_quotes(name)
             return name if old or (_looks_variable(name) and name[0] != "?" and name != "_") else f"?{name}"
 
-        return f"{quoted(atom.predicate)}({term(atom.first)},{term(atom.second)})"
+        return f"{quoted(atom.predicate)}({','.join(map(term, atom[1:]))})"
 
     def __str__(self) -> str:
         """The line of `rules.txt` that reads back as this rule."""
@@ -129,19 +169,22 @@ def name_order(name: str) -> tuple[bool, int, str]:
 def parse_atom(text: str) -> Atom:
     """An atom from `aunt(5,76)`, with or without a final dot.
 
-    >>> parse_atom("in('New York',usa).")
-    Atom(predicate='in', first='New York', second='usa')
+    >>> parse_atom("in('New York',usa)."), parse_atom("city(oslo)")
+    (Atom('in', 'New York', 'usa'), Atom('city', 'oslo'))
     """
     return Atom(*map(unquoted, split_atom(text)))
 
 
-def split_atom(text: str) -> tuple[str, str, str]:
+def split_atom(text: str) -> tuple[str, ...]:
     """Predicate and arguments of an atom as they are written, quotes and all."""
     found = _ATOM_LINE.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text.strip()!r} is not an atom; expected predicate(first,second)")
-    predicate, first, second = found.groups()
-    return predicate, first, second
+        raise ValueError(f"{text.strip()!r} is not an atom; expected {ATOM_FORM}")
+    return _parts(found)
+
+
+def _parts(found: re.Match[str]) -> tuple[str, ...]:
+    return tuple(part for part in found.groups() if part is not None)
 
 
 _FORM = "expected name:weight:body -> head, or head :- body."
@@ -185,13 +228,12 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _scan(text: str) -> tuple[list[tuple[str, str, str]], int]:
+def _scan(text: str) -> tuple[list[tuple[str, ...]], int]:
     """The atoms that a text begins with, commas between them, and where they end."""
-    atoms: list[tuple[str, str, str]] = []
+    atoms: list[tuple[str, ...]] = []
     at = 0
     while found := _ATOM.match(text, at):
-        predicate, first, second = found.groups()
-        atoms.append((predicate, first, second))
+        atoms.append(_parts(found))
         at = found.end()
         comma = _COMMA.match(text, at)
         if comma is None:
@@ -206,14 +248,14 @@ def _sides(clause: str) -> tuple[str, str, str]:
     return (clause[: sign.start()], sign[1], clause[sign.end() :]) if sign else (clause, "", "")
 
 
-def _body(text: str) -> list[tuple[str, str, str]]:
+def _body(text: str) -> list[tuple[str, ...]]:
     atoms, at = _scan(text)
     if text[at:].strip() or not atoms or text.rstrip().endswith(","):
         raise ValueError(f"{text!r} is not the body of a rule; expected atoms with commas between them")
     return atoms
 
 
-def _rule(name: str, weight: float, atoms: list[tuple[str, str, str]]) -> Rule:
+def _rule(name: str, weight: float, atoms: list[tuple[str, ...]]) -> Rule:
     """The rule of atoms as they are written, the head last."""
     texts = {term for atom in atoms for term in atom[1:]}
     old = all(map(_OLD_VARIABLE, texts))
@@ -229,7 +271,7 @@ def _rule(name: str, weight: float, atoms: list[tuple[str, str, str]]) -> Rule:
         (variables if variable else constants).add(found)
         return found
 
-    read = [Atom(unquoted(predicate), term(first), term(second)) for predicate, first, second in atoms]
+    read = [Atom(unquoted(predicate), *map(term, terms)) for predicate, *terms in atoms]
     if both := variables & constants:
         raise ValueError(f"rule {name!r} calls a variable and a constant {min(both)!r}: rename the variable")
     return Rule(name, weight, tuple(read[:-1]), read[-1], frozenset(constants))

@@ -13,12 +13,20 @@ from jaxtyping import Bool, Int32
 from phalanx.proofs.knowledge.budget import Budget, OutOfTime
 from phalanx.proofs.knowledge.cost_tables import (
     CostTables,
+    all_bound,
     bind_head,
     check_rules,
     constant_columns,
     cost_tables,
 )
-from phalanx.proofs.knowledge.joins import Bindings, SortedPairs, merged, places_in
+from phalanx.proofs.knowledge.joins import (
+    Bindings,
+    SortedTuples,
+    codes_of,
+    columns_of,
+    merged,
+    places_in,
+)
 from phalanx.proofs.knowledge.leave_one_out import cheapest_rules, costs_without_themselves
 from phalanx.proofs.knowledge.vocabulary import EncodedRule
 
@@ -26,8 +34,8 @@ DEFAULT_MAX_DEPTH = 6
 
 
 def proof_depths(
-    queries: Int32[np.ndarray, "queries 3"],
-    facts: Int32[np.ndarray, "facts 3"],
+    queries: Int32[np.ndarray, "queries atom"],
+    facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_depth: int = DEFAULT_MAX_DEPTH,
 ) -> Int32[np.ndarray, " queries"]:
@@ -43,8 +51,8 @@ def proof_depths(
 
 
 def depths_in_time(
-    queries: Int32[np.ndarray, "queries 3"],
-    facts: Int32[np.ndarray, "facts 3"],
+    queries: Int32[np.ndarray, "queries atom"],
+    facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_depth: int,
     budget: Budget,
@@ -75,7 +83,7 @@ def _depths_to(
 ) -> np.ndarray:
     size = _size(rules, queries, facts)
     tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1, budget)
-    codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
+    codes = codes_of(queries.T[1:], size)
     depths = np.full(len(queries), -1, np.int32)
     own_fact = np.zeros(len(queries), bool)
     for predicate in np.unique(queries[:, 0]).tolist():
@@ -84,7 +92,9 @@ def _depths_to(
         # The tables end one step short: in the last step only the queries themselves are of interest.
         deepest = mine[(depths[mine] < 0) & ~own_fact[mine]]
         check = functools.partial(budget.check, f"queries of {max_depth} steps")
-        depths[deepest] = cheapest_rules(tables, (predicate, "bb"), codes[deepest], max_depth, check)
+        depths[deepest] = cheapest_rules(
+            tables, (predicate, all_bound(tables.arity)), codes[deepest], max_depth, check
+        )
     depths[own_fact] = costs_without_themselves(
         tables, queries[own_fact, 0], codes[own_fact], max_depth, budget
     )
@@ -93,17 +103,17 @@ def _depths_to(
 
 def _table_depths(tables: CostTables, predicate: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Depths of the queries that a table has, -1 for the others and for facts; and which are facts."""
-    table = tables.tables[predicate, "bb"]
-    at = table.pairs.places(codes)
-    if not len(table.pairs):
+    table = tables.tables[predicate, all_bound(tables.arity)]
+    at = table.atoms.places(codes)
+    if not len(table.atoms):
         return at, np.zeros(len(codes), bool)
     facts = (at >= 0) & table.facts[at]
     return np.where((at >= 0) & ~facts, table.costs[at], -1), facts
 
 
 def entailed(
-    facts: Int32[np.ndarray, "facts 3"], rules: Sequence[EncodedRule], max_rounds: int | None = None
-) -> tuple[Int32[np.ndarray, "atoms 3"], Int32[np.ndarray, " atoms"]]:
+    facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule], max_rounds: int | None = None
+) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
     """Every atom that follows within so many rounds (in all, without a limit), sorted, and its first round.
 
     In a round every rule is applied once to all atoms so far; facts have round 0.
@@ -115,8 +125,8 @@ def entailed(
 
 
 def proof_rounds(
-    queries: Int32[np.ndarray, "queries 3"],
-    facts: Int32[np.ndarray, "facts 3"],
+    queries: Int32[np.ndarray, "queries atom"],
+    facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_rounds: int | None = None,
     budget: Budget | None = None,
@@ -131,7 +141,7 @@ def proof_rounds(
     rounds = _Rounds(facts, rules, size)
     if not rounds.run(None if max_rounds is None else max_rounds - 1, budget):
         max_rounds = None
-    codes = queries[:, 1].astype(np.int64) * size + queries[:, 2]
+    codes = codes_of(queries.T[1:], size)
     found = np.full(len(queries), -1, np.int32)
     for predicate in np.unique(queries[:, 0]).tolist():
         mine = np.flatnonzero(queries[:, 0] == predicate)
@@ -146,17 +156,20 @@ class _Rounds:
     """Atoms by predicate and round: those of the round before last and earlier, of the last, and of all."""
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], size: int) -> None:
-        self.rules, self.size = rules, size
+        self.rules, self.size, self.arity = rules, size, facts.shape[1] - 1
         self.budget, self.doing = Budget(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
         self.last = {}
         for predicate in sorted(predicates):
             rows = facts[facts[:, 0] == predicate].astype(np.int64)
-            self.last[predicate] = SortedPairs(merged([rows[:, 1] * size + rows[:, 2]]), size)
+            self.last[predicate] = self._sorted(merged([codes_of(rows.T[1:], size)]))
         self.all = dict(self.last)
-        self.before = {predicate: SortedPairs(np.zeros(0, np.int64), size) for predicate in predicates}
-        self.by_round = {predicate: [pairs.codes] for predicate, pairs in self.last.items()}
+        self.before = {predicate: self._sorted(np.zeros(0, np.int64)) for predicate in predicates}
+        self.by_round = {predicate: [atoms.codes] for predicate, atoms in self.last.items()}
+
+    def _sorted(self, codes: np.ndarray) -> SortedTuples:
+        return SortedTuples(codes, self.size, self.arity)
 
     def run(self, max_rounds: int | None, budget: Budget | None = None) -> bool:
         """Rounds until nothing new comes, or so many; whether the time sufficed for them."""
@@ -188,35 +201,35 @@ class _Rounds:
                 ]
                 terms = [atom[1:] for atom in body]
                 start = constant_columns((*terms, head[1:]), 1)
-                codes = self._heads((head[1], head[2]), terms, sources, start, 1)
+                codes = self._heads(head[1:], terms, sources, start, 1)
                 found.setdefault(head[0], []).append(codes)
         self.before = self.all
         self.all, self.last = dict(self.all), {}
         for predicate in self.before:
             codes = merged(found.get(predicate, []))
             codes = codes[places_in(self.before[predicate].codes, codes) < 0]
-            self.last[predicate] = SortedPairs(codes, self.size)
+            self.last[predicate] = self._sorted(codes)
             self.by_round[predicate].append(codes)
             if len(codes):
-                self.all[predicate] = SortedPairs(merged([self.before[predicate].codes, codes]), self.size)
+                self.all[predicate] = self._sorted(merged([self.before[predicate].codes, codes]))
 
     def _heads(
         self,
-        head: tuple[int, int],
-        body: Sequence[tuple[int, int]],
-        sources: Sequence[SortedPairs],
+        head: tuple[int, ...],
+        body: Sequence[tuple[int, ...]],
+        sources: Sequence[SortedTuples],
         bindings: Bindings,
         count: int,
     ) -> np.ndarray:
         """The heads that follow from rows of bindings and the rest of a body, sorted, each once."""
         self.budget.check(self.doing)
         if not body:
-            return merged([bindings[head[0]] * self.size + bindings[head[1]]])
-        pairs, variables = sources[0], body[0]
+            return merged([codes_of([bindings[term] for term in head], self.size)])
+        atoms, variables = sources[0], body[0]
         return merged(
             [
-                self._heads(head, body[1:], sources[1:], pairs.bind(bindings, variables, rows, at), len(rows))
-                for rows, at in pairs.match(bindings, count, variables)
+                self._heads(head, body[1:], sources[1:], atoms.bind(bindings, variables, rows, at), len(rows))
+                for rows, at in atoms.match(bindings, count, variables)
                 if len(rows)
             ]
         )
@@ -227,9 +240,10 @@ class _Rounds:
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
                 terms = [atom[1:] for atom in body]
-                asked, bindings = bind_head((head[1], head[2]), terms, *np.divmod(codes, self.size))
+                columns = columns_of(codes, self.size, self.arity)
+                asked, bindings = bind_head(head[1:], terms, columns)
                 sources = [self.all[atom[0]] for atom in body]
-                heads = self._heads((head[1], head[2]), terms, sources, bindings, len(asked))
+                heads = self._heads(head[1:], terms, sources, bindings, len(asked))
                 found |= places_in(heads, codes) >= 0
         return found
 
@@ -242,15 +256,19 @@ class _Rounds:
 
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
         """All atoms as sorted rows, and the round of each."""
-        rows, numbers = [np.zeros((0, 3), np.int32)], [np.zeros(0, np.int32)]
-        for predicate, pairs in self.all.items():
-            columns = (np.full(len(pairs), predicate), pairs.first, pairs.second)
+        rows, numbers = [np.zeros((0, 1 + self.arity), np.int32)], [np.zeros(0, np.int32)]
+        for predicate, atoms in self.all.items():
+            columns = (np.full(len(atoms), predicate), *atoms.columns)
             rows.append(np.stack(columns, axis=1).astype(np.int32))
-            numbers.append(self.first_round(predicate, pairs.codes).astype(np.int32))
+            numbers.append(self.first_round(predicate, atoms.codes).astype(np.int32))
         return np.concatenate(rows), np.concatenate(numbers)
 
 
 def _size(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """One more than the greatest constant, so that two of them make one number."""
+    """One more than the greatest constant, so that the terms of an atom make one number."""
     terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
-    return 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
+    size = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
+    arity = atoms[0].shape[1] - 1
+    if size**arity >= 1 << 62:
+        raise ValueError(f"{size} constants are too many for chaining over atoms with {arity} arguments")
+    return size

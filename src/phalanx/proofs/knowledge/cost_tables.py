@@ -6,17 +6,17 @@ The joins are in `joins`; the depths of queries are read off the tables in `chai
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Int32
 
 from phalanx.proofs.knowledge.budget import Budget
-from phalanx.proofs.knowledge.joins import Bindings, SortedPairs, merged, places_in
-from phalanx.proofs.knowledge.vocabulary import EncodedAtom, EncodedRule
+from phalanx.proofs.knowledge.joins import Bindings, SortedTuples, codes_of, merged, places_in
+from phalanx.proofs.knowledge.vocabulary import EncodedRule
 
-Mode = Literal["bb", "bf", "fb", "ff", "ss"]
-"""For each argument of a goal: bound or free; `ss` for one free variable in both places."""
+Mode = str
+"""A letter for each argument of a goal: `b` bound, `f` free, `s` where one free variable stands in several
+places. With three arguments at most, there is no more than one such variable."""
 
 Call = tuple[int, Mode]
 """A predicate and the mode that it is called in."""
@@ -27,26 +27,33 @@ class AdornedRule:
     """A rule as it runs when its head is called in one mode."""
 
     head: Call
-    head_terms: tuple[int, int]
+    head_terms: tuple[int, ...]
     body: tuple[Call, ...]
-    body_terms: tuple[tuple[int, int], ...]
+    body_terms: tuple[tuple[int, ...], ...]
 
-    def bound(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, Bindings]:
+    def bound(self, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Bindings]:
         """Which ground goals the head unifies with, and what that and the constants bind."""
-        return bind_head(self.head_terms, self.body_terms, first, second)
+        return bind_head(self.head_terms, self.body_terms, columns)
+
+
+def all_bound(arity: int) -> Mode:
+    """The mode of a ground goal."""
+    return "b" * arity
 
 
 def fact_cost(mode: Mode) -> int:
     """Steps that a fact costs: a ground goal that is a fact is dropped, any other is a choice among facts."""
-    return 0 if mode == "bb" else 1
+    return 0 if set(mode) == {"b"} else 1
 
 
-def adorn(rules: Iterable[EncodedRule], predicates: Iterable[int]) -> tuple[list[AdornedRule], set[Call]]:
+def adorn(
+    rules: Iterable[EncodedRule], predicates: Iterable[int], arity: int
+) -> tuple[list[AdornedRule], set[Call]]:
     """The rules in every mode that ground goals of these predicates lead to, and all calls that occur."""
     by_head: dict[int, list[EncodedRule]] = {}
     for rule in rules:
         by_head.setdefault(rule[0][0], []).append(rule)
-    todo: list[Call] = [(predicate, "bb") for predicate in sorted(set(predicates))]
+    todo: list[Call] = [(predicate, all_bound(arity)) for predicate in sorted(set(predicates))]
     calls, adorned = set(todo), []
     while todo:
         call = todo.pop()
@@ -71,64 +78,59 @@ def check_rules(rules: Sequence[EncodedRule]) -> None:
             )
 
 
-def constant_columns(terms: Iterable[tuple[int, int]], rows: int) -> Bindings:
+def constant_columns(terms: Iterable[tuple[int, ...]], rows: int) -> Bindings:
     """A column for each constant among the arguments of a rule."""
-    return {term: np.full(rows, term, np.int64) for pair in terms for term in pair if term > 0}
+    return {term: np.full(rows, term, np.int64) for some in terms for term in some if term > 0}
 
 
 def bind_head(
-    head: tuple[int, int], body: Iterable[tuple[int, int]], first: np.ndarray, second: np.ndarray
+    head: tuple[int, ...], body: Iterable[tuple[int, ...]], columns: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, Bindings]:
     """Which of some ground goals the head of a rule unifies with, and what that and the constants bind."""
-    fits = np.full(len(first), True) if head[0] != head[1] else first == second
-    for term, column in zip(head, (first, second), strict=True):
+    fits = np.full(len(columns[0]), True)
+    for place, (term, column) in enumerate(zip(head, columns, strict=True)):
         if term > 0:
-            fits = fits & (column == term)
+            fits &= column == term
+        elif (first := head.index(term)) < place:
+            fits &= column == columns[first]
     goals = np.flatnonzero(fits)
     bindings = constant_columns(body, len(goals))
-    return goals, bindings | {head[0]: first[goals], head[1]: second[goals]}
+    return goals, bindings | {term: column[goals] for term, column in zip(head, columns, strict=True)}
 
 
 def _adorn_rule(rule: EncodedRule, call: Call) -> AdornedRule | None:
     """The rule as it runs in the call's mode; None where its head is not of that form."""
     head, body = rule
-    mode = call[1]
-    left, right = head[1:]
-    if mode == "ss":
-        # Both arguments of the call are one variable, so both of the head's are one, or one constant.
-        if left > 0 and right > 0 and left != right:
-            return None
-        old, new = (left, right) if right > 0 else (right, left)
-        body = tuple(_replace(atom, old, new) for atom in body)
-        left = right = new
-    bound = {term for term, letter in zip((left, right), mode, strict=True) if letter == "b"}
+    mode, terms = call[1], head[1:]
+    # One variable of the call stands in these places, so the head's terms there are one, or one constant.
+    shared = {term for term, letter in zip(terms, mode, strict=True) if letter == "s"}
+    if len(constants := {term for term in shared if term > 0}) > 1:
+        return None
+    if shared:
+        one = max(constants or shared)
+        renamed = dict.fromkeys(shared, one)
+        terms = tuple(renamed.get(term, term) for term in terms)
+        body = tuple((atom[0], *(renamed.get(term, term) for term in atom[1:])) for atom in body)
+    bound = {term for term, letter in zip(terms, mode, strict=True) if letter == "b"}
     bound.update(term for atom in (head, *body) for term in atom[1:] if term > 0)
     calls: list[Call] = []
     for predicate, *arguments in body:
         calls.append((predicate, _mode(arguments, bound)))
         bound.update(arguments)
-    return AdornedRule(call, (left, right), tuple(calls), tuple(atom[1:] for atom in body))
+    return AdornedRule(call, terms, tuple(calls), tuple(atom[1:] for atom in body))
 
 
 def _mode(arguments: Sequence[int], bound: set[int]) -> Mode:
-    first, second = (argument in bound for argument in arguments)
-    if first and second:
-        return "bb"
-    if first or second:
-        return "bf" if first else "fb"
-    return "ss" if arguments[0] == arguments[1] else "ff"
-
-
-def _replace(atom: EncodedAtom, old: int, new: int) -> EncodedAtom:
-    predicate, first, second = atom
-    return predicate, new if first == old else first, new if second == old else second
+    return "".join(
+        "b" if argument in bound else "s" if arguments.count(argument) > 1 else "f" for argument in arguments
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class CostTable:
     """The atoms that one call can end with, and what each costs."""
 
-    pairs: SortedPairs
+    atoms: SortedTuples
     costs: np.ndarray
     facts: np.ndarray
     """Whether each of the atoms is a fact."""
@@ -146,16 +148,17 @@ class CostTables:
     tables: Mapping[Call, CostTable]
     rules: Mapping[Call, Sequence[AdornedRule]]
     size: int
+    arity: int
 
 
 class _Levels:
     """A table while it grows: its atoms by cost, and all of them."""
 
-    def __init__(self, codes: np.ndarray, cost: int, size: int) -> None:
-        self.size = size
+    def __init__(self, codes: np.ndarray, cost: int, size: int, arity: int) -> None:
+        self.size, self.arity = size, arity
         self.facts = codes
         self.all = codes
-        self.by_cost = {cost: SortedPairs(codes, size)} if len(codes) else {}
+        self.by_cost = {cost: SortedTuples(codes, size, arity)} if len(codes) else {}
 
     def add(self, cost: int, parts: list[np.ndarray]) -> int:
         """Adds the atoms that did not cost less; says how many those were."""
@@ -164,18 +167,19 @@ class _Levels:
         if len(codes):
             self.all = merged([self.all, codes])
             same = [self.by_cost[cost].codes] if cost in self.by_cost else []
-            self.by_cost[cost] = SortedPairs(merged([*same, codes]), self.size)
+            self.by_cost[cost] = SortedTuples(merged([*same, codes]), self.size, self.arity)
         return len(codes)
 
     def table(self) -> CostTable:
         costs = np.zeros(len(self.all), np.int64)
-        for cost, pairs in self.by_cost.items():
-            costs[places_in(self.all, pairs.codes)] = cost
-        return CostTable(SortedPairs(self.all, self.size), costs, places_in(self.facts, self.all) >= 0)
+        for cost, atoms in self.by_cost.items():
+            costs[places_in(self.all, atoms.codes)] = cost
+        every = SortedTuples(self.all, self.size, self.arity)
+        return CostTable(every, costs, places_in(self.facts, self.all) >= 0)
 
 
 def cost_tables(
-    facts: Int32[np.ndarray, "facts 3"],
+    facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     predicates: Iterable[int],
     size: int,
@@ -187,8 +191,11 @@ def cost_tables(
     Each rule adds one step, so that the atoms of one cost follow from those of lower costs: one round of
     joins for each cost, and for each rule one join for each way to share the cost among its body.
     """
-    adorned, calls = adorn(rules, predicates)
-    levels = {call: _Levels(_fact_codes(facts, call, size), fact_cost(call[1]), size) for call in calls}
+    arity = facts.shape[1] - 1
+    adorned, calls = adorn(rules, predicates, arity)
+    levels = {
+        call: _Levels(_fact_codes(facts, call, size), fact_cost(call[1]), size, arity) for call in calls
+    }
     longest = max((len(rule.body) for rule in adorned), default=0)
     last = 1
     for cost in range(1, limit + 1):
@@ -198,8 +205,8 @@ def cost_tables(
         for number, rule in enumerate(adorned, 1):
             check = functools.partial(budget.check, f"goals of {cost} steps: rule {number} of {len(adorned)}")
             for bindings, _ in _bodies(rule, levels, len(rule.body) - 1, cost - 1, check):
-                first, second = (bindings[term] for term in rule.head_terms)
-                found.setdefault(rule.head, []).append(merged([first * size + second]))
+                codes = codes_of([bindings[term] for term in rule.head_terms], size)
+                found.setdefault(rule.head, []).append(merged([codes]))
         for call, parts in found.items():
             budget.check(f"goals of {cost} steps: putting together what {len(found)} predicates have")
             if levels[call].add(cost, parts):
@@ -211,14 +218,15 @@ def cost_tables(
     for call, level in levels.items():
         budget.check(f"tables of {len(levels)} kinds of goals")
         tables[call] = level.table()
-    return CostTables(tables, by_head, size)
+    return CostTables(tables, by_head, size, arity)
 
 
 def _fact_codes(facts: np.ndarray, call: Call, size: int) -> np.ndarray:
     rows = facts[facts[:, 0] == call[0]].astype(np.int64)
-    if call[1] == "ss":
-        rows = rows[rows[:, 1] == rows[:, 2]]
-    return merged([rows[:, 1] * size + rows[:, 2]])
+    shared = [1 + place for place, letter in enumerate(call[1]) if letter == "s"]
+    for place in shared[1:]:
+        rows = rows[rows[:, shared[0]] == rows[:, place]]
+    return merged([codes_of(rows.T[1:], size)])
 
 
 def _bodies(
@@ -230,10 +238,10 @@ def _bodies(
             yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
         return
     terms = rule.body_terms[last]
-    for spent, pairs in levels[rule.body[last]].by_cost.items():
+    for spent, atoms in levels[rule.body[last]].by_cost.items():
         if spent <= cost:
             for bindings, count in _bodies(rule, levels, last - 1, cost - spent, check):
-                for rows, at in pairs.match(bindings, count, terms):
+                for rows, at in atoms.match(bindings, count, terms):
                     check()
                     if len(rows):
-                        yield pairs.bind(bindings, terms, rows, at), len(rows)
+                        yield atoms.bind(bindings, terms, rows, at), len(rows)

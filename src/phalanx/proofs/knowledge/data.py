@@ -8,8 +8,9 @@ import collections
 import dataclasses
 import difflib
 import functools
+import itertools
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -103,6 +104,7 @@ class DataHandler:
         self._queries = {split: self._choose(split, depth_filters.get(split)) for split in SPLITS}
         if self.rules:
             self._check_rules(frozenset(self.entities))
+        self.arities  # noqa: B018 - raises where a predicate has several
 
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
@@ -176,10 +178,58 @@ class DataHandler:
         return tuple(sorted(names))
 
     @functools.cached_property
+    def arities(self) -> Mapping[str, int]:
+        """How many arguments each predicate has, in all atoms and rules alike; anything else is an error."""
+        found: dict[str, int] = {}
+        in_rules = (atom for rule in self.rules for atom in (*rule.body, rule.head))
+        for atom in itertools.chain(self.known, in_rules):
+            if found.setdefault(atom[0], len(atom) - 1) != len(atom) - 1:
+                raise ValueError(
+                    f"{self.dataset} has {atom.predicate} with {found[atom.predicate]} arguments and with "
+                    f"{len(atom) - 1}, as in {atom}: give one of the two predicates another name"
+                )
+        return found
+
+    @functools.cached_property
     def known(self) -> frozenset[Atom]:
         """Every atom that is true by any split, provable or not: none of them is a negative."""
         base = self.base
         return frozenset((*base.train, *base.valid, *base.test, *base.also_true))
+
+    def binary(self) -> "DataHandler":
+        """This handler if all its predicates have two arguments; else one of those that do, with a warning.
+
+        What the facts say of one entity or of three is left out, and so are rules that need it.
+        """
+        others = sorted(name for name, count in self.arities.items() if count != 2)
+        if not others:
+            return self
+        base, left_out = self.base, frozenset(others)
+
+        def kept(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+            return tuple(atom for atom in atoms if atom[0] not in left_out)
+
+        train = kept(self.facts)
+        rules = tuple(
+            rule for rule in base.rules if left_out.isdisjoint(a[0] for a in (rule.head, *rule.body))
+        )
+        warnings.warn(
+            f"{self.dataset}: only predicates of two arguments are used here; "
+            f"{len(self.facts) - len(train)} facts and {len(base.rules) - len(rules)} rules with "
+            f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''} are left out",
+            UserWarning,
+            stacklevel=3,
+        )
+        base = dataclasses.replace(
+            base,
+            train=train,
+            valid=kept(base.valid),
+            test=kept(base.test),
+            also_true=kept(base.also_true),
+            rules=rules,
+            depths={},
+        )
+        return DataHandler.from_knowledge(base, self.dataset, on_leak="allow")
 
     def facts_for(self, query: Atom) -> tuple[Atom, ...]:
         """What a proof of this query may start from: every fact but the query."""
@@ -199,12 +249,12 @@ class DataHandler:
         held: dict[Atom, None] = {}
         wanted = max(1, round(share * len(facts)))
         for place in np.random.default_rng(seed).permutation(len(facts)).tolist():
-            predicate, first, second = facts[place]
-            enough = 1 + (first == second)
-            if min(constants[first], constants[second]) > enough and predicates[predicate] > 1:
+            predicate, *terms = facts[place]
+            stays = all(constants[name] > terms.count(name) for name in terms)
+            if stays and predicates[predicate] > 1:
                 held[facts[place]] = None
                 predicates[predicate] -= 1
-                constants.subtract((first, second))
+                constants.subtract(terms)
             if len(held) == wanted:
                 break
         if not held:

@@ -6,13 +6,12 @@ Tables of triples are read in `tables`. What the atoms are used for, and which o
 
 import collections
 import dataclasses
-import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from phalanx.core.files import atomic_write
-from phalanx.proofs.knowledge.atoms import ATOM, NAME, Atom, Rule, parse_rule, quoted, unquoted
+from phalanx.proofs.knowledge.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quoted, unquoted
 from phalanx.proofs.knowledge.tables import SUFFIXES, read_triples
 
 SPLITS = ("train", "valid", "test")
@@ -24,10 +23,7 @@ _TRIPLES = re.compile(rf"^{_CELL}\t{_CELL}\t{_CELL}$", re.MULTILINE)
 _NAMES = re.compile(rf"[ \t]*{NAME}(?:[ \t]+|$)")
 _DEPTHS = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]+(-1|\d+)[ \t]*$", re.MULTILINE)
 
-# Half the time of `Atom(...)`, which counts where a file has a line for every fact.
-_make_atom = functools.partial(tuple.__new__, Atom)
-
-_ATOM_FORM = "predicate(first,second), with or without a final dot"
+_ATOM_FORM = f"{ATOM_FORM}, with or without a final dot"
 _TRIPLE_FORM = "head<TAB>relation<TAB>tail"
 
 
@@ -142,17 +138,23 @@ def read_atoms(path: Path) -> tuple[Atom, ...]:
         triples = _every_line(path, text, _TRIPLES, f"{_TRIPLE_FORM}, as in the lines before it")
         return tuple(dict.fromkeys(Atom(relation, head, tail) for head, relation, tail in triples))
     found = _every_line(path, text, _ATOMS, _ATOM_FORM)
-    if "'" in text:
-        found = [tuple(map(unquoted, parts)) for parts in found]
-    return tuple(dict.fromkeys(map(_make_atom, found)))
+    return tuple(dict.fromkeys(_made_atoms(found, "'" in text)))
+
+
+def _made_atoms(found: Iterable[tuple[str, ...]], quotes: bool) -> Iterator[Atom]:
+    """Of what `ATOM` finds, where arguments that are not there are empty."""
+    for parts in found:
+        given = parts[: 4 if parts[3] else 3 if parts[2] else 2]
+        # Half the time of `Atom(...)`, which counts where a file has a line for every fact.
+        yield tuple.__new__(Atom, map(unquoted, given) if quotes else given)
 
 
 def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
     """The depths of a file of `aunt(5,76) 2` lines; with `atoms`, of no others than these."""
     text = _read_text(path)
-    found = _every_line(path, text, _DEPTHS, "predicate(first,second) and its depth, -1 for no proof")
-    atoms_found = [_make_atom(map(unquoted, parts[:3])) for parts in found]
-    depths = {atom: int(parts[3]) for atom, parts in zip(atoms_found, found, strict=True)}
+    found = _every_line(path, text, _DEPTHS, f"{ATOM_FORM}, and its depth, -1 for no proof")
+    atoms_found = list(_made_atoms(found, quotes=True))
+    depths = {atom: int(parts[4]) for atom, parts in zip(atoms_found, found, strict=True)}
     if len(depths) != len(found):
         twice = collections.Counter(atoms_found).most_common(1)[0][0]
         raise ValueError(f"{path}: {twice} has more than one depth")

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from phalanx.proofs.knowledge.budget import Budget
-from phalanx.proofs.knowledge.cost_tables import AdornedRule, Call, CostTables
-from phalanx.proofs.knowledge.joins import Bindings, merged, places_in
+from phalanx.proofs.knowledge.cost_tables import AdornedRule, Call, CostTables, all_bound
+from phalanx.proofs.knowledge.joins import Bindings, columns_of, merged, places_in
 
 QUERIES_AT_ONCE = 1024
 """Queries whose proofs are searched together; more of them need more memory."""
@@ -80,14 +80,21 @@ class _Search:
         self.tables, self.predicate, self.codes, self.check = tables, predicate, codes, check
         self.calls = list(tables.tables)
         self.number = {call: number for number, call in enumerate(self.calls)}
-        self.span = tables.size**2
+        self.span = tables.size**tables.arity
+        self.ground = all_bound(tables.arity)
+        if len(codes) * len(self.calls) * self.span >= 1 << 63:
+            raise ValueError(
+                f"{tables.size} constants are too many for the depths of atoms with {tables.arity} arguments"
+            )
 
     def run(self, limit: int) -> np.ndarray:
         answers = np.full(len(self.codes), -1)
         budgets = np.full(len(self.codes), limit)
         for predicate in np.unique(self.predicate):
             mine = np.flatnonzero(self.predicate == predicate)
-            bounds = cheapest_rules(self.tables, (int(predicate), "bb"), self.codes[mine], limit, self.check)
+            bounds = cheapest_rules(
+                self.tables, (int(predicate), self.ground), self.codes[mine], limit, self.check
+            )
             budgets[mine] = np.where(bounds < 0, limit + 1, bounds)
         while len(open_ := np.flatnonzero((answers < 0) & (budgets <= limit))):
             costs = self._solve(open_, budgets[open_])
@@ -101,7 +108,7 @@ class _Search:
         roots = np.empty(len(worlds), np.int64)
         for predicate in np.unique(self.predicate[worlds]):
             mine = self.predicate[worlds] == predicate
-            roots[mine] = self._nodes((int(predicate), "bb"), worlds[mine], self.codes[worlds[mine]])
+            roots[mine] = self._nodes((int(predicate), self.ground), worlds[mine], self.codes[worlds[mine]])
         edges = list(self._edges(roots, budgets))
         nodes = merged([roots, *(heads for heads, _, _ in edges)])
         costs = np.full(len(nodes) + 1, _NEVER)  # the last one: a goal below which nothing was found
@@ -159,7 +166,7 @@ class _Search:
                 for place, goal in enumerate(rule.body):
                     table = self.tables.tables[goal]
                     at = bodies.atoms[:, place]
-                    code, fact = table.pairs.codes[at], table.facts[at]
+                    code, fact = table.atoms.codes[at], table.facts[at]
                     # No shortest proof needs its own query, whether as a fact or as a goal.
                     usable &= (self.predicate[world] != goal[0]) | (self.codes[world] != code)
                     below[:, place] = np.where(fact, -1, self._nodes(goal, world, code))
@@ -179,9 +186,9 @@ def _rule_bodies(
 ) -> Iterator[_Bodies]:
     """Every body of the rule for these goals whose atoms cost no more than each goal's budget allows."""
     body = [tables.tables[call] for call in rule.body]
-    if not all(len(table.pairs) for table in body):
+    if not all(len(table.atoms) for table in body):
         return
-    goals, bindings = rule.bound(*np.divmod(codes, tables.size))
+    goals, bindings = rule.bound(columns_of(codes, tables.size, tables.arity))
     later = [sum(table.least for table in body[place + 1 :]) for place in range(len(body))]
 
     def extend(
@@ -192,7 +199,7 @@ def _rule_bodies(
             return
         table, terms = body[place], rule.body_terms[place]
         left_over = budgets[goals] - 1 - later[place] - sum(costs, np.zeros(len(goals), np.int64))
-        for rows, at in table.pairs.match(bindings, len(goals), terms):
+        for rows, at in table.atoms.match(bindings, len(goals), terms):
             check()
             cheap = table.costs[at] <= left_over[rows]
             rows, at = rows[cheap], at[cheap]
@@ -200,7 +207,7 @@ def _rule_bodies(
                 yield from extend(
                     place + 1,
                     goals[rows],
-                    table.pairs.bind(bindings, terms, rows, at),
+                    table.atoms.bind(bindings, terms, rows, at),
                     [*(column[rows] for column in atoms), at],
                     [*(column[rows] for column in costs), table.costs[at]],
                 )

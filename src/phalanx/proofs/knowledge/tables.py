@@ -1,4 +1,4 @@
-"""Triples in CSV, TSV and Parquet files: which columns they are in, and errors that name the row.
+"""Atoms in CSV, TSV and Parquet files: which columns they are in, and errors that name the row.
 
 Files of atoms, rules and depths are read in `files`.
 """
@@ -16,18 +16,25 @@ _COLUMNS = (
     ("head", {"head", "subject", "source", "h", "s"}),
     ("relation", {"relation", "predicate", "rel", "r", "p"}),
     ("tail", {"tail", "object", "target", "t", "o"}),
+    ("third", {"third", "extra", "context"}),
 )
-_HEADER = "name the columns head, relation, tail (or subject, predicate, object)"
+_HEADER = (
+    "name the columns head, relation, tail (or subject, predicate, object), and third where there is one"
+)
 
 
 def read_triples(path: Path) -> tuple[Atom, ...]:
-    """The triples of a table, each once, in order; without a header the columns are head, relation, tail."""
+    """The atoms of a table, each once, in order; head, relation, tail and third where there is no header.
+
+    Two columns, head and relation, are atoms of one argument. Of four the last may be empty, and so may the
+    last two: such rows are atoms of two arguments and of one.
+    """
     names, rows = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     places = _places(names)
     if places is None:
-        if len(names) != 3:
+        if not 2 <= len(names) <= 4:
             raise ValueError(f"{path} has {len(names)} columns, {', '.join(names)}; {_HEADER}")
-        places = (0, 1, 2)
+        places = tuple(range(len(names)))
         if path.suffix != ".parquet":
             _refuse_strange_header(path, names, rows)
             rows.insert(0, (1, names))
@@ -35,10 +42,13 @@ def read_triples(path: Path) -> tuple[Atom, ...]:
     for number, row in rows:
         if len(row) != len(names):
             raise ValueError(f"{path}:{number}: {len(row)} cells, where the first line has {len(names)}")
-        head, relation, tail = (row[place].strip() for place in places)
-        if not (head and relation and tail):
-            raise ValueError(f"{path}:{number}: a cell of {head!r}, {relation!r}, {tail!r} is empty")
-        atoms.append(Atom(relation, head, tail))
+        head, relation, *others = (row[place].strip() for place in places)
+        while len(places) == 4 and others and not others[-1]:
+            others.pop()
+        if not (head and relation and all(others)):
+            cells = ", ".join(map(repr, (head, relation, *others)))
+            raise ValueError(f"{path}:{number}: a cell of {cells} is empty")
+        atoms.append(Atom(relation, head, *others))
     return tuple(dict.fromkeys(atoms))
 
 
@@ -70,10 +80,15 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _places(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Where head, relation and tail stand; None where the names are not those of columns."""
+    """Where head, relation, tail and third stand; None where the names are not those of columns."""
     lower = [name.strip().lower() for name in names]
     found = [[place for place, name in enumerate(lower) if name in known] for _, known in _COLUMNS]
-    return tuple(places[0] for places in found) if all(len(places) == 1 for places in found) else None
+    if [len(places) for places in found[:2]] != [1, 1] or max(map(len, found)) > 1:
+        return None
+    # Other columns may stand beside those of triples, but two columns must be just these.
+    if not found[2] and (found[3] or len(names) != 2):
+        return None
+    return tuple(places[0] for places in found if places)
 
 
 def _refuse_strange_header(path: Path, first: list[str], others: list[tuple[int, list[str]]]) -> None:

@@ -16,7 +16,8 @@ from phalanx.proofs.knowledge.atoms import Atom, Rule
 if TYPE_CHECKING:
     from phalanx.proofs.knowledge.data import DataHandler
 
-EncodedAtom = tuple[int, int, int]
+EncodedAtom = tuple[int, ...]
+"""A predicate and as many terms as the knowledge base's largest arity; see `IndexManager`."""
 EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
 """Head and body; variables are -1, -2, ... by first occurrence, constants are positive."""
 
@@ -29,9 +30,13 @@ class IndexManager:
 
     Predicates: 0 is padding, then the P real ones in order, `True`, `False`, `End`, then a `_kge` twin of
     every real one (the predicate that a knowledge-graph embedding scores). Terms: 0 is padding, then the C
-    constants in order (numerals as numbers), then the variables of a running proof, two for each atom of a
-    state. Embedding tables have `num_predicate_embeddings` and `num_constant_embeddings` rows: every index
-    that exists is a row, twins and variables included.
+    constants in order (numerals as numbers), then the variables of a running proof, as many for each atom of
+    a state as atoms have terms. Embedding tables have `num_predicate_embeddings` and
+    `num_constant_embeddings` rows: every index that exists is a row, twins and variables included.
+
+    All atoms have `arity` terms, which is 2, or 3 where some predicate has three arguments. One with fewer
+    repeats its last argument, as a term and as a variable alike: `human(X)` is held as `human(X,X)`. That
+    changes no proof, since what unifies with one unifies with the other; names and files have the plain atom.
     """
 
     padding_idx = 0
@@ -52,6 +57,9 @@ class IndexManager:
             )
         self.constant_str2idx: dict[str, int] = {name: at for at, name in enumerate(self.constants, 1)}
         self._domains = data_handler.domains
+        self.arities: Mapping[str, int] = data_handler.arities
+        self.arity = max(2, *self.arities.values()) if self.arities else 2
+        """Terms of an encoded atom."""
 
     @property
     def num_predicates(self) -> int:
@@ -101,7 +109,7 @@ class IndexManager:
     @property
     def num_variables(self) -> int:
         """How many variables a state can hold."""
-        return 2 * self.padding_atoms
+        return self.arity * self.padding_atoms
 
     @functools.cached_property
     def predicate_idx2str(self) -> dict[int, str]:
@@ -138,23 +146,39 @@ class IndexManager:
             numbers[places] = number
         return numbers
 
+    @functools.cached_property
+    def predicate_arities(self) -> Int32[np.ndarray, " predicates_and_one"]:
+        """The arguments of each real predicate by its index; 0 for padding."""
+        return np.array([0, *(self.arities[name] for name in self.predicates)], np.int32)
+
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """The three indices of a ground atom; an unknown name's error names the nearest one."""
-        return (
-            _index(atom.predicate, self.predicate_str2idx, "predicate", atom),
-            _index(atom.first, self.constant_str2idx, "constant", atom),
-            _index(atom.second, self.constant_str2idx, "constant", atom),
+        """The indices of a ground atom; an unknown name's error names the nearest one."""
+        return self._encoded(
+            atom, [_index(name, self.constant_str2idx, "constant", atom) for name in atom[1:]]
         )
 
-    def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms 3"]:
+    def _encoded(self, atom: Atom, terms: Sequence[int]) -> EncodedAtom:
+        predicate = _index(atom[0], self.predicate_str2idx, "predicate", atom)
+        check_arity(atom, self.arities)
+        return (predicate, *terms, *[terms[-1]] * (self.arity - len(terms)))
+
+    def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
         """One row for each ground atom, in their order."""
         atoms = atoms if isinstance(atoms, Sequence) else tuple(atoms)
         predicates, constants = self.predicate_str2idx, self.constant_str2idx
+        rows: list[EncodedAtom]
         try:
             rows = [(predicates[name], constants[first], constants[second]) for name, first, second in atoms]
-        except KeyError:
+            plain = self._all_binary
+        except (KeyError, ValueError):
+            plain = False
+        if not plain:
             rows = [self.encode_atom(atom) for atom in atoms]
-        return np.array(rows, np.int32).reshape(-1, 3)
+        return np.array(rows, np.int32).reshape(-1, 1 + self.arity)
+
+    @functools.cached_property
+    def _all_binary(self) -> bool:
+        return set(self.arities.values()) <= {2}
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
         """Head and body, variables numbered -1, -2, ... as they occur in the head and then in the body."""
@@ -163,8 +187,7 @@ class IndexManager:
         def encode(atom: Atom) -> EncodedAtom:
             for name in rule.constants.intersection(atom[1:]):
                 terms[name] = _index(name, self.constant_str2idx, "constant", atom)
-            predicate = _index(atom.predicate, self.predicate_str2idx, "predicate", atom)
-            return predicate, terms[atom.first], terms[atom.second]
+            return self._encoded(atom, [terms[name] for name in atom[1:]])
 
         return encode(rule.head), tuple(encode(atom) for atom in rule.body)
 
@@ -173,16 +196,17 @@ class IndexManager:
         return tuple(self.encode_rule(rule) for rule in rules)
 
     def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
-        """The atom of three indices; `True`, `False` and `End` have no arguments, variables are `_1`, ..."""
-        predicate, first, second = (int(index) for index in row)
+        """The atom of some indices; `True`, `False` and `End` have no arguments, variables are `_1`, ..."""
+        predicate, *terms = (int(index) for index in row)
         try:
             name = self.predicate_idx2str[predicate]
-            terms = [self.constant_idx2str[index] if index else "" for index in (first, second)]
+            names = [self.constant_idx2str[index] for index in terms if index]
         except KeyError as error:
             raise ValueError(
-                f"no atom has the indices {[predicate, first, second]}: {error.args[0]} is not given out"
+                f"no atom has the indices {[predicate, *terms]}: {error.args[0]} is not given out"
             ) from None
-        return Atom(name, *terms)
+        real = self.predicates[(predicate - 1) % self.kge_offset] if names else ""
+        return Atom(name, *names[: self.arities[real]]) if names else Atom(name)
 
     def decode_state(self, state: Iterable[Iterable[SupportsInt]]) -> tuple[Atom, ...]:
         """The goals of a state, without its padding."""
@@ -196,14 +220,31 @@ class IndexManager:
 
 
 def check_triples(
-    triples: Int32[np.ndarray, "triples 3"], num_predicates: int, num_constants: int, kind: str = "triple"
+    triples: Int32[np.ndarray, "triples atom"], num_predicates: int, num_constants: int, kind: str = "triple"
 ) -> None:
     """Raises unless every row has a predicate from 1 to P and constants from 1 to C."""
-    limits = np.array([num_predicates, num_constants, num_constants])
+    limits = np.array([num_predicates, *[num_constants] * (triples.shape[1] - 1)])
     if wrong := np.flatnonzero(np.any((triples < 1) | (triples > limits), axis=1)).tolist():
         raise ValueError(
             f"{kind} {wrong[0]} is {triples[wrong[0]].tolist()}; predicates are 1..{num_predicates} and "
             f"constants 1..{num_constants}"
+        )
+
+
+def check_arity(atom: Atom, arities: Mapping[str, int]) -> None:
+    """Raises unless the atom has as many arguments as its predicate has elsewhere."""
+    if len(atom) - 1 != arities[atom[0]]:
+        count = {1: "one argument", 2: "two arguments", 3: "three arguments"}[arities[atom[0]]]
+        raise ValueError(
+            f"{atom.predicate} has {count} in this knowledge base, and {len(atom) - 1} in {atom}"
+        )
+
+
+def check_binary(names: IndexManager, what: str) -> None:
+    """Raises where a predicate has one argument or three, which `what` cannot deal with."""
+    if others := [name for name in names.predicates if names.arities[name] != 2]:
+        raise ValueError(
+            f"{what} need predicates of two arguments, and {others[0]} has {names.arities[others[0]]}"
         )
 
 

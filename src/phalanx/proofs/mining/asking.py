@@ -18,7 +18,7 @@ from phalanx.proofs.mining.miner import mine
 from phalanx.proofs.mining.rank import RuleRanker
 from phalanx.proofs.mining.ruleset import RuleSet
 from phalanx.proofs.search.proof_tree import Proof, free_arguments
-from phalanx.proofs.search.proving import Query, read_query
+from phalanx.proofs.search.proving import Prover, Query, read_query
 
 _PROOFS = 3
 """Rules whose proof of an answer is shown."""
@@ -42,20 +42,43 @@ class Answer:
 
 
 class Asker:
-    """Answers questions about a knowledge base by rules; without any, by its own, or by mined ones."""
+    """Answers questions about a knowledge base by rules; without any, by its own, or by mined ones.
+
+    Rules are applied to facts once, all at a time, which knows predicates of two arguments. Where a knowledge
+    base has others, its own rules answer by exact proofs of up to six steps, and an answer is as certain as
+    the product of the weights of the rules in its shortest proof.
+    """
 
     def __init__(
         self, data: DataHandler, rules: RuleSet | None = None, config: MiningConfig | None = None
     ) -> None:
         self.left_out: tuple[Rule, ...] = ()
         """Rules of the knowledge base that have another shape than those that are applied here."""
-        if rules is None and data.rules:
+        self._whole = data
+        self._mixed = set(data.arities.values()) > {2} or 2 not in data.arities.values()
+        self._given, self._config = rules, config
+        if rules is None and data.rules and not self._mixed:
             from phalanx.proofs.knowledge.vocabulary import IndexManager
 
-            rules, self.left_out = RuleSet.of_rules(data.rules, IndexManager(data))
-        self.data = data
-        self.rules = mine(data, config) if rules is None else rules
-        self._ranker = RuleRanker(self.rules, data)
+            self._given, self.left_out = RuleSet.of_rules(data.rules, IndexManager(data))
+
+    @functools.cached_property
+    def data(self) -> DataHandler:
+        """The knowledge base as far as rules are applied to it."""
+        return self._whole.binary()
+
+    @functools.cached_property
+    def rules(self) -> RuleSet:
+        """What is applied; mined when first needed, if none were given."""
+        return mine(self.data, self._config) if self._given is None else self._given
+
+    @functools.cached_property
+    def _ranker(self) -> RuleRanker:
+        return RuleRanker(self.rules, self.data)
+
+    @functools.cached_property
+    def _prover(self) -> Prover:
+        return Prover(self._whole.facts, self._whole.rules)
 
     def ask(
         self, query: Atom | str, top: int = 10, *, explain: bool = False, new: bool = False
@@ -63,11 +86,14 @@ class Asker:
         """The best answers; facts come first, unless only `new` ones are wanted."""
         if top < 1:
             raise ValueError(f"top must be at least 1, got {top}")
-        asked = read_query(self.data, query)
-        if all(asked.free):
+        asked = read_query(self._whole, query)
+        if (unknown := len(set(asked.free) - {""})) > 1:
+            count = "two" if unknown == 2 else "three"
             raise ValueError(
-                f"{asked.atom} has two unknowns; ask for one of them, as in {_example(asked.atom)}"
+                f"{asked.atom} has {count} unknowns; ask for one of them, as in {_example(asked.atom)}"
             )
+        if self._mixed and self._given is None and (self._whole.rules or len(asked.free) != 2):
+            return self._proved(asked, top, explain=explain, new=new)
         found = self._predictions(asked)
         atoms = dict.fromkeys(atom for atom in self._facts(asked) if not new)
         atoms |= dict.fromkeys(atom for atom in found if not new or atom not in self._fact_set)
@@ -79,6 +105,26 @@ class Asker:
         if not explain:
             return best
         return [self._answer(asked, answer.atom, found.get(answer.atom, []), explain=True) for answer in best]
+
+    def _proved(self, asked: Query, top: int, *, explain: bool, new: bool) -> list[Answer]:
+        """The answers that exact proofs have, the most certain first."""
+        facts = frozenset(self._whole.facts)
+        if asked.ground:
+            found = [proof for proof in (next(self._prover.proofs(asked), None),) if proof is not None]
+            if not found and asked.atom in facts:
+                found = [Proof(asked.atom)]
+        else:
+            found = list(self._prover.answers(asked))
+        answers = []
+        for proof in found:
+            used = tuple(dict.fromkeys(node.rule for node in proof.nodes() if node.rule is not None))
+            weights = [node.rule.weight for node in proof.nodes() if node.rule is not None]
+            fact, confidence = proof.goal in facts, float(np.prod(weights)) if used else 0.0
+            if not (fact and new):
+                shown = (proof,) if explain and used else ()
+                answers.append(Answer(proof.goal, 1.0 if fact else confidence, confidence, fact, used, shown))
+        answers.sort(key=lambda answer: (not answer.fact, -answer.confidence))
+        return answers[:top]
 
     def _predictions(self, asked: Query) -> dict[Atom, list[int]]:
         """The answers, and the rules for each in order; where rules are equally certain, more win."""
@@ -195,4 +241,4 @@ def isotonic(
 
 
 def _example(atom: Atom) -> str:
-    return f"{atom.predicate}({atom.first},name)"
+    return f"{atom.predicate}({','.join([atom.first, *['name'] * (len(atom) - 2)])})"

@@ -56,6 +56,7 @@ def mine(
     """
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
     budget = budget or Budget()
+    data = data.binary()
     if len(data.facts) > _MANY:
         budget.say(f"numbering {counted(len(data.facts), 'fact')}")
     index = IndexManager(data)

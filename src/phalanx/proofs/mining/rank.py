@@ -19,8 +19,12 @@ from phalanx.proofs.ranking.candidates import SIDES, Candidates, Metrics, Ranks,
 
 Aggregation = Literal["maximum", "noisy-or", "power", "learned"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "power", "learned")
-KGE_WEIGHTS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""What an embedding may count for beside the rules; the best on validation is taken."""
+KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+"""What an embedding may count for beside the rules; for each directed relation the best on validation."""
+_FLOOR = 1e-3
+"""The rules' score at which logarithms of it begin to count."""
+_PRIOR = 20.0
+"""A relation's own questions count against so many of all relations when its weight is chosen."""
 _QUESTIONS_AT_ONCE = 256
 _RELATIONS_AT_ONCE = 8
 
@@ -108,6 +112,7 @@ class RuleRanker:
         threads: int = 2,
         budget: Budget | None = None,
     ) -> None:
+        data = data.binary()
         self.rules, self.data, self.index = rules, data, rules.index
         self._budget = budget or Budget()
         self._known = self.index.encode_atoms(tuple(data.known))
@@ -161,7 +166,7 @@ class RuleRanker:
         kge: EntityScorer,
         kge_weights: Sequence[float],
     ) -> list[Ranks]:
-        """The ranks by the rules' scores and, for each weight, so many times an embedding's.
+        """The ranks by the logarithm of the rules' scores and, for each weight, so many times an embedding's.
 
         An embedding's scores are taken from their mean over all entities, over their deviation.
         """
@@ -173,6 +178,7 @@ class RuleRanker:
             rows = asked.rows[begin : begin + _QUESTIONS_AT_ONCE]
             table = np.zeros((len(rows), self.index.num_constants), np.float32)
             self.applier.scores(rows, how, weights, table)
+            table = np.sign(table) * np.log1p(np.abs(table) / np.float32(_FLOOR))
             belief = _standardized(kge, rows)
             first, last = asked.begins[begin], asked.begins[begin + len(rows)]
             place = np.repeat(np.arange(len(rows)), np.diff(asked.begins[begin : begin + len(rows) + 1]))
@@ -211,6 +217,11 @@ class RuleRanker:
         begins = np.searchsorted(place.reshape(-1)[order], np.arange(len(unique) + 1))
         targets = np.concatenate([tail, head])[order]
         return _Questions(np.ascontiguousarray(unique), begins.astype(np.int64), targets, order)
+
+    def list_relations(self, split: str) -> Int64[np.ndarray, " lists"]:
+        """What each list of `ranks` asks by: 2r for the tails of relation r, then 2r + 1 for the heads."""
+        relation = 2 * (self.index.encode_atoms(self.data.queries(split))[:, 0].astype(np.int64) - 1)
+        return np.concatenate([relation, relation + 1])
 
     def result(
         self, split: str, aggregation: str, ranks: Ranks, chosen: Mapping[str, Any], seed: int = 0
@@ -257,14 +268,15 @@ def rank_by_rules(
 
     `maximum` orders answers by their most certain rule, ties by the next, and so on. `noisy-or` takes rules
     for independent, and `power` is between the two. `learned` gives each rule a weight that is learned on the
-    facts. How to learn and the weight of an embedding are chosen on the validation queries.
+    facts. How to learn, and for each relation and side the weight of an embedding, are chosen on the
+    validation queries.
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {aggregation!r}")
     ranker = RuleRanker(rules, data, limit=limit, threads=threads, budget=budget)
     learnings = LEARNINGS if aggregation == "learned" else LEARNINGS[:1]
     kge_weights = (0.0,) if kge is None else KGE_WEIGHTS
-    best = (-1.0, learnings[0], 0.0, ranker.weights(aggregation))
+    best = (-1.0, learnings[0], np.zeros(2 * rules.index.num_predicates), ranker.weights(aggregation))
     chosen: dict[str, Any] = {}
     if len(learnings) + len(kge_weights) > 2:
         if not data.valid_queries:
@@ -274,11 +286,16 @@ def rank_by_rules(
                 best = (mrr, learning, weight, weights)
         chosen = {"valid_mrr": best[0]}
         chosen |= {"learning": best[1]._asdict()} if aggregation == "learned" else {}
-        chosen |= {} if kge is None else {"kge_weight": best[2]}
+        chosen |= {} if kge is None else {"kge_weight": float(np.median(best[2]))}
     if kge is None:
         ranks = ranker.ranks(split, aggregation, best[3])
     else:
-        ranks = ranker.ranks_with_kge(split, aggregation, best[3], kge, [best[2]])[0]
+        used = np.unique(best[2]).tolist()
+        each = ranker.ranks_with_kge(split, aggregation, best[3], kge, used)
+        which = np.searchsorted(used, best[2])[ranker.list_relations(split)]
+        ranks = Ranks(
+            np.choose(which, [part.above for part in each]), np.choose(which, [part.level for part in each])
+        )
     return ranker.result(split, aggregation, ranks, chosen, seed)
 
 
@@ -288,17 +305,30 @@ def _tries(
     learnings: Sequence[Learning],
     kge: EntityScorer | None,
     kge_weights: Sequence[float],
-) -> Iterator[tuple[float, Learning, float, np.ndarray]]:
-    """What each setting comes to on validation, ties as they are on average."""
+) -> Iterator[tuple[float, Learning, np.ndarray, np.ndarray]]:
+    """What each setting comes to on validation, ties as they are on average; weights of each relation."""
+    relations = ranker.list_relations("valid")
     for learning in learnings:
         weights = ranker.weights(aggregation, learning)
         if kge is None:
             found = [ranker.ranks("valid", aggregation, weights)]
         else:
             found = ranker.ranks_with_kge("valid", aggregation, weights, kge, kge_weights)
-        for ranks, weight in zip(found, kge_weights, strict=True):
-            reciprocal = list_metrics(ranks, "expected", np.zeros(len(ranks.above)))[:, 0]
-            yield float(reciprocal.mean()), learning, weight, weights
+        nothing = np.zeros(len(relations))
+        reciprocal = np.stack([list_metrics(ranks, "expected", nothing)[:, 0] for ranks in found])
+        best = _best_by_relation(reciprocal, relations, 2 * ranker.index.num_predicates)
+        mrr = float(reciprocal[best[relations], np.arange(len(relations))].mean())
+        yield mrr, learning, np.array(kge_weights)[best], weights
+
+
+def _best_by_relation(
+    reciprocal: Float64[np.ndarray, "weights lists"], relations: Int64[np.ndarray, " lists"], count: int
+) -> Int64[np.ndarray, " relations"]:
+    """For each directed relation the weight with the best mean; with few lists, that of all counts."""
+    sums = np.stack([np.bincount(relations, weights=row, minlength=count) for row in reciprocal])
+    sizes = np.bincount(relations, minlength=count)
+    means = (sums + _PRIOR * reciprocal.mean(axis=1, keepdims=True)) / (sizes + _PRIOR)
+    return means.argmax(axis=0)
 
 
 def _in_order(asked: _Questions, above: np.ndarray, level: np.ndarray) -> Ranks:

@@ -136,6 +136,7 @@ def _row(rule: Rule, index: IndexManager) -> tuple[int, ...] | None:
     if (
         not 0 <= rule.weight <= 1
         or len(rule.body) > LONGEST
+        or any(len(atom) != 3 for atom in (rule.head, *rule.body))
         or any(a.first == a.second for a in (rule.head, *rule.body))
     ):
         return None

@@ -22,7 +22,7 @@ SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
 class Candidates:
     """Lists to rank: each has a positive at its head and the corruptions of one of its sides behind it."""
 
-    triples: Int32[np.ndarray, "candidates 3"]
+    triples: Int32[np.ndarray, "candidates atom"]
     """All lists, one after the other."""
     starts: Int64[np.ndarray, " lists_and_one"]
     """Where each list begins, and the end of the last."""
@@ -57,8 +57,8 @@ def usual_sides(data: DataHandler) -> Sides:
 
 
 def make_candidates(
-    queries: Int32[np.ndarray, "queries 3"],
-    known: Int32[np.ndarray, "known 3"],
+    queries: Int32[np.ndarray, "queries atom"],
+    known: Int32[np.ndarray, "known atom"],
     num_constants: int,
     *,
     sides: Sides = "both",

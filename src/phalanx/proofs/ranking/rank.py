@@ -51,7 +51,7 @@ class Scores:
         return Scores(*taken)
 
 
-Score = Callable[[Int32[np.ndarray, "triples 3"]], Scores]
+Score = Callable[[Int32[np.ndarray, "triples atom"]], Scores]
 """Scores triples (predicate, first, second); no two of those that `evaluate_ranking` asks for are equal."""
 
 
@@ -169,7 +169,7 @@ def exact_scorer(
     if by not in ("rounds", "depth"):
         raise ValueError(f"by must be rounds or depth, got {by!r}")
 
-    def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
         if by == "depth":
             deepest = DEFAULT_MAX_DEPTH if limit is None else limit
             found, _ = depths_in_time(triples, facts, rules, deepest, Budget(seconds, to_stderr))
@@ -218,7 +218,7 @@ class HybridConfig(Config):
 def embedding_scorer(embedding: Embedding) -> Score:
     """What an embedding says: its scores, and the logarithms of its probabilities."""
 
-    def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
         scores, beliefs = np.empty(len(triples)), np.empty(len(triples))
         for start in range(0, len(triples), _TRIPLES_AT_ONCE):
             some = triples[start : start + _TRIPLES_AT_ONCE]
@@ -237,7 +237,7 @@ def hybrid_scorer(search: Score, embedding: Score, config: HybridConfig | None =
     """An embedding's belief in a triple and a search for its proof, added up by fixed weights."""
     weights = HybridConfig() if config is None else config
 
-    def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
         return combine(search(triples), embedding(triples), weights)
 
     return score

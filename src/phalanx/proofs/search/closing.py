@@ -44,6 +44,11 @@ class Closer(ByFingerprint):
                 f"{program.num_predicates} and {program.num_constants}; read it with load_kge(folder, "
                 "index_manager)"
             )
+        if program.arity != 2:
+            raise ValueError(
+                "an embedding closes goals of two arguments, and this knowledge base has predicates of "
+                "three; leave the embedding out"
+            )
         if skips:
             raise ValueError(
                 "skip_unary_actions passes states in which the embedding could act; set it to false, or "
@@ -80,7 +85,7 @@ class Closer(ByFingerprint):
         )
 
     def _offered(
-        self, program: Program, query: Int32[Array, "*batch 3"], node: Node
+        self, program: Program, query: Int32[Array, "*batch atom"], node: Node
     ) -> Bool[Array, "*batch"]:
         goal = node.goals[..., 0, :]
         limits = jnp.array([program.num_predicates, program.num_constants, program.num_constants])
@@ -93,27 +98,31 @@ class Closer(ByFingerprint):
         return offered & ~jnp.any(seen, axis=-1)
 
     def close(
-        self, program: Program, goals: Int32[Array, "*batch atoms 3"]
-    ) -> tuple[Int32[Array, "*batch atoms 3"], Float32[Array, "*batch"]]:
+        self, program: Program, goals: Int32[Array, "*batch atoms atom"]
+    ) -> tuple[Int32[Array, "*batch atoms atom"], Float32[Array, "*batch"]]:
         """What twins leave behind and cost; other goals stay as they are and cost nothing."""
         closes = is_twin(program, goals)
         offset = jnp.array([program.end_index, 0, 0], jnp.int32)
         left = jnp.where(closes[..., None, None], remaining(program, goals), goals)
         return left, self.cost(closes, goals[..., 0, :] - offset)
 
-    def cost(self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch 3"]) -> Float32[Array, "*batch"]:
+    def cost(
+        self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch atom"]
+    ) -> Float32[Array, "*batch"]:
         """The logarithm of the probability of some ground goals; 0 elsewhere."""
         atoms = jnp.where(where[..., None], goal, 1)
         costs: Any = self.kge.log_probability(atoms.reshape(-1, 3))
         return jnp.where(where, costs.reshape(where.shape), 0.0).astype(jnp.float32)
 
 
-def is_twin(program: Program, goals: Int32[Array, "*batch atoms 3"]) -> Bool[Array, "*batch"]:
+def is_twin(program: Program, goals: Int32[Array, "*batch atoms atom"]) -> Bool[Array, "*batch"]:
     """Whether the first goal is a `_kge` twin: those come behind the special predicates."""
     return goals[..., 0, 0] > program.end_index
 
 
-def remaining(program: Program, goals: Int32[Array, "*batch atoms 3"]) -> Int32[Array, "*batch atoms 3"]:
+def remaining(
+    program: Program, goals: Int32[Array, "*batch atoms atom"]
+) -> Int32[Array, "*batch atoms atom"]:
     """The goals without a ground first one, which leaves them in canonical form; True where none is left."""
     rest = jnp.concatenate([goals[..., 1:, :], jnp.zeros_like(goals[..., :1, :])], axis=-2)
     empty = rest[..., 0, 0] == 0

@@ -78,7 +78,8 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     """Proof search over a knowledge graph: an agent reduces a query to nothing, one goal at a time.
 
     - Observation: the goals `sub_index` int32 [1, atoms, 3], what each action leads to,
-      `derived_sub_indices` int32 [states, atoms, 3], `action_mask`, and numbers for bookkeeping.
+      `derived_sub_indices` int32 [states, atoms, 3], `action_mask`, and numbers for bookkeeping; 4 in the
+      place of 3 where a predicate has three arguments.
     - Action: the number of a successor; the first `state.count` are legal.
     - Reward: at the end of an episode, by `config.reward`; and a penalty for invalid actions.
     - Termination: True (proved) or False (failed or given up); truncation at `max_depth` steps. Such a state
@@ -105,10 +106,10 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         cls,
         config: ProofConfig,
         program: Program,
-        queries: Int32[np.ndarray, "queries 3"],
+        queries: Int32[np.ndarray, "queries atom"],
         *,
         depths: Int32[np.ndarray, " queries"] | None = None,
-        known: Int32[np.ndarray, "triples 3"] | None = None,
+        known: Int32[np.ndarray, "triples atom"] | None = None,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         names: IndexManager | None = None,
         kge: KGE | None = None,
@@ -120,11 +121,12 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         """
         engine = resolve_engine(config.engine)
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
+        arities = None if names is None else names.predicate_arities
         return cls(
             config.model_copy(update={"engine": engine}),
             program,
             QuerySet.create(queries, depths).selected(config.queries),
-            KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains),
+            KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains, arities),
             names,
             closer_of(config, program, kge),
         )
@@ -176,13 +178,13 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
 
     @property
     def observation_space(self) -> Space:
-        atoms, states = self.config.padding_atoms, self.config.padding_states
+        atoms, states, terms = self.config.padding_atoms, self.config.padding_states, 1 + self.program.arity
         twins = 0 if self.closer is None else self.program.num_predicates
-        largest = max(self.program.end_index + twins, self.program.num_constants + 2 * atoms)
+        largest = max(self.program.end_index + twins, self.program.num_constants + self.program.arity * atoms)
         deepest = max(int(self.queries.depths.max()), 0)
         fields: dict[str, Space] = {
-            "sub_index": Box(0, largest, (1, atoms, 3), np.int32),
-            "derived_sub_indices": Box(0, largest, (states, atoms, 3), np.int32),
+            "sub_index": Box(0, largest, (1, atoms, terms), np.int32),
+            "derived_sub_indices": Box(0, largest, (states, atoms, terms), np.int32),
             "action_mask": Box(0, 1, (states,), np.bool_),
             "label": Box(0, 1, (), np.bool_),
             "depth": Box(-1, deepest, (), np.int32),
@@ -202,13 +204,13 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
 
     def reset_to(
         self,
-        query: Int32[Array, "*batch 3"],
+        query: Int32[Array, "*batch atom"],
         label: Bool[Array, "*batch"],
         depth: Int32[Array, "*batch"] | None = None,
     ) -> tuple[ProofState, ProofObservation]:
         """Start from given queries; one that is labeled positive may not prove itself.
 
-        A query may have variables, C + 1 and C + 2 in order of appearance.
+        A query may have variables, C + 1, C + 2, ... in order of appearance.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
         return self._begin(SampledQueries(query, label, depth))
@@ -230,9 +232,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         place = jnp.clip(action, 0, config.padding_states - 1)[..., None, None, None]
         chosen = jnp.take_along_axis(state.successors, place, axis=-3)[..., 0, :, :]
         given_up = acts & (chosen[..., 0, 0] == program.end_index)
-        chosen = jnp.where(
-            given_up[..., None, None], _mark(program.false_index, config.padding_atoms), chosen
-        )
+        chosen = jnp.where(given_up[..., None, None], _mark(program, config.padding_atoms), chosen)
         log_score = state.log_score
         if self.closer is not None:
             chosen, gained = self.closer.close(program, chosen)
@@ -372,7 +372,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         batch = drawn.label.shape
         zero = jnp.zeros(batch, jnp.int32)
         score = None if self.closer is None else jnp.zeros(batch, jnp.float32)
-        blank = ProofState(*empty_nodes(self.config, batch), *drawn, zero, zero, score)
+        blank = ProofState(*empty_nodes(self.config, self.program, batch), *drawn, zero, zero, score)
         state = self._started(jnp.ones(batch, bool), drawn, blank)
         return state, observation_of(state)
 
@@ -396,5 +396,5 @@ def _words(key: Key) -> UInt32[Array, " words"]:
     return jax.random.bits(key, (SAMPLE_WORDS,), jnp.uint32)
 
 
-def _mark(predicate: int, atoms: int) -> Int32[Array, "atoms 3"]:
-    return jnp.zeros((atoms, 3), jnp.int32).at[0, 0].set(predicate)
+def _mark(program: Program, atoms: int) -> Int32[Array, "atoms atom"]:
+    return jnp.zeros((atoms, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)

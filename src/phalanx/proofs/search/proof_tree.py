@@ -18,7 +18,7 @@ class Proof:
 
     goal: Atom
     """What is proved, without variables."""
-    free: tuple[str, str] = ("", "")
+    free: tuple[str, ...] = ()
     """For each argument, the variable that stood there when the goal's turn came; empty if it was known."""
     rule: Rule | None = None
     """The rule that was used; None for a fact."""
@@ -27,11 +27,15 @@ class Proof:
     children: tuple["Proof", ...] = ()
     """The proofs of the rule's body, in its order; none for a fact."""
 
+    def __post_init__(self) -> None:
+        if not self.free:
+            object.__setattr__(self, "free", ("",) * (len(self.goal) - 1))
+
     @property
     def asked(self) -> Atom:
         """The goal as it stood when its turn came, with the variables that it still had."""
-        first, second = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
-        return Atom(self.goal.predicate, first, second)
+        terms = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
+        return Atom(self.goal.predicate, *terms)
 
     @property
     def depth(self) -> int:
@@ -79,7 +83,7 @@ class Proof:
             child._check(facts, rules)
 
 
-def free_arguments(rule: Rule, called: tuple[str, str]) -> list[tuple[str, str]]:
+def free_arguments(rule: Rule, called: tuple[str, ...]) -> list[tuple[str, ...]]:
     """For each atom of the body, the variables that are unknown when its turn comes, as in `Proof.free`.
 
     `called` has the unknown arguments of the goal that the rule's head was unified with. Constants are known.
@@ -93,24 +97,41 @@ def free_arguments(rule: Rule, called: tuple[str, str]) -> list[tuple[str, str]]
     known |= rule.constants
     free = []
     for atom in rule.body:
-        first, second = (same.get(term, term) for term in atom[1:])
-        free.append(("" if first in known else first, "" if second in known else second))
-        known |= {first, second}
+        terms = tuple(same.get(term, term) for term in atom[1:])
+        free.append(tuple("" if term in known else term for term in terms))
+        known.update(terms)
     return free
 
 
-def merged_variables(rule: Rule, called: tuple[str, str]) -> Mapping[str, str]:
-    """What a variable of the head equals, where one unknown is asked for in both arguments."""
-    _, first, second = rule.head
-    if not called[0] or called[0] != called[1] or first == second or rule.constants >= {first, second}:
-        return {}
-    return {first: second} if second in rule.constants else {second: first}
+def merged_variables(rule: Rule, called: tuple[str, ...]) -> Mapping[str, str]:
+    """What variables of the head equal, where one unknown is asked for in several arguments.
+
+    Each is told as the constant that is among them, or else as the first of them.
+    """
+    same: dict[str, str] = {}
+
+    def one(term: str) -> str:
+        while term in same:
+            term = same[term]
+        return term
+
+    standing: dict[str, str] = {}
+    for term, name in zip(rule.head[1:], called, strict=True):
+        if not name:
+            continue
+        kept, other = one(standing.setdefault(name, term)), one(term)
+        if kept == other or rule.constants >= {kept, other}:
+            continue
+        if other in rule.constants:
+            kept, other = other, kept
+        same[other] = kept
+    return {term: one(term) for term in same}
 
 
-def match_head(rule: Rule, pair: tuple[str | None, str | None]) -> dict[str, str] | None:
+def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | None:
     """The values of the head's variables and of all constants; None where the head is not of this form."""
     values = {name: name for name in rule.constants}
-    for name, term in zip(rule.head[1:], pair, strict=True):
+    for name, term in zip(rule.head[1:], terms, strict=True):
         if term is not None and values.setdefault(name, term) != term:
             return None
     return values

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.proofs.knowledge.atoms import Atom, Rule, name_order, split_atom, unquoted
 from phalanx.proofs.knowledge.budget import Budget
-from phalanx.proofs.knowledge.vocabulary import check_name
-from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Pair, Plan
+from phalanx.proofs.knowledge.vocabulary import check_arity, check_name
+from phalanx.proofs.search.goal_tables import Goal, GoalTables, Knowledge, Plan, Terms, equal_places
 from phalanx.proofs.search.proof_tree import Proof, free_arguments, match_head
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Query(NamedTuple):
     """What is asked: an atom, and the variables in it."""
 
     atom: Atom
-    free: Pair = ("", "")
-    """For each argument the variable that stands there, empty for a constant."""
+    free: Terms = ()
+    """For each argument the variable that stands there, empty for a constant; may be left out if all are."""
 
     @property
     def ground(self) -> bool:
@@ -57,10 +57,10 @@ class Prover:
         if not query.ground:
             raise ValueError(f"{query.atom} has variables; `answers` lists what they can be")
         tables = GoalTables(self._knowledge, query.atom, self._budget)
-        goal, pair = _goal(query), (query.atom.first, query.atom.second)
+        goal, terms = _goal(query), query.atom.arguments
         for cost in range(1, max_depth + 1):
-            if tables.answers(goal, cost).get(pair, cost + 1) <= cost:
-                yield from _Derivation(tables).proofs(goal, query.free, pair, cost, frozenset())
+            if tables.answers(goal, cost).get(terms, cost + 1) <= cost:
+                yield from _Derivation(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
 
     def answers(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
         """The shortest proof of each atom that a query with variables can become, by depth and name."""
@@ -69,9 +69,9 @@ class Prover:
             raise ValueError(f"{query.atom} has no variables; `proofs` lists its proofs")
         tables, goal = GoalTables(self._knowledge, None, self._budget), _goal(query)
         for depth in range(1, max_depth + 1):
-            found = [pair for pair, cost in tables.answers(goal, depth).items() if cost == depth]
-            for pair in sorted(found, key=lambda pair: [name_order(name) for name in pair]):
-                yield next(_Derivation(tables).proofs(goal, query.free, pair, depth, frozenset()))
+            found = [terms for terms, cost in tables.answers(goal, depth).items() if cost == depth]
+            for terms in sorted(found, key=lambda terms: [name_order(name) for name in terms]):
+                yield next(_Derivation(tables).proofs(goal, query.free, terms, depth, frozenset()))
 
     def why_not(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
         """What is missing, a sentence for each rule that could have led to the query."""
@@ -91,7 +91,7 @@ def _what_fails(tables: GoalTables, goal: Goal, rule: Rule, plan: Plan, max_dept
     rows = tables.start(rule, plan, goal)
     if not rows:
         return f"{rule.name}: its head, {rule.write(rule.head)}, is of another form"
-    values = {name: term for name, term in zip(rule.head[1:], goal[3:], strict=True) if term is not None}
+    values = {name: term for name, term in zip(rule.head[1:], goal.values, strict=True) if term is not None}
     held: list[str] = []
     for step in plan.steps:
         body = rule.body[step.place]
@@ -110,16 +110,16 @@ class _Derivation:
     tables: GoalTables
 
     def proofs(
-        self, goal: Goal, free: Pair, pair: Pair, cost: int, above: frozenset[Atom]
+        self, goal: Goal, free: Terms, terms: Terms, cost: int, above: frozenset[Atom]
     ) -> Iterator[Proof]:
-        """The proofs that this goal ends with this pair; `above` are the goals that they are part of."""
-        atom = Atom(goal.predicate, *pair)
+        """The proofs that this goal ends with these arguments; `above` are the goals they are part of."""
+        atom = Atom(goal.predicate, *terms)
         if atom in self.tables.knowledge.facts and atom != self.tables.excluded:
             if goal.fact_cost == cost:
                 yield Proof(atom, free)
             return
         for rule in self.tables.knowledge.rules.get(goal.predicate, ()):
-            values = match_head(rule, pair)
+            values = match_head(rule, terms)
             if values is None:
                 continue
             unknown = free_arguments(rule, free)
@@ -130,7 +130,7 @@ class _Derivation:
     def _bodies(
         self,
         rule: Rule,
-        unknown: list[Pair],
+        unknown: list[Terms],
         values: dict[str, str],
         cost: int,
         above: frozenset[Atom],
@@ -146,20 +146,21 @@ class _Derivation:
                 yield (), values
             return
         atom, free = rule.body[place], unknown[place]
+        # What one unknown of the goal above made equal is equal here, too.
+        names = [name or term for name, term in zip(free, atom[1:], strict=True)]
         goal = Goal(
             atom.predicate,
-            (bool(free[0]), bool(free[1])),
-            atom.first == atom.second or (bool(free[0]) and free[0] == free[1]),
-            values.get(atom.first),
-            values.get(atom.second),
+            tuple(map(bool, free)),
+            equal_places(names),
+            tuple(values.get(term) for term in atom[1:]),
         )
         last = place == len(rule.body) - 1
-        for pair, least in self.tables.answers(goal, cost).items():
-            if least > cost or Atom(atom.predicate, *pair) in above:
+        for terms, least in self.tables.answers(goal, cost).items():
+            if least > cost or Atom(atom.predicate, *terms) in above:
                 continue
-            further = values | dict(zip(atom[1:], pair, strict=True))
+            further = values | dict(zip(atom[1:], terms, strict=True))
             for spent in range(cost if last else least, cost + 1):
-                for child in self.proofs(goal, free, pair, spent, above):
+                for child in self.proofs(goal, free, terms, spent, above):
                     for rest, whole in self._bodies(rule, unknown, further, cost - spent, above, place + 1):
                         yield (child, *rest), whole
 
@@ -189,7 +190,8 @@ def read_query(data: "DataHandler", query: Atom | str) -> Query:
     atom = Atom(*map(unquoted, (predicate, *terms)) if isinstance(query, str) else query)
     constants = frozenset(data.entities)
     check_name(atom.predicate, data.predicates, "predicate", atom)
-    free = ["", ""]
+    check_arity(atom, data.arities)
+    free = [""] * len(terms)
     for place, (text, name) in enumerate(zip(terms, atom[1:], strict=True)):
         if name not in constants and _VARIABLE(text):
             # Each `_` is a variable of its own.
@@ -197,7 +199,7 @@ def read_query(data: "DataHandler", query: Atom | str) -> Query:
         else:
             hint = "; a variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
-    return Query(atom, (free[0], free[1]))
+    return Query(atom, tuple(free))
 
 
 def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager") -> list[str]:
@@ -206,11 +208,12 @@ def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager")
 
 
 def _goal(query: Query) -> Goal:
-    (predicate, *terms), free = query.atom, query.free
-    first, second = (None if name else term for term, name in zip(terms, free, strict=True))
-    return Goal(
-        predicate, (first is None, second is None), bool(free[0]) and free[0] == free[1], first, second
-    )
+    predicate, *terms = query.atom
+    free = query.free or ("",) * len(terms)
+    # Constants may be equal without having to be.
+    names = [name or f"={place}" for place, name in enumerate(free)]
+    values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
+    return Goal(predicate, tuple(map(bool, free)), equal_places(names), values)
 
 
 def _check_depth(max_depth: int) -> None:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Int32, UInt32
 from phalanx.core.files import ByFingerprint
 from phalanx.proofs.config import Corruption, QueryConfig
 from phalanx.proofs.knowledge.vocabulary import check_triples
-from phalanx.proofs.search.program import offsets
+from phalanx.proofs.search.program import FactNests, offsets
 
 
 class KnownArrays(eqx.Module):
@@ -30,13 +30,17 @@ class KnownArrays(eqx.Module):
     """
 
     starts: Int32[Array, "2 cells"]
-    """Where (predicate, other argument) begins."""
+    """Where (predicate, other argument) begins. Of no use where atoms have three terms."""
     places: Int32[Array, "2 known"]
     """Places of the known arguments, ascending for each (predicate, other argument)."""
     constant_at: Int32[Array, " constants"]
     """The constant at a place."""
     domain: Int32[Array, "constants_and_one 2"]
     """First place and size of a constant's domain; row 0 is empty."""
+    arities: Int32[Array, " predicates_and_one"]
+    """Arguments of each predicate; what stands behind them repeats the last."""
+    nests: FactNests
+    """The known atoms themselves."""
     one_domain: bool = eqx.field(static=True)
     """Whether all constants are of one domain."""
     rounds: int = eqx.field(static=True)
@@ -51,17 +55,29 @@ class KnownTriples(ByFingerprint):
     """int32 [triples, 3], sorted and unique."""
     domains: np.ndarray
     """int32 [constants + 1]: a number for the domain of each constant; a replacement stays in the domain."""
-    num_predicates: int
+    arities: np.ndarray
+    """int32 [predicates + 1]: the arguments of each predicate, which an encoded atom may have more of."""
+
+    @property
+    def num_predicates(self) -> int:
+        """Real predicates."""
+        return len(self.arities) - 1
 
     @classmethod
     def create(
         cls,
-        triples: Int32[np.ndarray, "triples 3"],
+        triples: Int32[np.ndarray, "triples atom"],
         num_predicates: int,
         num_constants: int,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
+        arities: Int32[np.ndarray, " predicates_and_one"] | None = None,
     ) -> "KnownTriples":
-        """Known triples of all splits, in any order; `domains[c]` is the domain of constant c."""
+        """Known triples of all splits, in any order; `domains[c]` is the domain of constant c.
+
+        `arities` are the arguments of each predicate; without them all have as many as the triples.
+        """
+        if arities is None:
+            arities = np.array([0, *[triples.shape[1] - 1] * num_predicates], np.int32)
         if domains is None:
             domains = np.zeros(num_constants + 1, np.int32)
         if domains.shape != (num_constants + 1,):
@@ -70,11 +86,11 @@ class KnownTriples(ByFingerprint):
                 f"got {domains.shape[0]}"
             )
         check_triples(triples, num_predicates, num_constants)
-        unique = np.unique(triples.astype(np.int32), axis=0).reshape(-1, 3)
-        kept = np.array(domains, np.int32)
-        for array in (unique, kept):
+        unique = np.unique(triples.astype(np.int32), axis=0).reshape(-1, triples.shape[1])
+        kept, counts = np.array(domains, np.int32), np.array(arities, np.int32)
+        for array in (unique, kept, counts):
             array.setflags(write=False)
-        return cls(unique, kept, num_predicates)
+        return cls(unique, kept, counts)
 
     @functools.cached_property
     def arrays(self) -> KnownArrays:
@@ -89,8 +105,15 @@ class KnownTriples(ByFingerprint):
         ranges[1:] = np.stack([first_place, sizes], axis=1)[domain_number.reshape(-1)]
         starts, places = [], []
         predicate = self.triples[:, 0]
+        wide = self.triples.shape[1] > 3
         for replaced, other in ((1, 2), (2, 1)):
-            here, beside = place_of[self.triples[:, replaced]], self.triples[:, other]
+            if wide:
+                starts.append(np.zeros(1, np.int32))
+                places.append(np.zeros(1, np.int32))
+                continue
+            # An atom of one argument has no other: all of its predicate stand in one place.
+            beside = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
+            here = place_of[self.triples[:, replaced]]
             by = np.lexsort((here, beside, predicate))
             starts.append(offsets(predicate, beside, self.num_predicates, constants))
             # A search needs a place to look at, also where nothing is known.
@@ -101,15 +124,17 @@ class KnownTriples(ByFingerprint):
                 jnp.asarray(np.stack(places)),
                 jnp.asarray(order + 1, jnp.int32),
                 jnp.asarray(ranges),
+                jnp.asarray(self.arities),
+                FactNests.of(self.triples, constants),
                 one_domain=len(sizes) == 1,
-                rounds=int(max(np.diff(start).max() for start in starts)).bit_length(),
+                rounds=0 if wide else int(max(np.diff(start).max() for start in starts)).bit_length(),
             )
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """A digest of triples and domains."""
         return hashlib.sha256(
-            self.triples.tobytes() + self.domains.tobytes() + str(self.num_predicates).encode()
+            self.triples.tobytes() + self.domains.tobytes() + self.arities.tobytes()
         ).hexdigest()
 
     def __repr__(self) -> str:
@@ -120,15 +145,18 @@ jax.tree_util.register_static(KnownTriples)
 
 
 def corrupt(
-    known: KnownArrays, corruption: Corruption, triple: Int32[Array, "3"], words: UInt32[Array, "3"]
-) -> tuple[Int32[Array, "3"], Bool[Array, ""]]:
+    known: KnownArrays, corruption: Corruption, triple: Int32[Array, "atom"], words: UInt32[Array, "3"]
+) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
     """A triple that is not known, and whether there is one.
 
     A side is replaced by one of the constants of its domain that are not known there, all equally likely:
     the choice is by rank among them, so nothing has to be drawn twice. `either` falls back on the other side
     where one has no such constant; `both` replaces the first argument by any other of its domain, then the
-    second.
+    second. An atom of one argument has that one replaced, whatever the corruption. Where atoms have three
+    terms, `_drawn` does it.
     """
+    if len(triple) > 3:
+        return _drawn(known, corruption, triple, words)
     if corruption == "both":
         low, size = known.domain[triple[1]]
         place = low + (words[1] % jnp.maximum(size - 1, 1).astype(jnp.uint32)).astype(jnp.int32)
@@ -144,6 +172,37 @@ def corrupt(
     return _replaced(known, triple, side, jax.tree.map(lambda leaf: leaf[side], free), words[0])
 
 
+_DRAWS = 16
+"""Replacements that are tried for an atom of three terms."""
+
+
+def _drawn(
+    known: KnownArrays, corruption: Corruption, atom: Int32[Array, "atom"], words: UInt32[Array, "3"]
+) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
+    """The first of some draws that is not known, and whether there is one.
+
+    `head` replaces the first argument, `tail` the last, `both` these two, and `either` any one.
+    """
+    last = known.arities[atom[0]] - 1
+    argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
+    any_one = (words[2] % (last + 1).astype(jnp.uint32)).astype(jnp.int32)
+    chosen = {"head": argument == 0, "tail": argument == last, "either": argument == any_one}
+    replaced = chosen.get(corruption, (argument == 0) | (argument == last))
+    salts = jnp.arange(1, _DRAWS + 1, dtype=jnp.uint32)[:, None] * jnp.uint32(0x9E3779B1)
+    # Columns of one argument are drawn alike.
+    mixed = (words[0] + salts) * jnp.uint32(0x85EBCA6B) ^ (
+        words[1] + argument.astype(jnp.uint32) * 0x27D4EB2F
+    )
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
+    mixed = mixed ^ (mixed >> 13)
+    low, size = known.domain[atom[1:]].T
+    place = low + (mixed % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
+    drawn = jnp.where(replaced, known.constant_at[place], atom[1:])
+    tried = jnp.concatenate([jnp.broadcast_to(atom[:1], (_DRAWS, 1)), drawn], axis=1)
+    new = ~known.nests.contain(tried, len(known.constant_at))
+    return tried[jnp.argmax(new)], jnp.any(new)
+
+
 class _Free(NamedTuple):
     """The places of a domain that are not known on one side of a triple."""
 
@@ -156,8 +215,9 @@ class _Free(NamedTuple):
     """Places that are not known."""
 
 
-def _free(arrays: KnownArrays, triple: Int32[Array, "3"], side: Int32[Array, ""]) -> _Free:
-    cell = (triple[0] - 1) * len(arrays.constant_at) + triple[2 - side] - 1
+def _free(arrays: KnownArrays, triple: Int32[Array, "atom"], side: Int32[Array, ""]) -> _Free:
+    other = jnp.where(arrays.arities[triple[0]] == 1, 1, triple[2 - side])
+    cell = (triple[0] - 1) * len(arrays.constant_at) + other - 1
     begin, end = arrays.starts[side, cell], arrays.starts[side, cell + 1]
     low, size = arrays.domain[triple[1 + side]]
     if arrays.one_domain:
@@ -169,11 +229,11 @@ def _free(arrays: KnownArrays, triple: Int32[Array, "3"], side: Int32[Array, ""]
 
 def _replaced(
     arrays: KnownArrays,
-    triple: Int32[Array, "3"],
+    triple: Int32[Array, "atom"],
     side: Int32[Array, ""],
     free: _Free,
     word: UInt32[Array, ""],
-) -> tuple[Int32[Array, "3"], Bool[Array, ""]]:
+) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
     """The triple with one of the free places on a side, and whether there is one."""
     rank = (word % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # Before the known place at `index` stand `place - low - (index - begin)` free ones.
@@ -185,7 +245,9 @@ def _replaced(
         lambda place, index: place - free.low - (index - free.begin) > rank[None],
     )[0]
     place = jnp.clip(free.low + rank + behind - free.begin, 0, len(arrays.constant_at) - 1)
-    return triple.at[1 + side].set(arrays.constant_at[place]), free.size > 0
+    columns = jnp.arange(3)
+    here = (columns == 1 + side) | ((arrays.arities[triple[0]] == 1) & (columns > 0))
+    return jnp.where(here, arrays.constant_at[place], triple), free.size > 0
 
 
 def _first_where(
@@ -216,7 +278,7 @@ SAMPLE_WORDS = 5
 class SampledQueries(NamedTuple):
     """Queries that episodes start from."""
 
-    query: Int32[Array, "*batch 3"]
+    query: Int32[Array, "*batch atom"]
     label: Bool[Array, "*batch"]
     depth: Int32[Array, "*batch"]
 
@@ -232,7 +294,7 @@ class QuerySet(ByFingerprint):
 
     @classmethod
     def create(
-        cls, positives: Int32[np.ndarray, "queries 3"], depths: Int32[np.ndarray, " queries"] | None = None
+        cls, positives: Int32[np.ndarray, "queries atom"], depths: Int32[np.ndarray, " queries"] | None = None
     ) -> "QuerySet":
         """Queries and, where known, the depths of their shortest proofs."""
         if depths is None:

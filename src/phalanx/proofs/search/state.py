@@ -21,7 +21,7 @@ class ExpandRequest(NamedTuple):
 
     where: Bool[Array, "*batch"]
     """Which rows; the others stay as they are."""
-    query: Int32[Array, "*batch 3"]
+    query: Int32[Array, "*batch atom"]
     excluded: Bool[Array, "*batch"]
     """Whether the query may not serve as a fact: it would prove itself."""
 
@@ -29,12 +29,12 @@ class ExpandRequest(NamedTuple):
 class Node(NamedTuple):
     """A place in the search: a goal list, its successors, and what has been visited on the way."""
 
-    goals: Int32[Array, "*batch atoms 3"]
+    goals: Int32[Array, "*batch atoms atom"]
     """In canonical form: packed to the front, variables numbered by first occurrence."""
-    successors: Int32[Array, "*batch states atoms 3"]
+    successors: Int32[Array, "*batch states atoms atom"]
     successor_count: Int32[Array, "*batch"]
     """Successors; zero rows behind them."""
-    visited: Int32[Array, "*batch memory atoms 3"]
+    visited: Int32[Array, "*batch memory atoms atom"]
     """The goal lists that the episode has been in, this one included."""
     visited_count: Int32[Array, "*batch"]
     overflow: Bool[Array, "*batch"]
@@ -66,10 +66,10 @@ class ResolutionSettings:
         return cls(program, config.end_proof_action, config.unary_limit, config.memory_pruning, config.engine)
 
 
-def empty_nodes(config: ProofConfig, batch: tuple[int, ...]) -> Node:
+def empty_nodes(config: ProofConfig, program: Program, batch: tuple[int, ...]) -> Node:
     """Nodes with nothing in them, for `expand` to fill."""
     number = jnp.zeros(batch, jnp.int32)
-    atoms = (config.padding_atoms, 3)
+    atoms = (config.padding_atoms, 1 + program.arity)
     return Node(
         goals=jnp.zeros((*batch, *atoms), jnp.int32),
         successors=jnp.zeros((*batch, config.padding_states, *atoms), jnp.int32),
@@ -88,13 +88,13 @@ TERMINATED, TRUNCATED = 1, 2
 class ProofState(eqx.Module):
     """One episode's state, or a batch of them."""
 
-    goals: Int32[Array, "*batch atoms 3"]
+    goals: Int32[Array, "*batch atoms atom"]
     """What is left to prove, in canonical form; True or False in the first row at an end."""
-    successors: Int32[Array, "*batch states atoms 3"]
+    successors: Int32[Array, "*batch states atoms atom"]
     """What the actions lead to; the end action is marked by `End`."""
     count: Int32[Array, "*batch"]
     """Legal actions, which come first."""
-    visited: Int32[Array, "*batch memory atoms 3"]
+    visited: Int32[Array, "*batch memory atoms atom"]
     """The goals that the episode has been at."""
     visited_count: Int32[Array, "*batch"]
     overflow: Bool[Array, "*batch"]
@@ -103,7 +103,7 @@ class ProofState(eqx.Module):
     """Candidates that were removed because they had too many goals."""
     skipped: Int32[Array, "*batch"]
     """States without a choice that the last valid step passed."""
-    query: Int32[Array, "*batch 3"]
+    query: Int32[Array, "*batch atom"]
     label: Bool[Array, "*batch"]
     """Whether the query is a true triple; then it may not serve as a fact."""
     depth: Int32[Array, "*batch"]
@@ -152,9 +152,9 @@ class ProofState(eqx.Module):
 class ProofObservation(eqx.Module):
     """What an agent sees: the goals, what each action leads to, and a few numbers for bookkeeping."""
 
-    sub_index: Int32[Array, "*batch 1 atoms 3"]
+    sub_index: Int32[Array, "*batch 1 atoms atom"]
     """The goals."""
-    derived_sub_indices: Int32[Array, "*batch states atoms 3"]
+    derived_sub_indices: Int32[Array, "*batch states atoms atom"]
     """The goals that each action leads to; the end action is marked by `End`."""
     action_mask: Bool[Array, "*batch states"]
     """Which actions are legal."""

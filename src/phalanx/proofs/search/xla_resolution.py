@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int32
 
 from phalanx.core import engine as native
 from phalanx.core.batching import select_rows
-from phalanx.proofs.search.program import Program, ProgramArrays, is_fact
+from phalanx.proofs.search.program import Program, ProgramArrays
 from phalanx.proofs.search.state import ExpandRequest, Node, ResolutionSettings
 
 _WIDTH = 16
@@ -28,6 +28,8 @@ than fits included), candidates that were too long."""
 class Sources(NamedTuple):
     """Where the candidates of goals come from: first some facts, then some rules."""
 
+    order: Int32[Array, " rows"]
+    """By which argument the facts are sorted."""
     first_fact: Int32[Array, " rows"]
     num_facts: Int32[Array, " rows"]
     first_rule: Int32[Array, " rows"]
@@ -36,91 +38,85 @@ class Sources(NamedTuple):
 
 
 def sources_of(
-    program: Program, arrays: ProgramArrays, asked: ExpandRequest, goals: Int32[Array, "rows atoms 3"]
+    program: Program, arrays: ProgramArrays, asked: ExpandRequest, goals: Int32[Array, "rows atoms atom"]
 ) -> Sources:
     """The facts and rules that the first goals may unify with."""
     constants = program.num_constants
-    predicate, x, y = goals[:, 0, 0], goals[:, 0, 1], goals[:, 0, 2]
-    x_free, y_free = x > constants, y > constants
+    predicate, terms = goals[:, 0, 0], goals[:, 0, 1:]
+    free = terms > constants
     real = (predicate >= 1) & (predicate <= program.num_predicates)
     row = (jnp.where(real, predicate, 1) - 1) * constants
-    by_first = row + jnp.where(x_free, 0, x - 1)
-    by_second = row + jnp.where(y_free, 0, y - 1)
-    span = jnp.where(x_free, constants, 1)
-    only_second = x_free & ~y_free
-    start = jnp.where(only_second, arrays.start_by_second[by_second], arrays.start_by_first[by_first])
-    stop = jnp.where(
-        only_second, arrays.start_by_second[by_second + 1], arrays.start_by_first[by_first + span]
-    )
+    # Without a bound argument all facts of the predicate are candidates, in the order of the first.
+    cell = row[:, None] + jnp.where(free, 0, terms - 1)
+    span = jnp.where(free, constants, 1)
+    side = jnp.arange(program.arity)
+    starts, stops = arrays.starts[side, cell], arrays.starts[side, cell + span]
+    order = jnp.argmin(jnp.where(free, stops - starts + 1, stops - starts), axis=1).astype(jnp.int32)
+    start, stop = (jnp.take_along_axis(ends, order[:, None], axis=1)[:, 0] for ends in (starts, stops))
     # Where the other goals do not mention the variables, all facts lead to the same successor, and two are
-    # enough in case that one of them is the query.
-    rest = goals[:, 1:, 1:]
-    here = ((rest == x[:, None, None]) & x_free[:, None, None]) | (
-        (rest == y[:, None, None]) & y_free[:, None, None]
-    )
-    needed = jnp.where(jnp.any(here, axis=(1, 2)) | (x == y), stop - start, jnp.minimum(stop - start, 2))
+    # enough in case that one of them is the query. All of them unify where one argument alone is bound.
+    rest = goals[:, 1:, 1:].reshape(len(goals), -1, 1)
+    mentioned = jnp.any((rest == terms[:, None]) & free[:, None], axis=(1, 2))
+    pairs = [(one, other) for one in range(program.arity) for other in range(one)]
+    repeated = jnp.any(jnp.stack([terms[:, one] == terms[:, other] for one, other in pairs]), axis=0)
+    filtered = mentioned | repeated | (jnp.sum(~free, axis=1) > 1)
+    needed = jnp.where(filtered, stop - start, jnp.minimum(stop - start, 2))
     # Of a ground goal the only candidate is the goal itself.
     is_query = asked.excluded & jnp.all(goals[:, 0] == asked.query, axis=1)
-    itself = is_fact(arrays, constants, predicate, x, y) & ~is_query
-    num_facts = jnp.where(x_free | y_free, needed, itself.astype(jnp.int32))
+    itself = arrays.nests.contain(goals[:, 0], constants) & ~is_query
+    num_facts = jnp.where(jnp.any(free, axis=1), needed, itself.astype(jnp.int32))
     place = jnp.where(real, predicate, 0)
     first_rule, last_rule = arrays.rule_start[place], arrays.rule_start[place + 1]
     num_facts = jnp.where(real, num_facts, 0)
-    return Sources(start, num_facts, first_rule, num_facts + jnp.where(real, last_rule - first_rule, 0))
+    total = num_facts + jnp.where(real, last_rule - first_rule, 0)
+    return Sources(order, start, num_facts, first_rule, total)
 
 
 def candidates(
     program: Program,
     arrays: ProgramArrays,
-    goals: Int32[Array, "rows atoms 3"],
-    query: Int32[Array, "rows 3"],
+    goals: Int32[Array, "rows atoms atom"],
+    query: Int32[Array, "rows atom"],
     excluded: Bool[Array, " rows"],
     sources: Sources,
     number: Int32[Array, "rows width"],
 ) -> tuple[Int32[Array, "rows width cells"], Bool[Array, "rows width"], Bool[Array, "rows width"]]:
     """The goal lists of some candidates in canonical form; which of them fit; which unify at all."""
-    constants, atoms = program.num_constants, goals.shape[1]
-    predicate, x, y = (goals[:, 0, k, None] for k in range(3))
-    x_free, y_free = x > constants, y > constants
+    constants, atoms, arity = program.num_constants, goals.shape[1], program.arity
+    predicate, terms = goals[:, 0, 0, None], goals[:, 0, None, 1:]
+    ground = jnp.all(terms <= constants, axis=-1)
 
     by_fact = number < sources.num_facts[:, None]
-    place = sources.first_fact[:, None] + number
-    fact = jnp.where((x_free & ~y_free)[..., None], arrays.by_second[place], arrays.facts[place])
-    fact = jnp.where((x_free | y_free)[..., None], fact, goals[:, 0, None, 1:])
+    fact = arrays.facts[sources.order[:, None], sources.first_fact[:, None] + number]
+    fact = jnp.where(ground[..., None], terms, fact)
     is_query = (predicate == query[:, :1]) & jnp.all(fact == query[:, None, 1:], axis=-1)
     rule = jnp.where(by_fact, 0, sources.first_rule[:, None] + number - sources.num_facts[:, None])
+    # A fact is a rule with constants in its head and without a body.
     head = jnp.where(by_fact[..., None], fact, arrays.heads[rule])
     unifies = (number < sources.total[:, None]) & ~(by_fact & is_query & excluded[:, None])
+    bound, agrees = _unified(jnp.broadcast_to(terms, head.shape), head, constants)
+    unifies &= agrees
 
-    # A fact is a rule with constants in its head and without a body.
-    head_1, head_2 = head[..., 0], head[..., 1]
-    equal = (head_1 < 0) & (head_1 == head_2)
-    clash_1 = (head_1 > 0) & ~x_free & (x != head_1)
-    clash_2 = (head_2 > 0) & ~y_free & (y != head_2)
-    clash_both = (head_1 > 0) & (head_2 > 0) & (x == y) & (head_1 != head_2)
-    clash = jnp.where(equal, ~x_free & ~y_free & (x != y), clash_1 | clash_2 | clash_both)
-    unifies &= ~clash
-    x_bound = x_free & (equal | (head_1 > 0))
-    y_bound = y_free & (equal & ~x_free | (head_2 > 0))
-    x_value, y_value = jnp.where(equal, y, head_1), jnp.where(equal, x, head_2)
-
-    def substituted(term: Array) -> Array:
+    def substituted(others: Array) -> Array:
         """Terms [rows, 1, n] of the goals under each candidate's substitution [rows, width, n]."""
-        by_y = jnp.where(y_bound[..., None] & (term == y[..., None]), y_value[..., None], term)
-        return jnp.where(x_bound[..., None] & (term == x[..., None]), x_value[..., None], by_y)
+        made = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
+        for place in range(arity):
+            here = (others == terms[..., place, None]) & (others > constants)
+            made = jnp.where(here, bound[..., place, None], made)
+        return made
 
     of_goals = substituted(goals[:, None, :, 1:].reshape(goals.shape[0], 1, -1))
     body = jnp.where(by_fact[..., None, None], 0, arrays.bodies[rule])
-    terms = body[..., 1:].reshape(*number.shape, 2 * body.shape[-2])
-    of_body = constants + 2 * atoms - terms
-    of_body = jnp.where(terms == head_2[..., None], of_goals[..., 1:2], of_body)
-    of_body = jnp.where(terms == head_1[..., None], of_goals[..., :1], of_body)
-    of_body = jnp.where(terms >= 0, terms, of_body)
-    terms = jnp.concatenate([of_body, of_goals[..., 2:]], axis=-1).reshape(*number.shape, -1, 2)
+    inner = body[..., 1:].reshape(*number.shape, arity * body.shape[-2])
+    of_body = constants + arity * atoms - inner
+    for place in range(arity):
+        of_body = jnp.where(inner == head[..., place, None], of_goals[..., place, None], of_body)
+    of_body = jnp.where(inner >= 0, inner, of_body)
+    made = jnp.concatenate([of_body, of_goals[..., arity:]], axis=-1).reshape(*number.shape, -1, arity)
     rest = jnp.broadcast_to(goals[:, None, 1:, 0], (*number.shape, atoms - 1))
-    cells = jnp.concatenate([jnp.concatenate([body[..., 0], rest], axis=-1)[..., None], terms], axis=-1)
+    cells = jnp.concatenate([jnp.concatenate([body[..., 0], rest], axis=-1)[..., None], made], axis=-1)
 
-    proved = is_fact(arrays, constants, cells[..., 0], cells[..., 1], cells[..., 2])
+    proved = arrays.nests.contain(cells, constants)
     proved &= ~(excluded[:, None, None] & jnp.all(cells == query[:, None, None], axis=-1))
     kept = (cells[..., 0] != 0) & ~proved
     length = jnp.sum(kept, axis=-1)
@@ -130,16 +126,59 @@ def candidates(
     return rows.reshape(*number.shape, -1), unifies & (length <= atoms), unifies
 
 
+def _unified(
+    terms: Int32[Array, "*rows arguments"], head: Int32[Array, "*rows arguments"], constants: int
+) -> tuple[Int32[Array, "*rows arguments"], Bool[Array, "*rows"]]:
+    """What each argument of a goal becomes by unifying it with a head, and whether that can be.
+
+    Two places belong together where the goal has one variable or the head has one, through others or not.
+    Of those, all constants must be equal; where there is none, the first place's variable stands for all.
+    """
+    arity = terms.shape[-1]
+    free = terms > constants
+    together = {
+        (one, other): ((terms[..., one] == terms[..., other]) & free[..., one])
+        | ((head[..., one] == head[..., other]) & (head[..., one] < 0))
+        for one in range(arity)
+        for other in range(arity)
+        if one != other
+    }
+    for middle in range(arity):
+        for one, other in list(together):
+            if middle not in (one, other):
+                together[one, other] |= together[one, middle] & together[middle, other]
+    # In each place up to two constants, the goal's and the head's; 0 for none.
+    given = [jnp.where(free[..., place], 0, terms[..., place]) for place in range(arity)]
+    asked = [jnp.maximum(head[..., place], 0) for place in range(arity)]
+    agrees = jnp.ones(terms.shape[:-1], bool)
+    values = []
+    for place in range(arity):
+        least, most = jnp.full(agrees.shape, constants + 1, jnp.int32), jnp.zeros(agrees.shape, jnp.int32)
+        stands = terms[..., place]
+        for other in reversed(range(arity)):
+            here = jnp.ones_like(agrees) if other == place else together[place, other]
+            for constant in (given[other], asked[other]):
+                known = here & (constant > 0)
+                least = jnp.where(known, jnp.minimum(least, constant), least)
+                most = jnp.where(known, jnp.maximum(most, constant), most)
+            stands = jnp.where(here, terms[..., other], stands)
+        agrees &= (most == 0) | (least == most)
+        values.append(jnp.where(most > 0, most, stands))
+    return jnp.stack(values, axis=-1), agrees
+
+
 def _packed(
-    cells: Int32[Array, "rows width goals 3"], kept: Bool[Array, "rows width goals"], atoms: int
-) -> Int32[Array, "rows width atoms 3"]:
+    cells: Int32[Array, "rows width goals atom"], kept: Bool[Array, "rows width goals"], atoms: int
+) -> Int32[Array, "rows width atoms atom"]:
     """The kept goals without gaps, as many as fit."""
     place = jnp.cumsum(kept, axis=-1, dtype=jnp.int32) - 1
     goes = kept[..., None, :] & (place[..., None, :] == jnp.arange(atoms)[:, None])
     return jnp.sum(jnp.where(goes[..., None], cells[..., None, :, :], 0), axis=-2, dtype=jnp.int32)
 
 
-def _renamed(rows: Int32[Array, "rows width atoms 3"], constants: int) -> Int32[Array, "rows width atoms 3"]:
+def _renamed(
+    rows: Int32[Array, "rows width atoms atom"], constants: int
+) -> Int32[Array, "rows width atoms atom"]:
     """Variables numbered by first occurrence."""
     terms = rows[..., 1:].reshape(*rows.shape[:2], -1)
     count = terms.shape[-1]
@@ -149,7 +188,7 @@ def _renamed(rows: Int32[Array, "rows width atoms 3"], constants: int) -> Int32[
     is_first = free & (first == place)
     name = jnp.sum(is_first[..., None, :] & (place <= first[..., None]), axis=-1, dtype=jnp.int32)
     terms = jnp.where(free, constants + name, terms)
-    return jnp.concatenate([rows[..., :1], terms.reshape(*rows.shape[:-1], 2)], axis=-1)
+    return jnp.concatenate([rows[..., :1], terms.reshape(*rows.shape[:-1], -1)], axis=-1)
 
 
 def hash_rows(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows 2"]:
@@ -172,8 +211,8 @@ class _Search(NamedTuple):
 class _Walk(NamedTuple):
     """Where each row stands while states without a choice are passed."""
 
-    goals: Int32[Array, "batch atoms 3"]
-    visited: Int32[Array, "batch memory atoms 3"]
+    goals: Int32[Array, "batch atoms atom"]
+    visited: Int32[Array, "batch memory atoms atom"]
     visited_count: Int32[Array, " batch"]
     skipped: Int32[Array, " batch"]
     search: _Search
@@ -268,8 +307,8 @@ def _search(
     arrays: ProgramArrays,
     asked: ExpandRequest,
     rows: Bool[Array, " batch"],
-    goals: Int32[Array, "batch atoms 3"],
-    visited: Int32[Array, "batch memory atoms 3"],
+    goals: Int32[Array, "batch atoms atom"],
+    visited: Int32[Array, "batch memory atoms atom"],
     visited_count: Int32[Array, " batch"],
     budget: int,
     before: _Search,
