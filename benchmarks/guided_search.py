@@ -74,10 +74,11 @@ def genealogy(split: str, facts: int, most: int, seed: int) -> Setting:
     return Setting("genealogy", program, certain, parts["train"], parts[split], environment, search)
 
 
-def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: int) -> Setting:
+def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: int, length: int) -> Setting:
     """The queries of a standard split, by the most certain path rules of each predicate."""
     data = DataHandler(path=folder / name, on_leak="allow")
-    found = mine(data, MiningConfig(length=2, constants=False, threads=1), Budget(None, to_stderr))
+    config = MiningConfig(length=length, constants=False, threads=1)
+    found = mine(data, config, Budget(None, to_stderr))
     index, kept, confidence = found.index, [], []
     taken: dict[str, int] = {}
     for place in range(len(found)):
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=128, help="held-out queries [128]")
     parser.add_argument("--facts", type=int, default=FACTS, help="of the genealogy [100000]")
     parser.add_argument("--rules", type=int, default=100, help="of each predicate at most [100]")
+    parser.add_argument("--length", type=int, default=2, help="atoms in the body of a mined rule [2]")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of GuideConfig")
     arguments = parser.parse_args()
@@ -182,7 +184,14 @@ def main() -> None:
         if name == "genealogy":
             setting = genealogy(arguments.split, arguments.facts, arguments.queries, 0)
         else:
-            setting = mined(arguments.data, name, arguments.split, arguments.queries, arguments.rules)
+            setting = mined(
+                arguments.data,
+                name,
+                arguments.split,
+                arguments.queries,
+                arguments.rules,
+                arguments.length,
+            )
         for seed in range(arguments.seeds):
             search = setting.search.model_copy(update={"expansions": 100})
             config = GuideConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})

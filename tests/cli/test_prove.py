@@ -126,7 +126,7 @@ def test_proofs_as_json(phalanx, folder):
             ("aunt(anna,cat)",),
             "no constant 'anna' in this knowledge base (in aunt(anna,cat)); the nearest is 'ann'",
         ),
-        (("aunt(ann)",), "'aunt(ann)' is not an atom; expected predicate(first,second)"),
+        (("aunt(ann)",), "aunt has two arguments in this knowledge base, and 1 in aunt(ann)"),
         (("aunt(ann,cat)", "--out", "/no/such/folder/a.svg"), "/no/such/folder"),
     ],
 )

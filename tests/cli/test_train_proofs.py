@@ -39,14 +39,21 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.fixture(scope="module")
+def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small knowledge base in a folder."""
+    folder = tmp_path_factory.mktemp("knowledge") / "kin"
+    write_knowledge(folder, generate_family(2, 3))
+    return folder
+
+
 def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
-    phalanx: Callable[..., Any], tmp_path: Path
+    phalanx: Callable[..., Any], tmp_path: Path, kin: Path
 ) -> None:
     from phalanx.agents.proof_training import load_proof_policy
 
-    write_knowledge(tmp_path / "kin", generate_family(2, 3))
     out = tmp_path / "run"
-    done = phalanx("train", "proofs", f"dataset={tmp_path / 'kin'}", *SMALL, "--out", out)
+    done = phalanx("train", "proofs", f"dataset={kin}", *SMALL, "--out", out)
     assert done.code == 0, done.err
     assert "WARNING" not in done.out + done.err
     assert (
@@ -72,7 +79,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert done.code == 0, done.err
     assert "Finished after 1 updates, 32 steps" in done.out
     config, network = load_proof_policy(out)
-    assert config.dataset == str(tmp_path / "kin")
+    assert config.dataset == str(kin)
     assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
     few = ("--set", "max_queries=2", "--set", "search.width=2")
@@ -110,9 +117,10 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    phalanx: Callable[..., Any], arguments: list[str], words: str
+    phalanx: Callable[..., Any], arguments: list[str], words: str, kin: Path
 ) -> None:
-    done = phalanx("train", "proofs", *arguments)
+    # On a small knowledge base, over which no work takes so long that it is told of in a line of its own.
+    done = phalanx("train", "proofs", f"dataset={kin}", *arguments)
     assert done.code == 2
     assert words in done.err
     assert len(done.err.strip().splitlines()) == 1

@@ -53,6 +53,11 @@ def prove(
         typer.Option("--without-fact", metavar="ATOM", help="Do without this fact; may be given again."),
     ] = None,
     seconds: Annotated[float | None, typer.Option(min=0, help="Stop searching after this time.")] = None,
+    guide: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Search best-first by a run of `phalanx train guide`, in its data."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With --guide: nodes that are expanded at most.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove a query by facts and rules; exit code 1 if it has no proof.
@@ -60,6 +65,11 @@ def prove(
     A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
     cost nothing. A query never serves as its own fact.
     """
+    if guide is not None:
+        if data or out or all_ or new or without_fact or seconds is not None:
+            raise UserError("--guide goes with --depth, --nodes and --json: its run names the knowledge base")
+        prove_guided(query, guide, depth, nodes, as_json=as_json)
+        return
     from phalanx.core.text import counted
     from phalanx.proofs.knowledge.budget import Budget, OutOfTime, to_stderr
     from phalanx.proofs.knowledge.data import DataHandler
@@ -103,6 +113,42 @@ def prove(
     if not complete:
         typer.echo("The search was not complete: give it more --seconds, or a smaller --depth", err=True)
     if not proofs:
+        raise typer.Exit(1)
+
+
+def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool) -> None:
+    """Search for a proof by a learned guide, and show the goals on the way to it; see `phalanx prove`."""
+    import numpy as np
+
+    from phalanx.agents.search.guide_training import load_guide
+    from phalanx.core.text import counted, sanitized
+    from phalanx.proofs.search.proving import read_query
+
+    with user_errors():
+        training, guide = load_guide(run)
+        asked = read_query(training.data.handler, query)
+        if not asked.ground:
+            raise ValueError(f"{asked.atom} has variables; a guided search is for one without")
+        names = training.data.names
+        encoded = np.array([names.encode_atom(asked.atom)], np.int32)
+        tried = training.search(guide, encoded, nodes, depth)
+    proved, expanded = bool(tried.proved[0]), int(tried.expansions[0])
+    way = [", ".join(map(str, names.decode_state(goals))) for goals in tried.ways.get(0, ())]
+    if as_json:
+        length = int(tried.length[0]) if proved else None
+        print_json(
+            {"query": str(asked.atom), "proved": proved, "steps": length, "expanded": expanded, "goals": way}
+        )
+    elif proved:
+        for number, goals in enumerate(way):
+            typer.echo(f"{number:3}  {sanitized(goals)}")
+        typer.echo(f"{len(way):3}  True")
+        typer.echo(f"{counted(len(way), 'step')}, {counted(expanded, 'node')} expanded")
+    else:
+        typer.echo(f"{sanitized(asked.atom)}: no proof within {counted(expanded, 'node')} and {depth} steps")
+        if tried.overflow[0]:
+            typer.echo("  some nodes had more successors than environment.padding_states")
+    if not proved:
         raise typer.Exit(1)
 
 

@@ -38,7 +38,7 @@ _QUERIES_IN_A_CALL = 1 << 15
 class ProofPolicy(Protocol):
     """A policy whose logits come from embeddings of the state and of its successors, each by itself."""
 
-    def embed_states(self, goals: Int32[Array, "*n atoms 3"]) -> Float[Array, "*n width"]:
+    def embed_states(self, goals: Int32[Array, "*n atoms atom"]) -> Float[Array, "*n width"]:
         """An embedding of each goal list; the end action's is that of its mark."""
 
     def score(
@@ -50,7 +50,7 @@ class ProofPolicy(Protocol):
 class UniformPolicy(eqx.Module):
     """All actions alike: a search by it finds short proofs along which there is little choice."""
 
-    def embed_states(self, goals: Int32[Array, "*n atoms 3"]) -> Float32[Array, "*n 1"]:
+    def embed_states(self, goals: Int32[Array, "*n atoms atom"]) -> Float32[Array, "*n 1"]:
         return jnp.zeros((*goals.shape[:-2], 1), jnp.float32)
 
     def score(
@@ -110,7 +110,7 @@ def search_proofs(
     config: ProofConfig,
     program: Program,
     policy: ProofPolicy,
-    queries: Int32[np.ndarray, "queries 3"],
+    queries: Int32[np.ndarray, "queries atom"],
     search: SearchConfig | None = None,
     *,
     kge: KGE | None = None,
@@ -133,12 +133,14 @@ def search_proofs(
     config = config.model_copy(update={"engine": engine, "max_depth": search.max_depth})
     closer = closer_of(config, program, kge)
     if batch_size is None:
-        batch_size = adaptive_batch_size(bytes_per_query(config, search), at_most=_MOST_AT_ONCE)
+        batch_size = adaptive_batch_size(
+            bytes_per_query(config, search, program.arity), at_most=_MOST_AT_ONCE
+        )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
     parts, start = [], 0
     while start < len(queries):
         some = queries[start : start + _QUERIES_IN_A_CALL]
-        padded = np.ones((_QUERIES_IN_A_CALL, 3), np.int32)
+        padded = np.ones((_QUERIES_IN_A_CALL, queries.shape[1]), np.int32)
         padded[: len(some)] = some
 
         def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> Found:
@@ -161,9 +163,9 @@ def search_proofs(
     return result
 
 
-def bytes_per_query(config: ProofConfig, search: SearchConfig) -> int:
+def bytes_per_query(config: ProofConfig, search: SearchConfig, arity: int = 2) -> int:
     """About the memory that one query takes while it is searched."""
-    atoms = 4 * 3 * config.padding_atoms
+    atoms = 4 * (1 + arity) * config.padding_atoms
     # Successors and visited states are held twice where they are moved; logits, marks and values once each.
     return search.width * (
         2 * config.padding_states * atoms + 3 * 4 * config.padding_states + 2 * (config.memory + 1) * atoms
@@ -188,7 +190,7 @@ def _search(
     search: SearchConfig,
     num_lanes: int,
     policy: ProofPolicy,
-    queries: Int32[Array, "queries 3"],
+    queries: Int32[Array, "queries atom"],
     count: Int32[Array, ""],
 ) -> Found:
     """Of the first `count` queries."""
@@ -248,7 +250,7 @@ def _search(
         return _refilled(_Loop(after, loop.next, results), over, queries, count)
 
     blank = _Lanes(
-        empty_nodes(config, (num_lanes * width,)),
+        empty_nodes(config, program, (num_lanes * width,)),
         jnp.full((num_lanes, width), -jnp.inf, jnp.float32),
         jnp.full(num_lanes, -1, jnp.int32),
         jnp.zeros(num_lanes, jnp.int32),
@@ -261,7 +263,7 @@ def _search(
 
 
 def _refilled(
-    loop: _Loop, free: Bool[Array, " lanes"], queries: Int32[Array, "queries 3"], count: Int32[Array, ""]
+    loop: _Loop, free: Bool[Array, " lanes"], queries: Int32[Array, "queries atom"], count: Int32[Array, ""]
 ) -> _Loop:
     """The free lanes with the next queries, as far as there are any."""
     lanes = loop.lanes
@@ -270,7 +272,7 @@ def _refilled(
     begins = free & (number < count)
     first = jnp.zeros((width,), bool).at[0].set(True)
     fresh = jnp.repeat(free, width)
-    start = jnp.zeros_like(lanes.node.goals).reshape(num_lanes, width, -1, 3)
+    start = jnp.zeros_like(lanes.node.goals).reshape(num_lanes, width, *lanes.node.goals.shape[1:])
     start = start.at[:, 0, 0].set(queries[jnp.where(begins, number, 0)]).reshape(lanes.node.goals.shape)
 
     node = lanes.node._replace(
@@ -299,12 +301,12 @@ def _log_probs(
     The successors that there are, of which there are many fewer than places for them, are gathered in blocks
     of one state each, and the network sees some blocks at a time until none is left.
     """
-    nodes, states, atoms, _ = node.successors.shape
+    nodes, states, *atoms = node.successors.shape
     per_node = -(-states // _BLOCK)
     chunk = min(_BLOCKS_AT_ONCE, nodes * per_node)
     blocks = jnp.where(where, -(-node.successor_count // _BLOCK), 0)
     ends = jnp.cumsum(blocks)
-    flat = node.successors.reshape(nodes * states, atoms, 3)
+    flat = node.successors.reshape(nodes * states, *atoms)
 
     def some(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         start, logits, marks = carry

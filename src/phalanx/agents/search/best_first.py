@@ -39,11 +39,11 @@ class BestFirstConfig(Config):
 class Siblings(NamedTuple):
     """The successors of some expanded nodes, those of a node one after the other."""
 
-    goals: Int32[np.ndarray, "successors atoms 3"]
+    goals: Int32[np.ndarray, "successors atoms atom"]
     owner: Int64[np.ndarray, " successors"]
     """Which of the expanded nodes each one belongs to; ascending."""
-    parents: Int32[np.ndarray, "nodes atoms 3"]
-    queries: Int32[np.ndarray, "nodes 3"]
+    parents: Int32[np.ndarray, "nodes atoms atom"]
+    queries: Int32[np.ndarray, "nodes atom"]
     depth: Int64[np.ndarray, " nodes"]
     """Steps from the query to each expanded node."""
 
@@ -130,7 +130,7 @@ class _Frontier:
 
     def __init__(self, number: int, query: np.ndarray, atoms: int) -> None:
         self.number, self.query = number, query
-        start = np.zeros((atoms, 3), np.int32)
+        start = np.zeros((atoms, len(query)), np.int32)
         start[0] = query
         self.goals, self.parent, self.depth, self.cost = [start], [-1], [0], [0.0]
         self.heap: list[tuple[float, int]] = [(0.0, 0)]
@@ -149,7 +149,7 @@ def search_best_first(
     config: ProofConfig,
     program: Program,
     guide: Guide,
-    queries: Int32[np.ndarray, "queries 3"],
+    queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
 ) -> Tried:
     """Search for a proof of each query, which may not serve as a fact in it, by the guide's costs.
@@ -221,8 +221,8 @@ def _expanded(
 def successors_of(
     config: ProofConfig,
     program: Program,
-    goals: Int32[np.ndarray, "nodes atoms 3"],
-    queries: Int32[np.ndarray, "nodes 3"],
+    goals: Int32[np.ndarray, "nodes atoms atom"],
+    queries: Int32[np.ndarray, "nodes atom"],
     at_once: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The successors of some goals, how many there are, and whether some were cut; `at_once` are computed."""
@@ -231,7 +231,7 @@ def successors_of(
         some = slice(begin, begin + at_once)
         count = len(goals[some])
         padded = np.zeros((at_once, *goals.shape[1:]), np.int32)
-        asked = np.ones((at_once, 3), np.int32)
+        asked = np.ones((at_once, queries.shape[1]), np.int32)
         padded[:count], asked[:count] = goals[some], queries[some]
         found = _expand(config, program, padded, asked, np.arange(at_once) < count)
         parts.append([np.asarray(leaf)[:count] for leaf in found])
@@ -243,7 +243,7 @@ def successors_of(
 def _expand(
     config: ProofConfig, program: Program, goals: Numbers, queries: Numbers, where: Numbers
 ) -> tuple[Array, Array, Array]:
-    node = empty_nodes(config, where.shape)._replace(goals=jnp.asarray(goals))
+    node = empty_nodes(config, program, where.shape)._replace(goals=jnp.asarray(goals))
     asked = ExpandRequest(jnp.asarray(where), jnp.asarray(queries), jnp.ones(where.shape, bool))
     found = resolution.expand(ResolutionSettings.of(config, program), asked, node, restart=True)
     return jax.lax.optimization_barrier((found.successors, found.successor_count, found.overflow))

@@ -4,7 +4,7 @@ It is trained by searching: ways to proofs of training queries are its examples,
 The search is in `best_first`, the features in `goal_features`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,6 +27,7 @@ from phalanx.agents.search.best_first import (
 )
 from phalanx.agents.search.goal_features import ATOM_FEATURES, STATE_FEATURES, Described, GoalFeatures
 from phalanx.core.config import Config
+from phalanx.core.engine import resolve_engine
 from phalanx.core.environment import Key
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.knowledge.budget import Budget
@@ -34,6 +35,8 @@ from phalanx.proofs.search.program import Program
 
 _ROWS = 4096
 """States that the network sees at once; fewer are filled up to these, so that it is compiled once."""
+_LOST = 32
+"""Of the states that a search expanded in vain, the last ones that are learned from."""
 _SLOTS = 3
 """Places of a goal that have features of their own; further ones share the last."""
 
@@ -108,6 +111,20 @@ class LearnedGuide:
         return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -hopes)).astype(np.float32)
 
 
+class Taught(NamedTuple):
+    """A proof that a search has found: what was expanded on the way to it, and some of what was in vain."""
+
+    query: Int32[np.ndarray, " atom"]
+    way: Int32[np.ndarray, "steps atoms atom"]
+    lost: Int32[np.ndarray, "states atoms atom"]
+
+    @classmethod
+    def of(cls, tried: Tried, asked: Int32[np.ndarray, "queries atom"], number: int) -> "Taught":
+        """What a search found for one of its queries."""
+        way, lost = np.stack(tried.ways[number]), tried.others[number][-_LOST:]
+        return cls(asked[number], way, np.stack(lost) if lost else way[:0])
+
+
 def rated(network: GuideNetwork, described: Described) -> tuple[np.ndarray, np.ndarray]:
     """The network's two logits for any number of states."""
     parts = []
@@ -144,33 +161,66 @@ class Examples(NamedTuple):
     """States that were expanded and led to no proof that was found."""
 
 
+class GuideTrainer:
+    """Rounds of searching and learning: what each search finds is added to what is learned from.
+
+    The searches of a round and the order of its minibatches follow from the seed and the round's number, so
+    that a training that was stopped goes on to the same weights, once `taught` is what it was.
+    """
+
+    def __init__(
+        self,
+        config: GuideConfig,
+        environment: ProofConfig,
+        program: Program,
+        features: GoalFeatures,
+        queries: Int32[np.ndarray, "queries atom"],
+        *,
+        first: Guide | None = None,
+    ) -> None:
+        self.config, self.environment, self.program, self.features = config, environment, program, features
+        self._queries, self._first = queries, Uniform(config.seed) if first is None else first
+        self._order = np.random.default_rng(config.seed).permutation(len(queries))
+        self.taught: list[Taught] = []
+        """What the searches so far have found."""
+        self._examples = Examples([], [])
+
+    def round(self, network: GuideNetwork, number: int) -> tuple[GuideNetwork, Tried]:
+        """The network after one more round, and what its search came to; the first is guided by `first`."""
+        config = self.config
+        places = range(number * config.queries, (number + 1) * config.queries)
+        asked = self._queries[np.take(self._order, places, mode="wrap")]
+        guide = LearnedGuide(network, self.features, config.value_weight) if number else self._first
+        tried = search_best_first(self.environment, self.program, guide, asked, config.search)
+        self.learn([Taught.of(tried, asked, query) for query in tried.ways])
+        if self._examples.choices:
+            network = _fitted(network, self._examples, config, np.random.default_rng((config.seed, number)))
+        return network, tried
+
+    def learn(self, found: Sequence[Taught]) -> None:
+        """Take proofs into what is learned from."""
+        self.taught += found
+        for one in found:
+            _learn_from(one, self.environment, self.program, self.features, self.config, self._examples)
+
+
 def train_guide(
     config: GuideConfig,
     environment: ProofConfig,
     program: Program,
     features: GoalFeatures,
-    queries: Int32[np.ndarray, "queries 3"],
+    queries: Int32[np.ndarray, "queries atom"],
     *,
     first: Guide | None = None,
     budget: Budget | None = None,
 ) -> LearnedGuide:
     """A guide that has learned from searches for proofs of these queries, none of which is its own fact."""
-    random = np.random.default_rng(config.seed)
-    order = random.permutation(len(queries))
-    guide = untrained_guide(config, program, features)
-    network, searcher = guide.network, Uniform() if first is None else first
-    examples = Examples([], [])
-    budget = budget or Budget()
+    trainer = GuideTrainer(config, environment, program, features, queries, first=first)
+    network, budget = untrained_guide(config, program, features).network, budget or Budget()
     for number in range(config.rounds):
-        asked = queries[
-            np.take(order, range(number * config.queries, (number + 1) * config.queries), mode="wrap")
-        ]
-        tried = search_best_first(environment, program, searcher, asked, config.search)
-        budget.word(f"round {number + 1}: {int(tried.proved.sum())} of {len(asked)} training queries proved")
-        _learn_from(tried, asked, environment, program, features, config, examples)
-        if examples.choices:
-            network = _fitted(network, examples, config, random)
-        searcher = LearnedGuide(network, features, config.value_weight)
+        network, tried = trainer.round(network, number)
+        proved = int(tried.proved.sum())
+        budget.word(f"round {number + 1}: {proved} of {len(tried.proved)} training queries proved")
     return LearnedGuide(network, features, config.value_weight)
 
 
@@ -181,32 +231,36 @@ def untrained_guide(config: GuideConfig, program: Program, features: GoalFeature
 
 
 def _learn_from(
-    tried: Tried,
-    asked: np.ndarray,
+    taught: Taught,
     environment: ProofConfig,
     program: Program,
     features: GoalFeatures,
     config: GuideConfig,
     examples: Examples,
 ) -> None:
-    """Adds the choices on the ways to proofs, and the states that were expanded in vain."""
-    plain = environment.model_copy(update={"memory_pruning": False, "end_proof_action": False})
-    for number, way in tried.ways.items():
-        goals, query = np.stack(way), np.repeat(asked[number][None], len(way), axis=0)
-        found, count, _ = successors_of(plain, program, goals, query, config.search.batch_size)
-        for step in range(len(way) - 1):
-            rows = found[step, : count[step]]
-            rows = rows[rows[:, 0, 0] <= program.num_predicates]
-            same = np.flatnonzero((rows == way[step + 1]).all(axis=(1, 2)))
-            owner, depth = np.zeros(len(rows), np.int64), np.array([step])
-            described = features(Siblings(rows, owner, goals[step : step + 1], query[:1], depth))
-            examples.choices.append(Example(described, int(same[0])))
-        if lost := tried.others[number]:
-            some = np.stack(lost[-32:])
-            owner = np.arange(len(some))
-            # A lost state is told as its own successor: what led to it is not known any more.
-            siblings = Siblings(some, owner, some, np.repeat(query[:1], len(some), 0), np.zeros_like(owner))
-            examples.lost.append(features(siblings))
+    """Adds the choices on the way to a proof, and the states that were expanded in vain."""
+    plain = environment.model_copy(
+        update={
+            "memory_pruning": False,
+            "end_proof_action": False,
+            "engine": resolve_engine(environment.engine),
+        }
+    )
+    goals, query = taught.way, np.repeat(taught.query[None], len(taught.way), axis=0)
+    found, count, _ = successors_of(plain, program, goals, query, config.search.batch_size)
+    for step in range(len(goals) - 1):
+        rows = found[step, : count[step]]
+        rows = rows[rows[:, 0, 0] <= program.num_predicates]
+        same = np.flatnonzero((rows == goals[step + 1]).all(axis=(1, 2)))
+        owner, depth = np.zeros(len(rows), np.int64), np.array([step])
+        described = features(Siblings(rows, owner, goals[step : step + 1], query[:1], depth))
+        examples.choices.append(Example(described, int(same[0])))
+    if len(taught.lost):
+        owner = np.arange(len(taught.lost))
+        # A lost state is told as its own successor: what led to it is not known any more.
+        asked = np.repeat(query[:1], len(owner), 0)
+        siblings = Siblings(taught.lost, owner, taught.lost, asked, np.zeros_like(owner))
+        examples.lost.append(features(siblings))
 
 
 def _fitted(

@@ -21,7 +21,7 @@ from phalanx.proofs.knowledge.budget import Budget, to_stderr
 from phalanx.proofs.knowledge.chaining import depths_in_time
 from phalanx.proofs.knowledge.cost_tables import check_rules
 from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.vocabulary import EncodedRule, IndexManager
+from phalanx.proofs.knowledge.vocabulary import EncodedRule, IndexManager, check_binary
 from phalanx.proofs.ranking.candidates import (
     Candidates,
     Sides,
@@ -110,7 +110,8 @@ class ProofRanking:
         config: RankingConfig | None = None,
         closing: KGE | None = None,
     ) -> "ProofRanking":
-        """Of the facts and rules of a knowledge base."""
+        """Of the facts and rules of a knowledge base, whose predicates must have two arguments."""
+        check_binary(index, "rankings among corruptions")
         program, rules = Program.of_data(data, index), index.encode_rules(data.rules)
         return cls(data, index, environment, config or RankingConfig(), program, rules, closing)
 
