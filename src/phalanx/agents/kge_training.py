@@ -84,9 +84,8 @@ class KGEData(NamedTuple):
     @classmethod
     def read(cls, dataset: str) -> "KGEData":
         """From a folder, or the built-in knowledge base; facts that leak queries are left out."""
-        handler = DataHandler(
-            path=None if dataset == GENERATED else dataset, on_leak="drop"
-        ).with_validation()
+        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
+        handler = handler.binary().with_validation()
         numbers = IndexManager(handler)
         train, valid = numbers.encode_atoms(handler.facts), numbers.encode_atoms(handler.valid_queries)
         return cls(numbers, train, valid, numbers.encode_atoms(tuple(sorted(handler.known))))
