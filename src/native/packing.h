@@ -39,6 +39,10 @@ Packing hybrid(const std::vector<int64_t>& counts, int32_t capacity);
 void deal(const int32_t* lengths, int64_t count, const std::vector<int64_t>& counts,
           const std::vector<Run>& runs, int32_t* bins);
 
+// Uses the keys up: `order` gets the `low` bits of each, in the order of the keys. Right for any distinct
+// keys, fast for those whose high bits are random.
+void sort_random_keys(uint64_t* keys, int64_t count, uint64_t low, int32_t* order);
+
 void bind_packing(nanobind::module_& module);
 
 }  // namespace phalanx::packing

@@ -46,6 +46,16 @@ int32_t pack_lengths(Array<const int32_t, 1> lengths, int32_t capacity, const st
   return packing.bins;
 }
 
+void sort_keys(Array<uint64_t, 1> keys, uint64_t low, Array<int32_t, 1> order) {
+  if (keys.shape(0) != order.shape(0)) throw std::invalid_argument("keys and order must be equally long");
+  if (low > 0x7fffffff) throw std::invalid_argument("the low bits must fit 31");
+  uint64_t* from = keys.data();
+  int32_t* to = order.data();
+  const int64_t count = static_cast<int64_t>(keys.shape(0));
+  nb::gil_scoped_release unlocked;
+  sort_random_keys(from, count, low, to);
+}
+
 // One packed row after another: segments, a separator between them if asked for, then padding.
 // `starts` and `lengths` say where a segment's tokens lie in `tokens`; `offsets` which segments a row has.
 void fill_packs(Array<const int32_t, 1> tokens, std::optional<Array<const int8_t, 1>> loss,
@@ -125,6 +135,8 @@ void bind_packing(nb::module_& module) {
   module.def("pack_lengths", &pack_lengths, nb::arg("lengths").noconvert(), nb::arg("capacity"),
              nb::arg("mode"), nb::arg("bins").noconvert(),
              "Write each sample's bin into `bins`; returns the number of bins.");
+  module.def("sort_random_keys", &sort_keys, nb::arg("keys").noconvert(), nb::arg("low"),
+             nb::arg("order").noconvert(), "Use the keys up, and write their low bits in their order.");
   module.def("fill_packs", &fill_packs, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
              nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
              nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),

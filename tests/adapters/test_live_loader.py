@@ -38,6 +38,41 @@ def test_batches_are_packed_rows_and_the_state_brings_back_the_next():
     assert mine.sample_ids == theirs.sample_ids and torch.equal(mine["input_ids"], theirs["input_ids"])
 
 
+def test_varlen_batches_hold_the_same_samples_without_padding():
+    padded, flat = iter(LiveTokens(live())), iter(LiveTokens(live(), attention="varlen"))
+    for _ in range(12):
+        rows, row = next(padded), next(flat)
+        assert row.sample_ids == rows.sample_ids and row.sample_rows == rows.sample_rows
+        assert "attention_mask" not in row and "use_cache" not in row
+        real = rows["input_ids"] != 0
+        for name in ("input_ids", "labels", "position_ids"):
+            assert torch.equal(row[name], rows[name][real][None])
+        ends = row["cu_seqlens"].tolist()
+        lengths = [after - before for before, after in itertools.pairwise(ends)]
+        assert lengths == [int(name.partition("/")[2]) % 7 + 2 for name in row.sample_ids]
+        assert row["cu_seqlens"].dtype == torch.int32 and row["max_seqlen"] == max(lengths)
+        assert row["position_ids"][0, ends[:-1]].tolist() == [0] * len(lengths)
+
+
+def test_samples_are_aligned_and_true_lengths_stay_known():
+    plain, aligned = (
+        next(iter(LiveTokens(live(), attention="varlen", align=align, pad_id=99))) for align in (1, 4)
+    )
+    true, padded = aligned["cu_seqlens"].tolist(), aligned["cu_seqlens_padded"].tolist()
+    assert true == plain["cu_seqlens"].tolist() and "cu_seqlens_padded" not in plain
+    for sample, (begin, end) in enumerate(itertools.pairwise(padded)):
+        length = true[sample + 1] - true[sample]
+        assert (end - begin) % 4 == 0 and 0 <= end - begin - length < 4
+        here = slice(true[sample], true[sample + 1])
+        assert torch.equal(aligned["input_ids"][0, begin : begin + length], plain["input_ids"][0, here])
+        assert (aligned["input_ids"][0, begin + length : end] == 99).all()
+        assert (aligned["labels"][0, begin + length : end] == -100).all()
+        assert aligned["position_ids"][0, begin:end].tolist() == list(range(end - begin))
+    assert aligned["max_seqlen"] == 8
+
+
 def test_what_a_live_plan_cannot_do_is_said():
-    with pytest.raises(ValueError, match="come padded"):
-        LiveTokens(live(), attention="varlen")
+    with pytest.raises(ValueError, match="aligned with attention='varlen' only"):
+        LiveTokens(live(), align=4)
+    with pytest.raises(ValueError, match="align must be at least 1, got 0"):
+        LiveTokens(live(), attention="varlen", align=0)

@@ -35,6 +35,17 @@ def test_every_sample_is_counted_and_the_tokenizer_named(phalanx):
     assert {line["tokenizer_hash"] for line in lines} == {ByteTokenizer().tokenizer_hash}
 
 
+def test_several_files_of_any_kind_are_counted_one_after_another(phalanx):
+    Path("more.txt").write_text("four\n\nfives\n")
+    result = phalanx("data", "lengths", "build", "train.jsonl", "more.txt", "-o", "lengths.jsonl")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "lengths.jsonl: 6 samples, 25 tokens (bytes)\n"
+    lines = [json.loads(line) for line in Path("lengths.jsonl").read_text().splitlines()]
+    assert [(line["sample_id"], line["length"]) for line in lines[3:]] == [("d", 10), ("4", 4), ("5", 5)]
+    result = phalanx("data", "lengths", "build", "-o", "lengths.jsonl")
+    assert result.code == 2 and result.err.startswith("phalanx: name the files to count")
+
+
 def test_json_tells_the_same_to_machines(phalanx):
     assert json.loads(build(phalanx, "--json").out) == {
         "output": "lengths.jsonl",

@@ -160,3 +160,11 @@ def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
     assert result.code == 0
     found = json.loads(result.out)
     assert (found["skipped"], found["samples"], found["loss_tokens"], found["batches"]) == (["0"], 1, 2, 2)
+
+
+def test_several_files_are_packed_together_and_workers_are_for_files(phalanx):
+    Path("more.jsonl").write_text('{"id": "e", "text": "ab"}\n')
+    options = ["--length", 16, "--out", "packed", "--workers", 2, "--json"]
+    assert json.loads(pack(phalanx, "train.jsonl", "more.jsonl", *options).out)["samples"] == 5
+    refused = pack(phalanx, "--lengths", "lengths.jsonl", "--output", "packs.jsonl", "--workers", 2)
+    assert refused.code == 2 and refused.err.startswith("phalanx: --workers read files of fine-tuning data")

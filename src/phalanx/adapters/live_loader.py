@@ -6,10 +6,12 @@ Plans that were made beforehand are in `token_loader`; how a live plan draws and
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from phalanx.adapters.model_inputs import labels_of
-from phalanx.adapters.token_loader import Attention, TokenBatch, tensors_of
+from phalanx.adapters.model_inputs import labels_of, varlen_inputs
+from phalanx.adapters.token_loader import Attention, TokenBatch, check_attention, one_row, tensors_of
 from phalanx.tokens.live.plan import LivePlan
 
 
@@ -28,12 +30,14 @@ class LiveTokens(IterableDataset):
         world_size: int = 1,
         pad_id: int = 0,
         attention: Attention = "positions",
+        dtype: torch.dtype = torch.float32,
+        align: int = 1,
     ) -> None:
+        """`align` fills every sample up to a multiple of it, with `attention="varlen"`."""
         super().__init__()
-        if attention == "varlen":
-            raise ValueError("a live plan's rows come padded: choose positions, mask or segments")
+        check_attention(attention, align)
         self.plan, self.rank, self.world_size = plan, rank, world_size
-        self.pad_id, self.attention = pad_id, attention
+        self.pad_id, self.attention, self.dtype, self.align = pad_id, attention, dtype, align
 
     def __iter__(self) -> Iterator[TokenBatch]:
         if get_worker_info() is not None:
@@ -47,8 +51,12 @@ class LiveTokens(IterableDataset):
                 "position_ids": packed.position_ids.astype("int64"),
                 "segment_ids": packed.segment_ids.astype("int64"),
             }
-            tensors = tensors_of(arrays, self.attention)
+            if self.attention == "varlen":
+                tensors = one_row(varlen_inputs(arrays, align=self.align, pad_id=self.pad_id))
+            else:
+                tensors = tensors_of(arrays, self.attention, self.dtype)
             places = zip(batch.sources.tolist(), batch.places.tolist(), strict=True)
             tensors.sample_ids = tuple(f"{names[source]}/{place}" for source, place in places)
+            tensors.sample_rows = tuple(np.repeat(np.arange(len(batch)), np.diff(batch.offsets)).tolist())
             tensors.index = batch.step
             yield tensors

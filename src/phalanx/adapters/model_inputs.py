@@ -81,17 +81,16 @@ def model_inputs(batch: CollatedBatch) -> dict[str, Int64[np.ndarray, "rows widt
     }
 
 
-def varlen_inputs(batch: CollatedBatch, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
-    """All samples of a batch end to end, without rows and padding, for attention of unequal lengths.
+def varlen_inputs(
+    arrays: Mapping[str, Int64[np.ndarray, "rows width"]], *, align: int = 1, pad_id: int = 0
+) -> dict[str, Any]:
+    """All samples of `model_inputs` end to end, without rows and padding, for attention of unequal lengths.
 
     `input_ids`, `labels` and `position_ids` are one row; sample n stands at `cu_seqlens[n]` to
     `cu_seqlens[n + 1]`, and the longest has `max_seqlen` tokens. With `align` each sample is filled up to a
     multiple of it (context parallelism over c devices wants 2 c): then samples stand at `cu_seqlens_padded`,
     and `cu_seqlens` goes on counting the true lengths.
     """
-    if align < 1:
-        raise ValueError(f"align must be at least 1, got {align}")
-    arrays = model_inputs(batch)
     real = arrays["segment_ids"] > 0
     positions = arrays["position_ids"][real]
     starts = np.flatnonzero(positions == 0)

@@ -50,6 +50,16 @@ sample, `positions` and `mask` both are an `attention_mask` of zeros and ones, [
 """
 
 
+def check_attention(attention: str, align: int) -> None:
+    """Raise `ValueError` where this is no way of attention, or it cannot align."""
+    if attention not in get_args(Attention):
+        raise ValueError(f"attention must be 'positions', 'mask', 'segments' or 'varlen', got {attention!r}")
+    if align < 1:
+        raise ValueError(f"align must be at least 1, got {align}")
+    if align != 1 and attention != "varlen":
+        raise ValueError("samples are aligned with attention='varlen' only")
+
+
 class TokenBatch(dict):
     """Tensors by name, for `model(**batch)`; which samples they are is told by the attributes."""
 
@@ -90,12 +100,7 @@ class PlannedTokens(IterableDataset):
     ) -> None:
         """`align` fills every sample up to a multiple of it, with `attention="varlen"`."""
         super().__init__()
-        if attention not in get_args(Attention):
-            raise ValueError(
-                f"attention must be 'positions', 'mask', 'segments' or 'varlen', got {attention!r}"
-            )
-        if align != 1 and attention != "varlen":
-            raise ValueError("samples are aligned with attention='varlen' only")
+        check_attention(attention, align)
         check_samples(plan, samples)
         if world_size != 1 or rank != 0:
             plan = plan.shard(rank, world_size, policy, balance, model_width)
@@ -288,7 +293,7 @@ def token_batch(
 ) -> TokenBatch:
     """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
     if attention == "varlen":
-        tensors = _one_row(varlen_inputs(batch, align=align, pad_id=pad_id))
+        tensors = one_row(varlen_inputs(model_inputs(batch), align=align, pad_id=pad_id))
     else:
         tensors = tensors_of(
             model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None
@@ -312,7 +317,7 @@ def attention_bias(
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
 
 
-def _one_row(arrays: Mapping[str, Any]) -> TokenBatch:
+def one_row(arrays: Mapping[str, Any]) -> TokenBatch:
     """Tokens as [1, tokens], where samples begin as one dimension; `max_seqlen` stays a number."""
     rows = ("input_ids", "labels", "position_ids")
     tensors = TokenBatch({name: torch.from_numpy(arrays[name])[None] for name in rows})

@@ -33,12 +33,14 @@ from .batches.collation import (
 )
 from .batches.files import BatchReader as BatchReader, BatchWriter as BatchWriter
 from .finetuning.chat import ChatTemplate as ChatTemplate, load_chat_template as load_chat_template
+from .finetuning.rows import tokenize_rows as tokenize_rows
 from .finetuning.samples import (
     FinetuningConfig as FinetuningConfig,
     FinetuningCounts as FinetuningCounts,
-    tokenize_rows as tokenize_rows,
 )
 from .lengths.cache import LengthCache as LengthCache, LengthEntry as LengthEntry
+from .lengths.corpus import LengthWorkerError as LengthWorkerError
+from .lengths.processes import iterate_lengths_in_processes as iterate_lengths_in_processes
 from .lengths.ray import (
     RayWorkerError as RayWorkerError,
     iterate_lengths_on_ray as iterate_lengths_on_ray,

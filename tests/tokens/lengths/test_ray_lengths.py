@@ -24,7 +24,8 @@ from phalanx.tokens import (
     load_tokenizer,
 )
 from phalanx.tokens.lengths import ray as ray_lengths
-from phalanx.tokens.lengths.ray import corpus_files, cut_into_parts, lines_before, read_part
+from phalanx.tokens.lengths.corpus import cut_into_parts, lines_before, read_part
+from phalanx.tokens.lengths.ray import corpus_files
 
 ray = pytest.importorskip("ray")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -64,8 +64,8 @@ def test_as_many_buckets_as_asked_for_are_made_from_a_maximum(case):
     assert spec.num_buckets == num_buckets and spec.overflow_max == max_length
 
 
-def test_buckets_from_a_maximum_double():
-    assert BucketSpec.from_max_length(2048).edges == (256, 512, 1024)
+def test_buckets_from_a_maximum_are_equally_wide():
+    assert BucketSpec.from_max_length(2048).edges == (512, 1024, 1536)
     assert BucketSpec.default().edges == (128, 256, 512, 1024)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from planning_cases import lognormal_lengths, recipes
 
+from phalanx.core import engine
 from phalanx.tokens import BatchingConfig, BatchingMode, BucketSpec, PadPolicy, TokenBudgetBatchSampler
 from phalanx.tokens.plans.ordering import epoch_seed, random_order, spread_order
 
@@ -99,6 +100,27 @@ def test_shuffles_are_permutations(count, seed):
     assert sorted(random_order(count, bits).tolist()) == list(range(count))
     sizes = np.arange(count, dtype=np.int64) % 7
     assert sorted(spread_order(sizes, bits).tolist()) == list(range(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 3000, 70_000])
+def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.MonkeyPatch):
+    if engine.extension() is None:
+        pytest.skip("the compiled extension is not in use")
+    compiled = random_order(count, np.random.PCG64(count))
+    monkeypatch.setattr(engine, "extension", lambda: None)
+    assert np.array_equal(random_order(count, np.random.PCG64(count)), compiled)
+
+
+def test_keys_that_are_not_random_are_sorted_too():
+    if (kernels := engine.extension()) is None:
+        pytest.skip("the compiled extension is not in use")
+    places = np.random.default_rng(0).permutation(5000).astype(np.uint64)
+    for keys in (places, places | np.uint64(7 << 56), places << np.uint64(40) | places):
+        order = np.empty(5000, np.int32)
+        kernels.sort_random_keys(keys.copy(), 2**13 - 1, order)
+        assert order.tolist() == list(range(5000))
+    with pytest.raises(ValueError, match="equally long"):
+        kernels.sort_random_keys(np.zeros(3, np.uint64), 3, np.zeros(2, np.int32))
 
 
 def test_a_shuffle_puts_everything_everywhere():

@@ -3,6 +3,7 @@
 What rows mean is in `phalanx.tokens`; packs of lengths and of plain tokens are made in `pack`.
 """
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ def pack_finetuning(
     epochs: int,
     seed: int,
     pad_id: int | None,
+    workers: int | None,
     as_json: bool,
 ) -> None:
     """Tokenize, plan and write; what was cut or left out is printed."""
@@ -59,7 +61,7 @@ def pack_finetuning(
                 if needed:
                     raise
     counts = FinetuningCounts()
-    samples = _read(data, used, config, chat, split, counts, quiet=as_json)
+    samples = _read(data, used, config, chat, split, counts, workers, quiet=as_json)
     length = config.max_length or 0
     with input_errors():
         if not samples:
@@ -101,18 +103,32 @@ def _read(
     chat: "ChatTemplate | None",
     split: str | None,
     counts: "FinetuningCounts",
+    workers: int | None,
     *,
     quiet: bool,
 ) -> dict[str, Tokens]:
     import numpy as np
 
-    from phalanx.tokens import tokenize_rows
+    from phalanx.tokens import LengthWorkerError, tokenize_rows
 
     samples = {}
     with input_errors(), progress("tokenizing", "rows", quiet=quiet) as advance:
-        for sample in tokenize_rows(
-            data, tokenizer, config, chat=chat, split=split, counts=counts, on_rows=advance
-        ):
-            ids, mask = np.array(sample.input_ids, np.int32), np.array(sample.loss_mask, np.int8)
-            samples[sample.sample_id] = Tokens(sample.sample_id, ids, mask)
+        found = tokenize_rows(
+            data,
+            tokenizer,
+            config,
+            chat=chat,
+            split=split,
+            counts=counts,
+            on_rows=advance,
+            workers=workers,
+        )
+        try:
+            # Closed also when Ctrl-C ends it, so that no worker stays behind.
+            with contextlib.closing(found):
+                for sample in found:
+                    ids, mask = np.array(sample.input_ids, np.int32), np.array(sample.loss_mask, np.int8)
+                    samples[sample.sample_id] = Tokens(sample.sample_id, ids, mask)
+        except LengthWorkerError as error:
+            raise UserError(str(error)) from error
     return samples

@@ -28,6 +28,9 @@ PadId = Annotated[
 ]
 AddBos = Annotated[bool, typer.Option("--add-bos", help="Put the begin of text before every text.")]
 AddEos = Annotated[bool, typer.Option("--add-eos", help="Put the end of text after every text.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that read and tokenize.", show_default="the cores")
+]
 PackMode = Literal["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"]
 
 

@@ -5,7 +5,7 @@ The cache file is `phalanx.tokens.LengthCache`; datasets are read by `iterate_sa
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from phalanx.cli.data.inputs import (
     CachePath,
     Split,
     TextField,
+    Workers,
     input_errors,
     read_lengths,
 )
@@ -25,7 +26,7 @@ from phalanx.cli.errors import UserError
 from phalanx.cli.printing import facts, print_json, progress
 
 if TYPE_CHECKING:
-    from phalanx.tokens import LengthCache, Tokenizer
+    from phalanx.tokens import LengthCache
 
 app = typer.Typer(
     name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
@@ -34,13 +35,19 @@ app = typer.Typer(
 
 @app.command()
 def build(
-    dataset: Annotated[
-        Path,
-        typer.Option("--dataset", "-d", help="JSONL, Parquet, a folder of those, or a saved HF dataset."),
-    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The cache: .npz and .arrow are binary, others JSONL.")
     ],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="JSONL, Parquet, text (a sample a line), folders of those, saved HF datasets.",
+            show_default=False,
+        ),
+    ] = None,
+    dataset: Annotated[
+        list[Path] | None, typer.Option("--dataset", "-d", help="The same, as an option.", show_default=False)
+    ] = None,
     tokenizer: Annotated[
         str,
         typer.Option(
@@ -51,6 +58,7 @@ def build(
     add_eos: AddEos = False,
     text_field: TextField = "text",
     split: Split = None,
+    workers: Workers = None,
     on_ray: Annotated[
         bool, typer.Option("--ray", help="Count with many processes on Ray; the result is the same.")
     ] = False,
@@ -58,35 +66,48 @@ def build(
         str | None,
         typer.Option(help="A running Ray cluster that sees the dataset; without it Ray is started here."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that count on Ray; all cores unless given.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tokenize a dataset and write the length of every sample; an interrupted cache is continued."""
-    from phalanx.tokens import LengthCache, iterate_lengths, iterate_samples, load_tokenizer
+    """Tokenize datasets and write the length of every sample; an interrupted cache is continued.
 
-    if not on_ray and (ray_address is not None or workers is not None):
-        raise UserError("--ray-address and --workers are for --ray; add it, or leave them out")
+    phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
+    """
+    from phalanx.tokens import (
+        LengthCache,
+        LengthWorkerError,
+        iterate_lengths_in_processes,
+        iterate_lengths_on_ray,
+        load_tokenizer,
+    )
+
+    paths = [*(dataset or ()), *(data or ())]
+    if not paths:
+        raise UserError("name the files to count, as in `phalanx data lengths build train.jsonl -o FILE`")
+    if not on_ray and ray_address is not None:
+        raise UserError("--ray-address is for --ray; add it, or leave it out")
     if on_ray and split is not None:
         raise UserError("--split chooses from a saved Hugging Face dataset, which is not read with --ray")
-
-    async def fill(cache: "LengthCache", advance: Callable[[int], None]) -> None:
-        async with cache:
-            for ids, lengths in counted:
-                await cache.add_many(ids, lengths)
-                advance(len(ids))
-
-    shown = progress("tokenizing", "samples", quiet=as_json)
-    with input_errors(), shown as advance, contextlib.ExitStack() as stack:
+    counted: Generator[tuple[list[str], list[int]], None, None]
+    advance: Callable[[int], None] | None = None
+    with input_errors(), contextlib.ExitStack() as stack:
         used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=add_eos)
-        counted = iterate_lengths(iterate_samples(dataset, text_field=text_field, split=split), used)
         if on_ray:
-            on_workers = _count_on_ray(dataset, used, text_field, ray_address, workers)
-            # Closed also when the cache refuses something, so that no cluster stays behind.
-            counted = stack.enter_context(contextlib.closing(on_workers))
+            counted = iterate_lengths_on_ray(
+                paths, used, text_field=text_field, address=ray_address, workers=workers
+            )
+            advance = stack.enter_context(progress("tokenizing", "samples", quiet=as_json))
+        else:
+            on_bytes = stack.enter_context(_bytes_done(quiet=as_json))
+            counted = iterate_lengths_in_processes(
+                paths, used, text_field=text_field, split=split, workers=workers, on_bytes=on_bytes
+            )
+        # Closed also when the cache refuses something, so that no process stays behind.
+        stack.enter_context(contextlib.closing(counted))
         cache = LengthCache.create(output, used.tokenizer_hash)
-        asyncio.run(fill(cache, advance))
+        try:
+            _fill(cache, counted, advance)
+        except LengthWorkerError as error:
+            raise UserError(str(error)) from error
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:
         print_json(
@@ -102,17 +123,39 @@ def build(
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
 
 
-def _count_on_ray(
-    dataset: Path, tokenizer: "Tokenizer", text_field: str, address: str | None, workers: int | None
-) -> Generator[tuple[list[str], list[int]], None, None]:
-    from phalanx.tokens import RayWorkerError, iterate_lengths_on_ray
+def _fill(
+    cache: "LengthCache",
+    counted: Iterator[tuple[list[str], list[int]]],
+    advance: Callable[[int], None] | None,
+) -> None:
+    """Write what is counted as it comes; Ctrl-C ends it at once and keeps what was written."""
+    # Not one coroutine for all of it: that would hear of Ctrl-C only when it waits for something.
+    with asyncio.Runner() as runner:
+        runner.run(cache.__aenter__())
+        try:
+            for ids, lengths in counted:
+                runner.run(cache.add_many(ids, lengths))
+                if advance is not None:
+                    advance(len(ids))
+        finally:
+            runner.run(cache.__aexit__(None, None, None))
 
-    try:
-        yield from iterate_lengths_on_ray(
-            dataset, tokenizer, text_field=text_field, address=address, workers=workers
-        )
-    except RayWorkerError as error:
-        raise UserError(str(error)) from error
+
+@contextlib.contextmanager
+def _bytes_done(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Progress in kilobytes of all files, of which the number is known beforehand, that of samples not."""
+    done = 0
+    with contextlib.ExitStack() as stack:
+        advance: Callable[[int], None] | None = None
+
+        def told(now: int, total: int) -> None:
+            nonlocal done, advance
+            if advance is None:
+                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=quiet))
+            advance((now >> 10) - done)
+            done = now >> 10
+
+        yield told
 
 
 @app.command()

@@ -18,6 +18,7 @@ from phalanx.cli.data.inputs import (
     PadId,
     Split,
     TextField,
+    Workers,
     input_errors,
     read_lengths,
     read_tokens,
@@ -103,6 +104,7 @@ def pack(
     ] = None,
     text_field: TextField = "text",
     split: Split = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Pack fine-tuning data into batches, or samples from their lengths or tokens into packs.
@@ -135,9 +137,12 @@ def pack(
             epochs=epochs,
             seed=seed,
             pad_id=pad_id,
+            workers=workers,
             as_json=as_json,
         )
         return
+    if workers is not None:
+        raise UserError("--workers read files of fine-tuning data; leave it out with --lengths and --dataset")
     from phalanx.tokens import PackingConfig, compute_packing_metrics, lay_out_packs, pack_tokens
 
     if (lengths is None) == (dataset is None):

@@ -35,6 +35,10 @@ class ChatTemplate:
     source: str
     special_tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was compiled cannot travel to other processes, and is soon compiled again.
+        return ChatTemplate, (self.source, dict(self.special_tokens))
+
     @cached_property
     def _compiled(self) -> Any:
         try:

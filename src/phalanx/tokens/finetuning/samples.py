@@ -1,30 +1,24 @@
-"""Rows of fine-tuning data as tokens with a loss mask, cut to a length by choice.
+"""Samples of fine-tuning rows: tokens with a loss mask, cut to a length by choice.
 
-What a row says is in `formats`; rows come from files, from `datasets`, or from any iterable.
+What a row says is in `formats`; where rows come from is in `rows`.
 """
 
 import dataclasses
-import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, model_validator
 
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.finetuning.chat import ChatTemplate, Span
-from phalanx.tokens.finetuning.formats import Loss, Part, Template, chat_part, parts_of, template_of
-from phalanx.tokens.lengths.sources import ID_FIELDS, IdCheck, TokenizedSample, iterate_rows
+from phalanx.tokens.finetuning.formats import Loss, Part, Template, chat_part, parts_of
+from phalanx.tokens.lengths.sources import TokenizedSample
 from phalanx.tokens.lengths.table import as_loss_mask
 from phalanx.tokens.lengths.tokenizers import Tokenizer
 
-Source: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, a list of mappings."""
 Truncation: TypeAlias = Literal["error", "skip", "right", "left", "turns"]
 
 IGNORED = -100
-_ROWS_AT_ONCE = 256
 
 
 class FinetuningConfig(FrozenModel):
@@ -65,69 +59,41 @@ class FinetuningCounts:
     """Ids of samples that are too long, or without anything to learn once they were cut."""
 
 
-def tokenize_rows(
-    source: Source,
+class Outcome(NamedTuple):
+    """What became of one sample of a row."""
+
+    row: int
+    """Its row's place among those read with it."""
+    sample: TokenizedSample
+    kept: bool
+    """False: too long, or nothing is left to learn."""
+    cut: bool = False
+
+
+def outcomes(
+    rows: Iterable[tuple[str, str, Mapping[str, Any]]],
     tokenizer: Tokenizer,
-    config: FinetuningConfig | None = None,
-    *,
-    chat: ChatTemplate | None = None,
-    split: str | None = None,
-    counts: FinetuningCounts | None = None,
-    on_rows: Callable[[int], None] | None = None,
-) -> Iterator[TokenizedSample]:
-    """The samples of fine-tuning data, in order, some rows in memory at a time.
-
-    A preference pair gives two samples, `ID/chosen` and `ID/rejected`. `counts` is told what was cut or left
-    out, `on_rows` how many rows more are done.
-    """
-    config = config or FinetuningConfig()
-    counts = counts if counts is not None else FinetuningCounts()
-    ids = IdCheck()
-    template = config.template
-    numbered = enumerate(rows_of(source, split))
-    while rows := list(itertools.islice(numbered, _ROWS_AT_ONCE)):
-        work: list[tuple[str, str, Part | TokenizedSample]] = []
-        for number, (where, row) in rows:
-            template = template_of(row) if template == "auto" else template
-            found = next((row[field] for field in ID_FIELDS if row.get(field) is not None), "")
-            name = ids.accept(str(found), number, where)
-            try:
-                if template == "tokens":
-                    work.append((where, name, _told(row, name, where)))
-                else:
-                    parts = parts_of(row, template, config.loss, chat)
-                    work.extend((where, name + part.name, part) for part in parts)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
-        texts = [item.text for _, _, item in work if isinstance(item, Part)]
-        encoded = iter(tokenizer.encode_with_offsets(texts))
-        for where, name, item in work:
-            if isinstance(item, Part):
-                sample = _sample(name, item, *next(encoded), tokenizer, config)
+    config: FinetuningConfig,
+    chat: ChatTemplate | None,
+) -> Iterator[Outcome]:
+    """The samples of (where, name, row), in order, tokenized together; `config` says what rows are."""
+    work: list[tuple[int, str, str, Part | TokenizedSample]] = []
+    for number, (where, name, row) in enumerate(rows):
+        try:
+            if config.template == "tokens":
+                work.append((number, where, name, _told(row, name, where)))
+            elif config.template == "auto":
+                raise ValueError("what this row is must be settled before it is tokenized")
             else:
-                sample = item
-            fitted = _fitted(sample, item, where, tokenizer, config, chat, counts)
-            if fitted is not None:
-                counts.samples += 1
-                yield fitted
-        if on_rows is not None:
-            on_rows(len(rows))
-
-
-def rows_of(source: Source, split: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where, row) of a file or folder, of several, or of any iterable of rows."""
-    if isinstance(source, str | os.PathLike):
-        yield from iterate_rows(Path(source), split)
-        return
-    if isinstance(source, Mapping):
-        raise TypeError(f"choose a split: {', '.join(map(str, source))}")
-    for number, item in enumerate(source):
-        if isinstance(item, str | os.PathLike):
-            yield from iterate_rows(Path(item), split)
-        elif isinstance(item, Mapping):
-            yield f"row {number}", item
-        else:
-            raise TypeError(f"row {number} must be a mapping or a path, got {type(item).__name__}")
+                parts = parts_of(row, config.template, config.loss, chat)
+                work.extend((number, where, name + part.name, part) for part in parts)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+    texts = [item.text for _, _, _, item in work if isinstance(item, Part)]
+    encoded = iter(tokenizer.encode_with_offsets(texts))
+    for number, where, name, item in work:
+        sample = _sample(name, item, *next(encoded), tokenizer, config) if isinstance(item, Part) else item
+        yield _fitted(number, sample, item, where, tokenizer, config, chat)
 
 
 def _told(row: Mapping[str, Any], name: str, where: str) -> TokenizedSample:
@@ -175,35 +141,32 @@ def _sample(
 
 
 def _fitted(
+    row: int,
     sample: TokenizedSample,
     item: Part | TokenizedSample,
     where: str,
     tokenizer: Tokenizer,
     config: FinetuningConfig,
     chat: ChatTemplate | None,
-    counts: FinetuningCounts,
-) -> TokenizedSample | None:
-    """The sample, cut if need be; None where it is left out."""
+) -> Outcome:
+    """The sample, cut if need be, or left out."""
     longest = config.max_length
     if not sample.length:
         raise ValueError(f"{where}: sample {sample.sample_id!r} has no tokens; leave it out")
-    if longest is not None and sample.length > longest:
+    cut = longest is not None and sample.length > longest
+    if longest is not None and cut:
         if config.truncation == "error":
             raise ValueError(
                 f"{where}: sample {sample.sample_id!r} has {sample.length} tokens, more than {longest}; "
                 f"choose a truncation (skip, right, left, turns) or raise the length"
             )
-        cut = _cut(sample, item, longest, tokenizer, config, chat)
-        if cut is None:
-            counts.skipped.append(sample.sample_id)
-            return None
-        counts.truncated += 1
-        sample = cut
+        shorter = _cut(sample, item, longest, tokenizer, config, chat)
+        if shorter is None:
+            return Outcome(row, sample, kept=False)
+        sample = shorter
     # The first token of a sample has nothing before it, so that no loss can be taken on it.
-    if not any(sample.loss_mask[1:]) and any(item.learned if isinstance(item, Part) else ()):
-        counts.skipped.append(sample.sample_id)
-        return None
-    return sample
+    learned = any(sample.loss_mask[1:]) or not any(item.learned if isinstance(item, Part) else ())
+    return Outcome(row, sample, learned, cut)
 
 
 def _cut(

@@ -1,57 +1,39 @@
-"""Lengths counted by many processes on Ray: a corpus in parts that are read apart and put together in order.
+"""Lengths counted by many processes on Ray, on this machine or on a cluster.
 
-Reading a dataset from end to end, in one process, is in `sources`.
+What a part of a corpus is, and how parts are put together, is in `corpus`; without Ray it is `processes`.
 """
 
 import contextlib
 import dataclasses
 import functools
-import itertools
 import logging
 import os
 import socket
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from phalanx.tokens.lengths.records import require_pyarrow
-from phalanx.tokens.lengths.sources import (
-    IdCheck,
-    SourceSample,
-    count_samples,
-    dataset_files,
-    is_saved_dataset,
-    parquet_rows,
-    row_of_line,
-    sample_of_row,
+from phalanx.tokens.lengths.corpus import (
+    CorpusPart,
+    Counted,
+    LengthWorkerError,
+    Paths,
+    corpus_bytes,
+    count_part,
+    cut_into_parts,
+    in_order,
+    paths_of,
 )
+from phalanx.tokens.lengths.sources import dataset_files, is_saved_dataset
 from phalanx.tokens.lengths.tokenizers import Tokenizer
 
 
-@dataclasses.dataclass(frozen=True)
-class CorpusPart:
-    """What one worker reads at a time: the lines that begin in a range of bytes, or a range of row groups."""
-
-    path: str
-    """Absolute: the file must be there under this name on every machine."""
-    begin: int
-    end: int
-    first_row: int = 0
-    """Parquet: the part's first row in its file. (What line a part begins with is counted when needed.)"""
-
-    @property
-    def is_parquet(self) -> bool:
-        """By the file's suffix."""
-        return self.path.endswith(".parquet")
-
-
 def corpus_files(path: Path) -> list[Path]:
-    """The JSONL and Parquet files of a dataset, by name; absolute."""
+    """The files of a dataset, by name; absolute, because they must be there under this name everywhere."""
     path = path.resolve()
     if is_saved_dataset(path):
         raise ValueError(
@@ -59,83 +41,6 @@ def corpus_files(path: Path) -> list[Path]:
             f"write it as Parquet (Dataset.to_parquet), or count without Ray"
         )
     return dataset_files(path)
-
-
-def cut_into_parts(files: Sequence[Path], part_bytes: int) -> list[CorpusPart]:
-    """The files in parts of about this size: lines are cut by bytes, Parquet between its row groups."""
-    parts: list[CorpusPart] = []
-    for file in files:
-        if file.suffix == ".parquet":
-            parts += _row_group_parts(file, part_bytes)
-            continue
-        size = file.stat().st_size
-        for begin in range(0, size, part_bytes):
-            parts.append(CorpusPart(str(file), begin, min(begin + part_bytes, size)))
-    return parts
-
-
-def _row_group_parts(file: Path, part_bytes: int) -> Iterator[CorpusPart]:
-    pa = require_pyarrow(f"read {file}")
-    import pyarrow.parquet as parquet
-
-    try:
-        metadata = parquet.read_metadata(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{file}: not a whole Parquet file: {error}") from error
-    begin, first_row, size, rows = 0, 0, 0, 0
-    for group in range(metadata.num_row_groups):
-        size += metadata.row_group(group).total_byte_size
-        rows += metadata.row_group(group).num_rows
-        if size >= part_bytes or group + 1 == metadata.num_row_groups:
-            yield CorpusPart(str(file), begin, group + 1, first_row)
-            begin, first_row, size, rows = group + 1, first_row + rows, 0, 0
-
-
-def read_part(part: CorpusPart, text_field: str, first_line: int) -> Iterator[SourceSample]:
-    """The samples of a part; those without an id have an empty one."""
-    groups = range(part.begin, part.end)
-    rows = (
-        parquet_rows(Path(part.path), text_field, groups, part.first_row)
-        if part.is_parquet
-        else _line_rows(part, first_line)
-    )
-    return (sample_of_row(where, row, text_field) for where, row in rows)
-
-
-def _line_rows(part: CorpusPart, first_line: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    with Path(part.path).open("rb") as file:
-        place = _first_line_start(file, part.begin)
-        for number in itertools.count(first_line):
-            line = file.readline() if place < part.end else b""
-            if not line:
-                return
-            place += len(line)
-            if not line.strip():
-                continue
-            where = f"{part.path}:{number}"
-            yield where, row_of_line(line, where)
-
-
-def _first_line_start(file: IO[bytes], begin: int) -> int:
-    """Moves to the first line that begins at `begin` or later; the one before belongs to the part before."""
-    if not begin:
-        return 0
-    file.seek(begin - 1)
-    return begin - 1 + len(file.readline())
-
-
-def lines_before(part: CorpusPart) -> int:
-    """How many lines of the file come before the part's first."""
-    if part.is_parquet or not part.begin:
-        return 0
-    with Path(part.path).open("rb") as file:
-        left = _first_line_start(file, part.begin)
-        file.seek(0)
-        lines = 0
-        while data := file.read(min(left, 1 << 20)):
-            lines += data.count(b"\n")
-            left -= len(data)
-    return lines
 
 
 _CONNECT_SECONDS = 10.0
@@ -148,22 +53,22 @@ _OBJECT_STORE_BYTES = 256 << 20
 _TRIES_AFTER_A_DEATH = 2
 
 
-class RayWorkerError(RuntimeError):
+class RayWorkerError(LengthWorkerError):
     """Ray could not be reached, or a worker died or failed in a way that is no fault of the dataset."""
 
 
 def iterate_lengths_on_ray(
-    dataset: str | os.PathLike[str],
+    dataset: Paths,
     tokenizer: Tokenizer,
     *,
     text_field: str = "text",
     workers: int | None = None,
     address: str | None = None,
     part_bytes: int | None = None,
-) -> Iterator[tuple[list[str], list[int]]]:
+) -> Generator[tuple[list[str], list[int]], None, None]:
     """(ids, lengths) of a dataset's samples, many at a time, in the dataset's order.
 
-    Workers read the files themselves (JSONL, Parquet, or a folder of those; the same path on every machine).
+    Workers read the files themselves (JSONL, Parquet, text, or folders of those; the same path everywhere).
     `address` names a running cluster; without it one of `workers` processes is started here, and ended when
     the iterator is (close it, if it is not read to its end). A process that is connected to Ray already stays
     so. The result depends neither on the number of workers nor on `part_bytes`.
@@ -172,19 +77,19 @@ def iterate_lengths_on_ray(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if part_bytes is not None and part_bytes < 1:
         raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
-    files = corpus_files(Path(dataset))
-    ray = require_ray(f"count the lengths of {os.fspath(dataset)} with Ray")
+    files = [file for path in paths_of(dataset) for file in corpus_files(path)]
+    ray = require_ray(f"count the lengths of {', '.join(map(str, paths_of(dataset)))} with Ray")
     with connected(ray, address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         parts = cut_into_parts(files, part_bytes or _part_bytes(files, count))
         # Closed in this thread where a fault ends the reading early: Ray cannot be left to the collector.
         with contextlib.closing(_counted(ray, parts, tokenizer, text_field, count)) as tables:
-            yield from _in_order(parts, tables, text_field)
+            yield from in_order(parts, _parts_of(tables))
 
 
 def _part_bytes(files: Sequence[Path], workers: int) -> int:
-    total = sum(file.stat().st_size for file in files)
-    return min(_LARGEST_PART, max(_SMALLEST_PART, total // (workers * _PARTS_PER_WORKER)))
+    per_worker = corpus_bytes(files) // workers
+    return min(_LARGEST_PART, max(_SMALLEST_PART, per_worker // _PARTS_PER_WORKER))
 
 
 def require_ray(purpose: str) -> Any:
@@ -294,17 +199,8 @@ def _in_words(reason: object) -> str:
     return f"a Ray worker failed ({reason}); what was counted before is kept: run it again to go on"
 
 
-def _in_order(
-    parts: Sequence[CorpusPart], tables: Iterator[Any], text_field: str
-) -> Iterator[tuple[list[str], list[int]]]:
-    """Checks what only the whole corpus shows: ids that come twice, and rows with and without ids."""
-    rows_of: Counter[int] = Counter()
-    check = IdCheck()
-    done = 0
-
-    def where(row: int) -> str:
-        return _where(parts, rows_of, row, text_field)
-
+def _parts_of(tables: Iterator[Any]) -> Iterator[Counted]:
+    """The parts in a worker's tables; what went wrong in one is raised when its turn has come."""
     for table in tables:
         faults = table.column("fault").drop_null()
         if len(faults):
@@ -314,27 +210,12 @@ def _in_order(
             failed = RayWorkerError(_in_words(failures[0].as_py().strip().rpartition("\n")[2]))
             failed.add_note(f"In the worker:\n{failures[0]}")
             raise failed
-        numbers, counts = np.unique(table.column("part").to_numpy(), return_counts=True)
-        rows_of.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-        ids: list[str] = table.column("sample_id").to_pylist()
-        lengths: list[int] = table.column("length").to_pylist()
-        for row, (found, length) in enumerate(zip(ids, lengths, strict=True), done):
-            ids[row - done] = sample_id = check.accept(found, row, row, where)
-            if not length:
-                raise ValueError(f"{where(row)}: sample {sample_id!r} has no tokens; leave it out")
-        done += len(ids)
-        if ids:
-            yield ids, lengths
-
-
-def _where(parts: Sequence[CorpusPart], rows_of: Mapping[int, int], row: int, text_field: str) -> str:
-    """File and line of a row of the corpus, found by reading its part again."""
-    for number, part in enumerate(parts):
-        if row < rows_of[number]:
-            samples = read_part(part, text_field, lines_before(part) + 1)
-            return next(itertools.islice(samples, row, None)).where
-        row -= rows_of[number]
-    raise AssertionError("no part has this row")
+        numbers = table.column("part").to_numpy()
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=True):
+            rows = table.slice(begin, end - begin)
+            ids, lengths = rows.column("sample_id").to_pylist(), rows.column("length").to_pylist()
+            yield Counted(int(numbers[begin]), ids, lengths)
 
 
 def _count_part(items: Mapping[str, np.ndarray], tokenizer: list[Any], text_field: str) -> Any:
@@ -348,7 +229,7 @@ def _count_part(items: Mapping[str, np.ndarray], tokenizer: list[Any], text_fiel
     )
     fault = failure = None
     try:
-        ids, lengths = _count(part, _fetched(tokenizer[0]), text_field)
+        ids, lengths = count_part(part, _fetched(tokenizer[0]), text_field)
     # Told as data: the fault that comes first in the corpus is then the one that is reported.
     except (ValueError, OSError, ImportError) as error:
         ids, lengths, fault = [""], [0], str(error)
@@ -372,24 +253,3 @@ def _fetched(reference: Any) -> Tokenizer:
     import ray
 
     return ray.get(reference)
-
-
-def _count(part: CorpusPart, tokenizer: Tokenizer, text_field: str) -> tuple[list[str], list[int]]:
-    try:
-        return _count_from(part, tokenizer, text_field, 1)
-    except ValueError:
-        if part.is_parquet or not part.begin:
-            raise
-    # Only now is it worth knowing how many lines come before this part.
-    return _count_from(part, tokenizer, text_field, lines_before(part) + 1)
-
-
-def _count_from(
-    part: CorpusPart, tokenizer: Tokenizer, text_field: str, first_line: int
-) -> tuple[list[str], list[int]]:
-    ids: list[str] = []
-    lengths: list[int] = []
-    for rows, counts in count_samples(read_part(part, text_field, first_line), tokenizer):
-        ids += [row.sample_id for row in rows]
-        lengths += counts
-    return ids, lengths

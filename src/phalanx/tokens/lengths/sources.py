@@ -1,4 +1,4 @@
-"""Datasets as a stream of samples: JSON lines, Parquet, and Hugging Face datasets saved to disk.
+"""Datasets as a stream of samples: JSON lines, Parquet, text, and Hugging Face datasets saved to disk.
 
 Each sample has an id and either a text or tokens; tokenizing is a call into `tokenizers`.
 """
@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,39 +54,83 @@ OnEmpty: TypeAlias = Callable[[SourceSample], None]
 
 
 def iterate_samples(
-    path: str | os.PathLike[str], *, text_field: str = "text", split: str | None = None
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    text_field: str = "text",
+    split: str | None = None,
 ) -> Iterator[SourceSample]:
-    """The samples of a dataset, one at a time, in order.
+    """The samples of a dataset, or of several one after another, one at a time, in order.
 
     A row has `id` (or `sample_id`) and `text` (or the column that `text_field` names), or `input_ids` with
-    or without `loss_mask`. A folder may be a dataset saved by Hugging Face (`split` chooses from several) or
-    hold Parquet or JSONL files, which are read in the order of their names. Repeated ids are errors.
+    or without `loss_mask`; of a text file each line that is not blank is one. A folder may be a dataset saved
+    by Hugging Face (`split` chooses from several) or hold Parquet or JSONL files, or text files alone, which
+    are read in the order of their names. Repeated ids are errors.
     """
     ids = IdCheck()
-    for number, (where, row) in enumerate(_rows(Path(path), text_field, split)):
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    rows = itertools.chain.from_iterable(_rows(Path(one), text_field, split) for one in paths)
+    for number, (where, row) in enumerate(rows):
         sample = sample_of_row(where, row, text_field)
-        yield dataclasses.replace(sample, sample_id=ids.accept(sample.sample_id, number, where))
+        sample_id = ids.accept(sample.sample_id, number, where, file=file_of(where))
+        yield dataclasses.replace(sample, sample_id=sample_id)
 
 
 class IdCheck:
-    """Gives every row of a dataset its id; refuses one that comes twice, and ids of only some rows."""
+    """Gives every row of a dataset its id; refuses one that comes twice, and ids of only some rows of a file.
+
+    Rows of files without ids are known by their number in the whole dataset, which no other row may have.
+    """
 
     def __init__(self) -> None:
         self._first: dict[str, Any] = {}
-        self._named: bool | None = None
+        self._file: str | None = None
+        self._named = False
+        self._unnamed: list[range] = []
+        """Numbers that serve as ids, where there are ids as well."""
 
-    def accept(self, sample_id: str, number: int, place: Any, in_words: Callable[[Any], str] = str) -> str:
+    def accept(
+        self,
+        sample_id: str,
+        number: int,
+        place: Any,
+        *,
+        file: str = "",
+        in_words: Callable[[Any], str] = str,
+    ) -> str:
         """The id of a row, or its number where it has none; a place is put in words only for an error."""
-        if self._named is None:
-            self._named = bool(sample_id)
+        if file != self._file:
+            self._file, self._named = file, bool(sample_id)
         if self._named != bool(sample_id):
             missing, present = ("has no id", "have one") if self._named else ("has an id", "have none")
             raise ValueError(f"{in_words(place)}: this row {missing}, but the rows before it {present}")
         if not sample_id:
-            return str(number)
-        if (first := self._first.setdefault(sample_id, place)) != place:
+            sample_id = str(number)
+            if self._unnamed and self._unnamed[-1].stop == number:
+                self._unnamed[-1] = range(self._unnamed[-1].start, number + 1)
+            else:
+                self._unnamed.append(range(number, number + 1))
+            first = self._first.get(sample_id, place) if self._first else place
+        else:
+            first = self._first.setdefault(sample_id, place)
+            if self._unnamed and sample_id.isascii() and sample_id.isdecimal():
+                taken = int(sample_id)
+                if str(taken) == sample_id and any(taken in numbers for numbers in self._unnamed):
+                    raise ValueError(
+                        f"{in_words(place)}: sample id {sample_id!r} is the number of a row without an id; "
+                        f"give all files ids, or none"
+                    )
+        if first != place:
             raise ValueError(f"{in_words(place)}: sample id {sample_id!r} is at {in_words(first)} already")
         return sample_id
+
+
+def file_of(where: str) -> str:
+    """The file of a place as messages name it; nothing for rows that are of no file.
+
+    >>> file_of("a.jsonl:7"), file_of("b.parquet: row 3"), file_of("row 3")
+    ('a.jsonl', 'b.parquet', '')
+    """
+    return where.rpartition(":")[0]
 
 
 def tokenize_samples(
@@ -170,7 +214,7 @@ def iterate_rows(path: Path, split: str | None = None) -> Iterator[tuple[str, Ma
 def _rows(path: Path, text_field: str | None, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, row) of every row."""
     if is_saved_dataset(path):
-        yield from _saved_rows(path, text_field, split)
+        yield from saved_rows(path, text_field, split)
         return
     files = dataset_files(path)
     if split is not None:
@@ -188,15 +232,15 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """The file itself, or the JSONL and Parquet files of a folder, by name."""
+    """The file itself; or a folder's JSONL and Parquet files by name, or its text files if it has neither."""
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise FileNotFoundError(f"there is no dataset {path}")
-    files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".jsonl"))
-    if not files:
-        raise ValueError(f"the folder {path} holds no .parquet or .jsonl file and no saved dataset")
-    return files
+    for suffixes in ((".parquet", ".jsonl"), (".txt",)):
+        if files := sorted(file for file in path.iterdir() if file.suffix in suffixes):
+            return files
+    raise ValueError(f"the folder {path} holds no .parquet or .jsonl file, no .txt and no saved dataset")
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -209,10 +253,19 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _text_rows(path: Path, text_field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f"{path}:{number}", {text_field: line.rstrip("\n")}
+                where = f"{path}:{number}"
+                yield where, row_of_text(line, where, text_field)
+
+
+def row_of_text(line: bytes, where: str, text_field: str) -> dict[str, Any]:
+    """A line of a text file as a row, or an error that names the line."""
+    try:
+        return {text_field: line.decode().rstrip("\r\n")}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: not UTF-8: {error}") from error
 
 
 def row_of_line(line: bytes, where: str) -> dict[str, Any]:
@@ -254,9 +307,29 @@ def parquet_rows(
         raise ValueError(f"{path}: not a whole Parquet file: {error}") from error
 
 
-def _saved_rows(
-    path: Path, text_field: str | None, split: str | None
+def saved_rows(
+    path: Path, text_field: str | None, split: str | None, rows: range | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, row) of a dataset saved by Hugging Face, or of some of its rows."""
+    data = _saved(path, split)
+    name = f"{path}[{split}]" if split else str(path)
+    data = data.select_columns(wanted_columns(data.column_names, text_field)).with_format("arrow")
+    number = 0
+    if rows is not None:
+        data, number = data.select(rows), rows.start
+    for table in data.iter(_ROWS_AT_ONCE):
+        for row in table.to_pylist():
+            yield f"{name}: row {number}", row
+            number += 1
+
+
+def saved_size(path: Path, split: str | None) -> tuple[int, int]:
+    """How many rows a saved dataset has, and how many bytes they take."""
+    data = _saved(path, split)
+    return len(data), int(data.data.nbytes)
+
+
+def _saved(path: Path, split: str | None) -> Any:
     try:
         import datasets
     except ImportError as error:
@@ -265,13 +338,7 @@ def _saved_rows(
     if isinstance(data, datasets.DatasetDict):
         if split not in data:
             raise ValueError(f"{path} has the splits {', '.join(data)}; choose one with split, got {split!r}")
-        data = data[split]
-    elif split is not None:
+        return data[split]
+    if split is not None:
         raise ValueError(f"{path} has no splits; leave out split={split!r}")
-    name = f"{path}[{split}]" if split else str(path)
-    data = data.select_columns(wanted_columns(data.column_names, text_field)).with_format("arrow")
-    number = 0
-    for table in data.iter(_ROWS_AT_ONCE):
-        for row in table.to_pylist():
-            yield f"{name}: row {number}", row
-            number += 1
+    return data

@@ -58,7 +58,10 @@ class LivePlanConfig(FrozenModel):
     pool_packs: int = Field(default=1024, ge=1)
     """Packs' worth of tokens that are drawn and packed together: what is held in memory."""
     balance: bool = False
-    """Deal the packs of a step so that ranks work about equally long on attention."""
+    """Deal the packs of a step so that ranks work about equally long: on attention, or, with a
+    `model_width`, on all."""
+    model_width: int | None = Field(default=None, ge=1)
+    """The hidden size of the transformer whose FLOPs are balanced; None: attention alone."""
     seed: int = Field(default=42, ge=0)
     """Decides the order of packs in each pool."""
 
@@ -118,7 +121,13 @@ class LivePlan:
         if packing.add_separator or packing.overlong is OverlongPolicy.SPLIT:
             raise ValueError("a live plan packs whole samples without separators")
         self._names = list(self.sources)
-        told = [self.config.model_dump(mode="json"), self.mixture.model_dump(mode="json"), self._names]
+        # Settings that came later are told where they are used, so that older states stay good.
+        unused = {"model_width"} if self.config.model_width is None else set()
+        told = [
+            self.config.model_dump(mode="json", exclude=unused),
+            self.mixture.model_dump(mode="json"),
+            self._names,
+        ]
         settings = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         zeros = dict.fromkeys(self._names, 0)
         self.state = LiveState(
@@ -311,12 +320,26 @@ class LivePlan:
     def _dealt(self, step: int, packs: _Pool, rank: int, world_size: int) -> LiveBatch:
         order = np.arange(len(packs))
         if self.config.balance:
-            costs = np.diff(batch_offsets(packs.lengths.astype(np.int64) ** 2)[packs.offsets])
-            order = _balanced(costs, world_size)
+            order = _balanced(pack_costs(packs.lengths, packs.offsets, self.config.model_width), world_size)
         if len(order) < world_size:
             order = np.resize(order, world_size)
         members, offsets = ragged_take(packs.offsets, order[rank::world_size])
         return LiveBatch(step, packs.sources[members], packs.places[members], packs.lengths[members], offsets)
+
+
+def pack_costs(
+    lengths: Int32[np.ndarray, " samples"],
+    offsets: Int64[np.ndarray, " packs_and_one"],
+    model_width: int | None = None,
+) -> Int64[np.ndarray, " packs"]:
+    """What each pack costs in pairs of positions, as `batch_costs` of plans made beforehand counts them.
+
+    Samples see only themselves, so that attention costs the squares of their lengths; with a model's width
+    every token costs six times the width more.
+    """
+    exact = lengths.astype(np.int64)
+    costs = exact**2 if model_width is None else exact**2 + 6 * model_width * exact
+    return np.diff(batch_offsets(costs)[offsets])
 
 
 def _balanced(costs: Int64[np.ndarray, " packs"], world_size: int) -> Int64[np.ndarray, " packs"]:

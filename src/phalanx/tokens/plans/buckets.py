@@ -61,13 +61,13 @@ class BucketSpec(FrozenModel):
 
     @classmethod
     def from_max_length(cls, max_length: int, num_buckets: int = 4) -> "BucketSpec":
-        """Exactly `num_buckets` buckets up to `max_length`, each twice the one before where it can."""
+        """Exactly `num_buckets` equally wide buckets up to `max_length`; see also `suggest_bucket_edges`."""
         if num_buckets < 2:
             raise ValueError(f"at least 2 buckets (one edge and the overflow), got {num_buckets}")
         if max_length < num_buckets:
             raise ValueError(f"{num_buckets} buckets need a max_length of at least that, got {max_length}")
-        edges = (max(k + 1, max_length >> (num_buckets - 1 - k)) for k in range(num_buckets - 1))
-        return cls(edges=tuple(edges), overflow_max=max_length)
+        step = max_length // num_buckets
+        return cls(edges=tuple(step * k for k in range(1, num_buckets)), overflow_max=max_length)
 
     @property
     def num_buckets(self) -> int:

@@ -26,10 +26,20 @@ class FilteredSamples:
     table: LengthTable
     config: BatchingConfig
     packing: PackingConfig | None
-    rows: Int32[np.ndarray, " kept"]
-    """Kept rows, ascending."""
+    some: Int32[np.ndarray, " kept"] | None
+    """Kept rows, ascending; None: all."""
     lengths: Int32[np.ndarray, " kept"]
     """Their lengths, after truncation where packing truncates."""
+
+    @cached_property
+    def rows(self) -> Int32[np.ndarray, " kept"]:
+        """Kept rows, ascending."""
+        return np.arange(len(self.table), dtype=np.int32) if self.some is None else self.some
+
+    @property
+    def num_kept(self) -> int:
+        """How many samples are kept."""
+        return len(self.lengths)
 
     @cached_property
     def _small(self) -> np.ndarray:
@@ -51,12 +61,12 @@ class FilteredSamples:
 
     def rows_at(self, kept: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
         """The rows of kept samples, by their places among the kept: the places themselves if all are."""
-        return self.rows[kept] if self.num_skipped else kept
+        return kept if self.some is None else self.some[kept]
 
     @property
     def num_skipped(self) -> int:
         """How many samples are skipped."""
-        return len(self.table) - len(self.rows)
+        return len(self.table) - self.num_kept
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
@@ -114,15 +124,21 @@ def filter_samples(
             if packing.overlong is not OverlongPolicy.SKIP:
                 _refuse_overlong(table, packing, config)
     # In a plan made by hand a length of 0 stands for one that is not known.
-    if not len(lengths) or (lengths.min() >= config.min_length and lengths.max() <= longest):
-        rows = np.arange(len(lengths), dtype=np.int32)
-    else:
+    rows, kept = None, lengths
+    if not _all_within(lengths, config.min_length, longest):
         fits = (lengths >= config.min_length) & (lengths <= longest) | (lengths == 0)
         rows = np.flatnonzero(fits).astype(np.int32)
-    kept = lengths if len(rows) == len(lengths) else lengths[rows]
+        rows = None if len(rows) == len(lengths) else rows
+        kept = lengths if rows is None else lengths[rows]
     if cut is not None:
         kept = np.minimum(kept, np.int32(cut))
     return FilteredSamples(table, config, packing, rows, kept)
+
+
+def _all_within(lengths: Int32[np.ndarray, " samples"], shortest: int, longest: int) -> bool:
+    """A block at a time, which is then read once from memory and once from the cache."""
+    blocks = (lengths[start : start + _BLOCK] for start in range(0, len(lengths), _BLOCK))
+    return all(block.min() >= shortest and block.max() <= longest for block in blocks)
 
 
 def _check_packing(packing: PackingConfig, config: BatchingConfig) -> None:

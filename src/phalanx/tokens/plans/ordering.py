@@ -6,6 +6,7 @@ How samples choose their packs is in `phalanx.tokens.packing.layout`; what each 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from phalanx.core import engine
 from phalanx.tokens.packing.config import PackingConfig
 from phalanx.tokens.packing.layout import lay_out_packs
 from phalanx.tokens.plans.arrays import BatchArrays, batch_offsets, batches_of, ragged_take
@@ -25,7 +26,7 @@ def order_epoch(
     """The batches of one epoch, in the order in which they are fed."""
     config = filtered.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
-    shuffled = random_order(len(filtered.rows), bits)
+    shuffled = random_order(filtered.num_kept, bits)
     if filtered.packing is not None:
         batches, full = _cut_packs(filtered, filtered.packing, shuffled, bits)
     elif config.is_predictable:
@@ -62,8 +63,11 @@ def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count
         block = keys[start : start + _BLOCK]
         block &= ~low
         block |= np.arange(start, start + len(block), dtype=np.uint64)
-    keys.sort()
     order = np.empty(count, np.int32)
+    if (compiled := engine.extension()) is not None:
+        compiled.sort_random_keys(keys, int(low), order)
+        return order
+    keys.sort()
     for start in range(0, count, _BLOCK):
         order[start : start + _BLOCK] = keys[start : start + _BLOCK] & low
     return order
@@ -140,11 +144,12 @@ def _cut_pools(
     """Pools of the shuffle, each sorted from long to short, so that a batch's first row tells its width.
 
     What is left at the end of each pool (its shortest samples, too few for a batch) is pooled again, until
-    one pool holds the rest, so that at most one batch is not full.
+    one pool holds the rest, so that at most one batch is not full. The shuffle's array is used up.
     """
     config = filtered.config
     pool = _pool_samples(config, filtered.lengths)
-    orders: list[Int32[np.ndarray, " some"]] = [shuffled[:0]]
+    # Written over from its front: a pool is read before what is cut from it comes to the same place.
+    order, placed = shuffled, 0
     counts: list[int] = []
     longest: list[int] = []
     kept, full = shuffled, True
@@ -164,15 +169,17 @@ def _cut_pools(
                 counts.append(end - begin)
                 longest.append(int(lengths[begin]))
                 full, begin = False, end
-            orders.append(part[:begin])
+            order[placed : placed + begin] = part[:begin]
+            placed += begin
             left.append(part[begin:])
         if len(counts) == done:
             pool *= 2  # no pool filled a batch
         kept = np.concatenate(left)
     widest = np.array(longest, np.int32)
     bucket_ids = config.bucket_spec.get_bucket_ids(widest)
-    order = filtered.rows_at(np.concatenate(orders))
-    batches = batches_of(order, np.array(counts, np.int64), bucket_ids, _widths(config, widest))
+    batches = batches_of(
+        filtered.rows_at(order), np.array(counts, np.int64), bucket_ids, _widths(config, widest)
+    )
     filled = np.ones(len(counts), bool)
     filled[len(counts) - 1 :] = full
     return batches, filled
@@ -248,8 +255,8 @@ def _longest_first(
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
     """The samples of a pool from long to short, and their lengths; equal lengths keep their order."""
     lengths = filtered.lengths_at(kept)
-    keys = (np.int64(2**31 - 1) - lengths) << np.int64(32)
-    keys |= np.arange(len(kept))
-    keys.sort()
-    keys &= np.int64(2**32 - 1)
-    return kept[keys], lengths[keys]
+    # Stable on small keys is NumPy's radix sort.
+    small = np.iinfo(np.int16).max
+    keys = (small - lengths).astype(np.int16) if filtered.config.overflow_max <= small else -lengths
+    order = np.argsort(keys, kind="stable")
+    return kept[order], lengths[order]

@@ -123,7 +123,7 @@ class TokenBudgetBatchSampler:
     @property
     def num_samples(self) -> int:
         """Samples that are kept."""
-        return len(self._filtered.rows)
+        return self._filtered.num_kept
 
     @property
     def num_skipped(self) -> int:
