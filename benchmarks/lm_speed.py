@@ -28,8 +28,10 @@ from phalanx.agents import (
     generate_batch,
 )
 from phalanx.agents.lm.batches import TokenBatch
+from phalanx.core.engine import resolve_engine
 
 ROWS, WIDTH = 4, 1056
+ENGINE = resolve_engine("auto")
 CONFIG = LanguageModelConfig()
 
 
@@ -171,7 +173,7 @@ def measure(what: dict[str, Any], runners: dict[str, Callable[[], int]], seconds
     peer = max(rate for name, (rate, _) in best.items() if name != "phalanx")
     for name, (rate, by_processor) in best.items():
         told = {"tokens_per_second": round(rate), "tokens_per_processor_second": round(by_processor)}
-        about = {"times_the_best_peer": round(rate / peer, 2), "load": os.getloadavg()[0]}
+        about = {"times_the_best_peer": round(rate / peer, 2), "load": os.getloadavg()[0], "engine": ENGINE}
         print(json.dumps({**what, "who": name, **told, **about}), flush=True)
 
 

@@ -12,6 +12,7 @@ from phalanx.agents.lm.batches import TokenBatch
 from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.generation import generate
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, rotary
+from phalanx.agents.lm.speed import training_flops
 from phalanx.agents.lm.update import LMTrainer, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
@@ -113,8 +114,9 @@ def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> Non
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.arrays), kept)
 
 
-def test_a_model_learns_one_sentence_by_heart_and_says_it() -> None:
-    trainer = LMTrainer(CONFIG, OptimizerConfig(learning_rate=0.02, num_updates=60, warmup=5))
+@pytest.mark.parametrize("method", ["adamw", "muon"])
+def test_a_model_learns_one_sentence_by_heart_and_says_it(method: str) -> None:
+    trainer = LMTrainer(CONFIG, OptimizerConfig(method=method, learning_rate=0.02, num_updates=60, warmup=5))
     learner = trainer.start(jax.random.key(0))
     sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     batch = rows([sentence])
@@ -202,3 +204,11 @@ def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> No
     batch = rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])
     assert float(measure(half, batch).loss) == pytest.approx(float(measure(model(), batch).loss), rel=0.02)
     assert len(generate(half, [1, 2], 3)) == 3
+
+
+def test_the_arithmetic_of_an_update_counts_attention_within_segments_alone() -> None:
+    weights = 2 * (8 * 3 * 8 + 8 * 8 + 8 * 16 + 8 * 8) + 2 * 11 * 8
+    whole, packed = (np.array([ids], np.int32) for ids in ([1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]))
+    # Each of n tokens sees half of the n in the mean; a query and a value of all heads have 8 numbers each.
+    assert training_flops(CONFIG, whole) == 6 * (6 * weights + 2 * 8 * 36)
+    assert training_flops(CONFIG, packed) == 6 * (6 * weights + 2 * 8 * (9 + 4 + 1))

@@ -3,7 +3,7 @@
 import pytest
 
 from phalanx.puzzles import PuzzleEnvironment
-from phalanx.puzzles.catalog import KINDS
+from phalanx.puzzles.catalog import KINDS, puzzle_kind
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
@@ -32,7 +32,93 @@ def test_compact_prompts_tell_puzzles_and_states_apart(kind: str) -> None:
     prompts = {environment.reset(seed) for seed in range(40)}
     assert len(prompts) == 40
     single = PuzzleEnvironment(kind, "medium", turns="single", compact=True)
-    assert single.reset(3).startswith(kind)
+    assert single.reset(3).startswith(kind[:2])
     assert single.legal_moves() is None
     [answer] = single.demonstration() or []
     assert single.step(answer).info.solved
+
+
+def test_boards_and_answers_are_as_wide_so_that_a_cell_is_equally_far_from_its_answer() -> None:
+    for kind in ("binary", "bridges", "futoshiki", "hitori", "sudoku"):
+        environment = PuzzleEnvironment(kind, turns="single", compact=True)
+        rows = environment.reset(4).split("\n")[1:-1]
+        [answer] = environment.demonstration() or []
+        assert {len(row) for row in rows} == {len(row) for row in answer.split("\n")}
+
+
+def test_a_hitori_shows_shaded_numbers_as_letters() -> None:
+    environment = PuzzleEnvironment("hitori", compact=True)
+    before = environment.reset(1).split("\n")[1]
+    after = environment.step("1 2 #") and environment.prompt.split("\n")[1]
+    assert after == before[0] + "abcd"[int(before[1]) - 1] + before[2:]
+
+
+def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
+    kind = puzzle_kind("bridges")
+    for puzzle in kind.generate_many(range(30), "medium"):
+        board = kind.compact_whole(puzzle)
+        assert kind.read(puzzle, board) == kind.read(puzzle, kind.answer(puzzle)) == puzzle.solution
+        assert kind.verify(puzzle, kind.draw(puzzle, puzzle.solution))
+    puzzle = kind.generate(1, "easy")
+    assert kind.compact(puzzle, kind.start(puzzle)).split("\n") == [
+        "2....",
+        ".....",
+        "3...3",
+        ".....",
+        "1...3",
+    ]
+    assert kind.verify(puzzle, "2....\nH....\n3---3\n....H\n1---3")
+    for board, why in (
+        ("2....\nH....\n3--.3\n....H\n1---3", "no bridges from island to island"),
+        ("2-...\nH....\n3---3\n....H\n1---3", "no bridges from island to island"),
+        ("2....\nH....\n3---2\n....H\n1---3", "is the island 3, got '2'"),
+        ("2....\nH....\n3---3\n....H", "5 lines of 5 symbols"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            kind.read(puzzle, board)
+
+
+def test_sokoban_is_read_from_words_letters_and_letters_with_places() -> None:
+    kind = puzzle_kind("sokoban")
+    puzzle = kind.generate(3, "easy")
+    words = kind.answer(puzzle)
+    letters = "".join(word[0] for word in words.split())
+    ways = (words, letters, " ".join(letters), kind.compact_whole(puzzle), letters.upper())
+    assert len({kind.read(puzzle, way) for way in ways}) == 1
+    assert kind.compact_whole(puzzle)[0] == letters[0]
+    wrong = kind.compact_whole(puzzle)[:1] + "11" + kind.compact_whole(puzzle)[3:]
+    with pytest.raises(ValueError, match=r"move 1: \w leads to \d\d, not to 11"):
+        kind.read(puzzle, wrong)
+    for odd in ("", "uq", "12", "urx"):
+        with pytest.raises(ValueError, match="a move is up, down, left or right"):
+            kind.read(puzzle, odd)
+
+
+def test_people_are_named_by_their_first_letters() -> None:
+    environment = PuzzleEnvironment("knights", compact=True)
+    prompt = environment.reset(2)
+    first = prompt.split("\n")[4]
+    assert first[1] == "?"
+    assert not environment.step(f"{first[0]}+").info.refused
+    assert environment.prompt.split("\n")[4] == f"{first[0]}+"
+    assert "nobody is called" in environment.step("Z-").info.refused
+
+
+@pytest.mark.parametrize("difficulty", ["easy", "medium"])
+def test_lights_are_chased_down_within_an_episode(difficulty: str) -> None:
+    environment = PuzzleEnvironment("lights_out", difficulty, compact=True)
+    for seed in range(150):
+        environment.reset(seed)
+        answers = environment.demonstration() or []
+        assert answers
+        for answer in answers:
+            step = environment.step(answer)
+        assert step.info.solved
+
+
+def test_the_press_below_the_first_light_comes_first() -> None:
+    kind = puzzle_kind("lights_out")
+    puzzle = kind.generate(0, "easy")
+    assert (kind.teach(puzzle, (0, 1, 0, 1, 0, 0, 0, 0, 0)) or [])[0] == "2 2"
+    # Only the last row is lit: the first row's presses bring it nearer to dark, none of the last row does.
+    assert (kind.teach(puzzle, (0, 0, 0, 0, 0, 0, 1, 1, 0)) or [])[0] == "1 3"

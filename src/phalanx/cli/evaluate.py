@@ -186,6 +186,10 @@ def evaluate(
     untrained: Annotated[
         bool, typer.Option("--untrained", help="The policy as it was before training.")
     ] = False,
+    arcade: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Language models: play the games of a live puzzle server."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -208,6 +212,8 @@ def evaluate(
         given = Origin.parse(str(run))
         kind = read_facts(given.run).get("kind")
     origins = _each_seed(given)
+    if arcade is not None and kind not in ("lm", "grpo"):
+        raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
     if data is None and out is not None:
         raise UserError("--out says where the files of --data go; give --data, too")
     if kind in ("arc", "bc") and data is not None:
@@ -240,6 +246,10 @@ def evaluate(
             typer.echo(_over_seeds(ranked, "MRR", ".3f"))
     elif data is not None:
         raise UserError(f"--data is for ARC, proofs and kge; {run} is a run of kind {kind!r}")
+    elif kind in ("lm", "grpo") and arcade is not None:
+        from phalanx.cli.evaluate_puzzles import evaluate_on_server
+
+        evaluate_on_server(given, arcade, untrained, tuple(settings or ()), seed, as_json)
     elif kind in ("lm", "grpo"):
         from phalanx.cli.evaluate_puzzles import evaluate_language_model
 
@@ -358,8 +368,10 @@ def _hand_in(
             too_large=too_large,
         )
         guessed = hand_in_at_random(environment, seed)
-        folder = out or run / "handed_in" / re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}").strip("-.")
         beginning = ", untrained" if untrained else ""
+        # What was handed in before training does not take the place of what was handed in after it.
+        named = re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}{beginning}").strip("-.")
+        folder = out or run / "handed_in" / named
         title = f"{data}, {counted(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
         told.save(folder, title, attempts)
         if out is None:

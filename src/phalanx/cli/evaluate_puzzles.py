@@ -28,7 +28,7 @@ def evaluate_language_model(
 ) -> None:
     """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
     from phalanx.agents.lm.playing import Player
-    from phalanx.agents.lm.puzzle_scores import PuzzleEvaluationConfig, overall, score_puzzles, score_random
+    from phalanx.agents.lm.puzzle_scores import PuzzleEvaluationConfig, score_puzzles, score_random
     from phalanx.agents.lm.tasks import read_tasks
     from phalanx.agents.lm.trained import load_trained
     from phalanx.core.config import load_config
@@ -61,15 +61,52 @@ def evaluate_language_model(
                     count=config.puzzles,
                 )[0]
             rows.append([*row, score_random(task, seed=seed, split=split, count=config.puzzles)])
-    rows.append([overall(scores) for scores in zip(*rows, strict=True)])
+    title = f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
+    _tell(origin, rows, split, title, as_json)
+
+
+def evaluate_on_server(
+    origin: "Origin", address: str, untrained: bool, settings: tuple[str, ...], seed: int, as_json: bool
+) -> None:
+    """Play games of a live server; beside the model stand one that learned nothing and random commands."""
+    from phalanx.agents.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
+    from phalanx.agents.lm.playing import Player
+    from phalanx.agents.lm.trained import load_trained
+    from phalanx.core.config import load_config
+    from phalanx.streams import TelnetClientConfig
+
+    with user_errors(), working(f"loading {origin.run}"):
+        config = load_config(ArcadeEvaluationConfig, None, settings)
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"{address!r} is no HOST:PORT, as localhost:8023")
+        client = TelnetClientConfig(host=host, port=int(port))
+        trained = load_trained(origin.run, origin.which)
+    rows: list[list[PuzzleScore]] = []
+    players = {} if untrained else {"model": trained}
+    with user_errors(), working(f"playing {config.puzzles} puzzles of {len(config.names())} games"):
+        for game in config.names():
+            rows.append(
+                [
+                    score_arcade(Player(each.model, each.prompter), game, client, config, name)
+                    for name, each in (players | {"untrained": trained.untrained(seed)}).items()
+                ]
+            )
+            rows[-1].append(score_random_commands(game, client, config, seed))
+    title = f"{config.puzzles} {config.difficulty} puzzles of each game of {address}, greedy"
+    _tell(origin, rows, "arcade", title, as_json)
+
+
+def _tell(origin: "Origin", rows: list[list["PuzzleScore"]], split: str, title: str, as_json: bool) -> None:
+    from phalanx.agents.lm.puzzle_scores import overall
+
+    rows = [*rows, [overall(scores) for scores in zip(*rows, strict=True)]]
     if as_json:
         for row in rows:
             for score in row:
                 typer.echo(json.dumps({"run": str(origin.run)} | score.as_record(split)))
         return
-    typer.echo(
-        f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
-    )
+    typer.echo(title)
     width = max(len(row[0].task) for row in rows)
     for row in rows:
         typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))
@@ -77,7 +114,8 @@ def evaluate_language_model(
 
 def _told(score: "PuzzleScore") -> str:
     if score.player == "random":
-        return f"random legal moves {score.solved_rate:.0%}"
+        what = "legal moves" if score.legal_rate == 1 else f"moves ({score.legal_rate:.0%} legal)"
+        return f"random {what} {score.solved_rate:.0%}"
     said = f"{score.player} solved {score.solved_rate:.0%}"
     if score.pass_at_k:
         return "sampled " + ", ".join(f"pass@{k} {share:.0%}" for k, share in score.pass_at_k.items())

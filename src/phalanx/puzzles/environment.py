@@ -91,7 +91,7 @@ class PuzzleEnvironment(TextEnvironment):
     def prompt(self) -> str:
         puzzle = self.puzzle
         if self.compact:
-            return f"{self.kind.name}\n{self.kind.compact(puzzle, self._state)}\n"
+            return f"{self.kind.name[:2]}\n{self.kind.compact(puzzle, self._state)}\n"
         form = self.kind.moves(puzzle) if self.turns == "multi" else self.kind.whole(puzzle)
         return f"{self.kind.rules(puzzle)}\n\n{self.kind.draw(puzzle, self._state)}\n\n{form}"
 
@@ -132,10 +132,10 @@ class PuzzleEnvironment(TextEnvironment):
     def demonstration(self) -> list[str] | None:
         if self.done:
             return []
+        kind, puzzle = self.kind, self.puzzle
         if self.turns == "single":
-            found: list[str] | None = [self.kind.answer(self.puzzle)]
-        else:
-            found = self.kind.solve(self.puzzle, self._state)
+            return [kind.compact_whole(puzzle) if self.compact else kind.answer(puzzle)]
+        found = kind.teach(puzzle, self._state) if self.compact else kind.solve(puzzle, self._state)
         return None if found is None else self._written(found)
 
     def legal_moves(self) -> list[str] | None:

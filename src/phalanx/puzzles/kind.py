@@ -133,6 +133,14 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         """A move or a whole answer in as few characters as `parse` and `read` take."""
         return answer
 
+    def compact_whole(self, puzzle: Puzzle) -> str:
+        """A whole answer that is right, in the form that a small model learns soonest."""
+        return self.compact_answer(self.answer(puzzle))
+
+    def teach(self, puzzle: Puzzle, state: State) -> list[str] | None:
+        """As `solve`, but by moves that a small model learns soonest: they follow from what it can see."""
+        return self.solve(puzzle, state)
+
     def verify(self, puzzle: Puzzle, text: str) -> bool:
         """Whether a whole answer is right; one that cannot be read is not."""
         try:

@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.agents import GRPOConfig, GRPOTraining, GRPOTrainingConfig, LanguageModelConfig, OptimizerConfig
+from phalanx.agents import (
+    GRPOConfig,
+    GRPOTraining,
+    GRPOTrainingConfig,
+    LanguageModelConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    generate_batch,
+)
 from phalanx.agents.lm.grpo_update import Answer, GRPOTrainer, answer_rows, group_advantages, with_reference
 from phalanx.core.config import load_config
 from phalanx.logs import read_records
@@ -68,7 +76,8 @@ def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
     found = trainer(level=level, kl=0.5)
     learner = found.start(jax.random.key(0))
     [batch] = answer_rows(ANSWERS, width=16, rows=2)
-    total, metrics = found.loss(learner.arrays, learner.reference, batch)
+    count = 5 if level == "token" else 2
+    total, metrics = found.loss(learner.arrays, learner.reference, batch, jnp.float32(count))
     model, gains, tokens = found.model(learner.arrays), [], []
     for answer in ANSWERS:
         row = jnp.array([*answer.read, *answer.written], jnp.int32)
@@ -80,7 +89,8 @@ def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
         gain = np.minimum(ratio * answer.advantage, np.clip(ratio, 0.8, 1.28) * answer.advantage)
         gains.append(gain.sum() if level == "token" else gain.mean())
         tokens.append(len(gap))
-    expected = -sum(gains) / (sum(tokens) if level == "token" else len(ANSWERS))
+    assert sum(tokens) == 5
+    expected = -sum(gains) / count
     assert float(metrics["policy_loss"]) == pytest.approx(expected, abs=1e-5)
     # The reference is the model itself so far.
     assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
@@ -92,14 +102,65 @@ def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
     learner = with_reference(found.start(jax.random.key(0)))
     kept = jax.tree.map(np.asarray, learner.reference)
     [batch] = answer_rows(ANSWERS, width=16, rows=2)
-    before = float(found.loss(learner.arrays, learner.reference, batch)[1]["policy_loss"])
+    count = jnp.float32(5)
+    before = float(found.loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
     for _ in range(3):
         learner, metrics = found.update(learner, ANSWERS)
-    _, told = found.loss(learner.arrays, learner.reference, batch)
+    _, told = found.loss(learner.arrays, learner.reference, batch, count)
     assert float(told["policy_loss"]) < before
     assert float(told["kl"]) > 0
     assert metrics["gradient_steps"] == 1
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, learner.reference), kept)
+
+
+def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
+    # Four answers of one row each, and a fifth that is alone in the last batch of rows.
+    read = [5, 6, 7, 8, 9, 10, 11]
+    answers = [Answer([number, *read], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0) for number in range(2, 6)]
+    answers += [Answer(read, [4, 1], [-4.4, -4.1], -1.0), Answer(read, [3, 1], [-4.0, -4.0], 0.0)]
+    moved = []
+    for rows in (1, 4, 8):
+        config = GRPOConfig(width=16, rows=rows)
+        found = GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0, clip=1e6), config, 1.0)
+        learner, metrics = found.update(found.start(jax.random.key(0)), answers)
+        assert metrics["gradient_steps"] == 1
+        moved.append((metrics, jax.tree.leaves(learner.optimizer)))
+    for metrics, state in moved[1:]:
+        assert metrics["policy_loss"] == pytest.approx(moved[0][0]["policy_loss"], abs=1e-5)
+        assert metrics["gradient_norm"] == pytest.approx(moved[0][0]["gradient_norm"], rel=1e-4)
+        for a, b in zip(state, moved[0][1], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_reward_alone_teaches_which_token_to_write() -> None:
+    """A bandit of 16 arms in two states: the arm that pays stands in the prompt."""
+    model = LanguageModelConfig(vocab_size=16, width=16, depth=1, heads=2, hidden=16)
+    optimizer = OptimizerConfig(num_updates=200, learning_rate=1e-2, warmup=5, fall="constant")
+    found = GRPOTrainer(model, optimizer, GRPOConfig(width=32, rows=4), 1.0)
+    learner, paid = found.start(jax.random.key(0)), []
+    arms = [arm for arm in (3, 12) for _ in range(32)]
+    for number in range(80):
+        told = generate_batch(
+            found.model(learner.arrays),
+            [[1, arm] for arm in arms],
+            1,
+            sampling=SamplingConfig(),
+            key=jax.random.key(number),
+        )
+        rewards = np.array([float(said == [arm]) for said, arm in zip(told.tokens, arms, strict=True)])
+        advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
+        answers = [
+            Answer([1, arm], said, logs, float(advantage))
+            for arm, said, logs, advantage in zip(arms, told.tokens, told.log_probs, advantages, strict=True)
+        ]
+        learner, _ = found.update(learner, answers)
+        paid.append(rewards.mean())
+    assert np.mean(paid[:3]) < 0.25
+    assert np.mean(paid[-5:]) > 0.9
+
+
+def test_a_group_that_is_all_alike_teaches_nothing() -> None:
+    assert not group_advantages(np.full((3, 7), -0.1)).any()
 
 
 def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 import optax  # type: ignore[import-untyped]
 from jaxtyping import PyTree
+from optax.contrib import MuonDimensionNumbers, muon  # type: ignore[import-untyped]
 from pydantic import Field
 
 from phalanx.agents.lm.model import LanguageModelConfig
@@ -46,6 +47,8 @@ class LMDataConfig(Config):
     """Whether puzzles are asked in few characters and without rules, for small models."""
     wander: float = Field(default=0.0, ge=0, le=1)
     """Share of the moves that are random and not learned from, so that a model sees boards off the way."""
+    shares: str = ""
+    """Samples of a kind for each one of those that are not named, as `hitori=2,sokoban=2`."""
     token_budget: int = Field(default=4096, ge=16)
     """Tokens of a batch, padding included."""
     max_length: int = Field(default=512, ge=8)
@@ -83,6 +86,8 @@ class LMDataConfig(Config):
 class OptimizerConfig(Config):
     """How a language model learns."""
 
+    method: Literal["adamw", "muon"] = "adamw"
+    """Muon (Jordan et al. 2024) orthogonalizes the steps of the blocks' matrices; the rest moves by AdamW."""
     num_updates: int = Field(default=300, ge=1)
     """Updates in all; fewer where a plan has fewer batches."""
     learning_rate: float = Field(default=2e-3, gt=0)
@@ -113,15 +118,30 @@ class OptimizerConfig(Config):
         return optax.join_schedules([rise, falls[self.fall]()], [warmup])
 
     def optimizer(self) -> optax.GradientTransformation:
-        """AdamW with clipping."""
+        """AdamW or Muon, with clipping."""
 
         def matrices(parameters: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: leaf.ndim > 1, parameters)
 
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip),
-            optax.adamw(self.schedule(), b2=0.98, weight_decay=self.weight_decay, mask=matrices),
-        )
+        if self.method == "muon":
+            moves = muon(
+                self.schedule(),
+                adam_b2=0.98,
+                weight_decay=self.weight_decay,
+                weight_decay_mask=matrices,
+                adam_weight_decay=self.weight_decay,
+                muon_weight_dimension_numbers=_stacked_matrices,
+                # Steps as large as AdamW's, so that learning rates mean the same.
+                consistent_rms=0.2,
+            )
+        else:
+            moves = optax.adamw(self.schedule(), b2=0.98, weight_decay=self.weight_decay, mask=matrices)
+        return optax.chain(optax.clip_by_global_norm(self.clip), moves)
+
+
+def _stacked_matrices(parameters: PyTree) -> PyTree:
+    """Which axes of an array are a matrix's: the last two of the blocks', whose first is the depth."""
+    return jax.tree.map(lambda leaf: MuonDimensionNumbers(1, 2) if leaf.ndim == 3 else None, parameters)
 
 
 class LMEvaluationConfig(EvaluationConfig):

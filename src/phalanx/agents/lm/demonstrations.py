@@ -4,7 +4,7 @@ The puzzles are those of `tasks`; episodes of other environments are in `sources
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from phalanx.agents.lm.tasks import Prompter, Split, TextTask, puzzles_of, split_of
 from phalanx.puzzles.environment import PuzzleEnvironment
@@ -23,12 +23,14 @@ def demonstrations(
     compact: bool = True,
     wander: float = 0.0,
     demonstrated: bool = True,
+    shares: Mapping[str, int] | None = None,
 ) -> Iterator[StreamSample]:
     """Samples of each task in turn, without end; the same arguments give the same ones.
 
     An answer as a whole is a sample; of a puzzle that is played move by move, each move is one, asked from
     where the puzzle stands. With probability `wander` a random legal move is made instead, and not learned,
-    so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random and legal.
+    so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random and legal. A
+    kind in `shares` has as many samples in each turn.
     """
     streams = [
         _of_task(
@@ -36,9 +38,11 @@ def demonstrations(
         )
         for task in tasks
     ]
+    counts = [(shares or {}).get(task.kind, 1) for task in tasks]
     while True:
-        for stream in streams:
-            yield next(stream)
+        for stream, count in zip(streams, counts, strict=True):
+            for _ in range(count):
+                yield next(stream)
 
 
 def _of_task(

@@ -41,8 +41,8 @@ class Generated(NamedTuple):
     tokens: list[list[int]]
     """Up to and with the token that ended it, where one did."""
     log_probs: list[list[float]]
-    """Of each token among all tokens, by the model at the temperature (at 1, where it is 0); what top-k,
-    top-p and legal moves left out is counted in, as it is when a model learns."""
+    """Of each token among all tokens, or among those that go on with a choice where there are choices, by the
+    model at the temperature (at 1, where it is 0); what top-k and top-p left out is counted in."""
     ended: Bool[np.ndarray, " batch"]
     """Whether a stop token came before the room was used up."""
 
@@ -216,7 +216,8 @@ def _generate(
         )
         if following is not None and at.alive is not None:
             alive = at.alive & (following == chosen[:, None])
-        log_prob = jnp.take_along_axis(logs, chosen[:, None], axis=1)[:, 0]
+        counted = logs if following is None else jax.nn.log_softmax(allowed)
+        log_prob = jnp.take_along_axis(counted, chosen[:, None], axis=1)[:, 0]
         place = (jnp.int32(0), at.new)
         caches, logits = decode_step(model, layers, at.caches, chosen, padded + at.new, starts)
         return _Writing(

@@ -142,10 +142,9 @@ class GRPOTraining(Algorithm[GRPOLearner]):
         solved = np.array([[one.solved for one in group] for group in told])
         advantages = group_advantages(rewards, settings.scale)
         answers = [
-            Answer(turn.read, turn.written, turn.log_probs, float(advantage))
+            Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
             for group, own in zip(told, advantages, strict=True)
             for one, advantage in zip(group, own, strict=True)
-            if advantage
             for turn in one.turns
         ]
         learner, metrics = self._trainer.update(learner, answers)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
-from jaxtyping import Array, Float, Float32, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
 from pydantic import Field
 
 from phalanx.agents.lm.config import OptimizerConfig
@@ -22,6 +22,8 @@ from phalanx.agents.lm.update import LMTrainer, token_log_probs
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 from phalanx.tokens import pack_lengths
+
+_NEVER = -1e30
 
 
 class GRPOConfig(Config):
@@ -32,7 +34,7 @@ class GRPOConfig(Config):
     group_size: int = Field(default=8, ge=2)
     """Attempts at each; what they have in common teaches nothing."""
     epochs: int = Field(default=1, ge=1)
-    """How often the answers of an update are gone through."""
+    """Steps of an update, each on all of its answers."""
     clip: float = Field(default=0.2, gt=0)
     """How far below 1 the ratio of probabilities moves the loss."""
     clip_high: float = Field(default=0.28, gt=0)
@@ -46,7 +48,7 @@ class GRPOConfig(Config):
     width: int = Field(default=192, ge=16)
     """Width of a packed row."""
     rows: int = Field(default=16, ge=1)
-    """Rows of a gradient step."""
+    """Rows that are computed at once; a step adds up the gradients of all."""
 
 
 class GRPOLearner(NamedTuple):
@@ -66,6 +68,8 @@ class Answer(NamedTuple):
     written: Sequence[int]
     log_probs: Sequence[float]
     advantage: float
+    allowed: Sequence[Sequence[int]] = ()
+    """The tokens that could be written at each place; empty where all could."""
 
 
 class AnswerRows(NamedTuple):
@@ -78,6 +82,8 @@ class AnswerRows(NamedTuple):
     """1 where the model wrote the token."""
     log_probs: Float32[np.ndarray, "rows width"]
     advantages: Float32[np.ndarray, "rows width"]
+    allowed: Bool[np.ndarray, "rows width vocabulary"] | None = None
+    """Which tokens could be written in a place; None where all could everywhere."""
 
 
 def group_advantages(
@@ -89,13 +95,18 @@ def group_advantages(
     [[1.0, -1.0], [0.0, 0.0]]
     """
     centered = rewards - rewards.mean(axis=1, keepdims=True)
+    # What rounding leaves of a group that is all alike would be scaled up.
+    centered[np.abs(centered) < 1e-9] = 0.0
     if not scale:
         return centered
     return centered / (rewards.std(axis=1, keepdims=True) + 1e-6)
 
 
-def answer_rows(answers: Sequence[Answer], width: int, rows: int) -> list[AnswerRows]:
-    """Answers packed into batches of so many rows; the last ones may be empty."""
+def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: int = 0) -> list[AnswerRows]:
+    """Answers packed into batches of so many rows; the last ones may be empty.
+
+    `vocab_size` is needed where answers were chosen among some only.
+    """
     lengths = [len(answer.read) + len(answer.written) for answer in answers]
     if not answers:
         return []
@@ -105,9 +116,16 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int) -> list[Answer
         )
     bins = pack_lengths(lengths, width)
     count = -(-(int(bins.max()) + 1) // rows) * rows
+    whole, real = (count, width), np.float32
+    allowed = np.ones((*whole, vocab_size), bool) if any(answer.allowed for answer in answers) else None
     made = AnswerRows(
-        *(np.zeros((count, width), np.int32) for _ in range(3)),
-        *(np.zeros((count, width), np.float32) for _ in range(3)),
+        input_ids=np.zeros(whole, np.int32),
+        segment_ids=np.zeros(whole, np.int32),
+        position_ids=np.zeros(whole, np.int32),
+        written=np.zeros(whole, real),
+        log_probs=np.zeros(whole, real),
+        advantages=np.zeros(whole, real),
+        allowed=allowed,
     )
     filled, segments = [0] * count, [0] * count
     for answer, length, row in zip(answers, lengths, bins.tolist(), strict=True):
@@ -119,7 +137,11 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int) -> list[Answer
         made.written[row, middle:end] = 1
         made.log_probs[row, middle:end] = answer.log_probs
         made.advantages[row, middle:end] = answer.advantage
-    return [AnswerRows(*(array[at : at + rows] for array in made)) for at in range(0, count, rows)]
+        for at, tokens in enumerate(answer.allowed, middle):
+            assert allowed is not None
+            allowed[row, at] = False
+            allowed[row, at, tokens] = True
+    return [jax.tree.map(lambda array, at=at: array[at : at + rows], made) for at in range(0, count, rows)]
 
 
 def written_log_probs(
@@ -128,6 +150,9 @@ def written_log_probs(
     """Of every token but a row's first, given those before it in its segment."""
     tokens = jnp.asarray(batch.input_ids)
     logits = model(tokens, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
+    if batch.allowed is not None:
+        # What was drawn among legal moves is learned among them: how likely all others are is not moved.
+        logits = jnp.where(jnp.asarray(batch.allowed)[:, 1:], logits, _NEVER)
     return token_log_probs(logits / temperature, tokens[:, 1:])
 
 
@@ -153,40 +178,69 @@ class GRPOTrainer:
         return self._plain.with_arrays(arrays)
 
     def update(self, learner: GRPOLearner, answers: Sequence[Answer]) -> tuple[GRPOLearner, dict[str, Any]]:
-        """Gradient steps on all answers, as often as the config says; the learner's arrays are used up."""
-        batches = answer_rows(answers, self.config.width, self.config.rows)
+        """Steps on all answers, as often as the config says; the learner's arrays are used up.
+
+        A step is one of the optimizer's, on the mean over everything that was written: answers that teach
+        nothing count, but are not computed, and rows that are nearly empty weigh as little as they hold.
+        """
+        told = [answer for answer in answers if answer.advantage or self.config.kl]
+        batches = answer_rows(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
+        by_token = self.config.level == "token"
+        count = jnp.float32(sum(len(answer.written) if by_token else 1 for answer in answers))
         arrays, optimizer = learner.arrays, learner.optimizer
-        found: list[dict[str, Array]] = []
-        for _ in range(self.config.epochs):
+        found: list[dict[str, float]] = []
+        for _ in range(self.config.epochs if batches else 0):
+            total = self._zeros(arrays)
+            gap, summed = 0.0, dict[str, float]()
             for batch in batches:
-                arrays, optimizer, metrics = self._step(arrays, optimizer, learner.reference, batch)
-                found.append(metrics)
-        told: dict[str, Any] = {
+                total, metrics = self._added(total, arrays, learner.reference, batch, count)
+                gap = max(gap, float(metrics.pop("largest_gap")))
+                summed = {name: summed.get(name, 0.0) + float(value) for name, value in metrics.items()}
+            arrays, optimizer, norm = self._apply(arrays, optimizer, total)
+            found.append(summed | {"largest_gap": gap, "gradient_norm": float(norm)})
+        means: dict[str, Any] = {
             name: float(np.mean([each[name] for each in found])) for name in (found or [{}])[0]
         }
         # The first step's ratios are 1, but for rounding, if what learns computes as what wrote.
-        told["first_gap"] = float(found[0]["largest_gap"]) if found else 0.0
-        told["gradient_steps"] = len(found)
-        return learner._replace(arrays=arrays, optimizer=optimizer, update=learner.update + 1), told
+        means["first_gap"] = found[0]["largest_gap"] if found else 0.0
+        means["gradient_steps"] = len(found)
+        return learner._replace(arrays=arrays, optimizer=optimizer, update=learner.update + 1), means
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
-    def _step(
-        self, arrays: PyTree, optimizer: PyTree, reference: PyTree, batch: AnswerRows
-    ) -> tuple[PyTree, PyTree, dict[str, Array]]:
+    @functools.partial(jax.jit, static_argnums=0)
+    def _zeros(self, arrays: PyTree) -> PyTree:
+        return jax.tree.map(jnp.zeros_like, arrays)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _added(
+        self, total: PyTree, arrays: PyTree, reference: PyTree, batch: AnswerRows, count: Float[Array, ""]
+    ) -> tuple[PyTree, dict[str, Array]]:
+        """A gradient, and with it that of a batch."""
+
         def loss(arrays: PyTree) -> tuple[Array, dict[str, Array]]:
-            return self.loss(arrays, reference, batch)
+            return self.loss(arrays, reference, batch, count)
 
         gradient, metrics = jax.grad(loss, has_aux=True)(arrays)
-        changes, optimizer = self._optimizer.update(gradient, optimizer, arrays)
-        metrics["gradient_norm"] = optax.tree.norm(gradient)
-        return optax.apply_updates(arrays, changes), optimizer, metrics
+        return jax.tree.map(jnp.add, total, gradient), metrics
 
-    def loss(self, arrays: PyTree, reference: PyTree, batch: AnswerRows) -> tuple[Array, dict[str, Array]]:
-        """The clipped loss of a batch and what there is to say of it."""
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    def _apply(
+        self, arrays: PyTree, optimizer: PyTree, gradient: PyTree
+    ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
+        changes, optimizer = self._optimizer.update(gradient, optimizer, arrays)
+        return optax.apply_updates(arrays, changes), optimizer, optax.tree.norm(gradient)
+
+    def loss(
+        self, arrays: PyTree, reference: PyTree, batch: AnswerRows, count: Float[Array, ""]
+    ) -> tuple[Array, dict[str, Array]]:
+        """A batch's part of the clipped loss and what there is to say of it.
+
+        All parts are sums over `count`, which is of all batches together: tokens that were written, or
+        answers where an answer counts as a whole.
+        """
         settings, temperature = self.config, jnp.float32(self.temperature)
         now = written_log_probs(self.model(arrays), batch, temperature)
         written, before = jnp.asarray(batch.written)[:, 1:], jnp.asarray(batch.log_probs)[:, 1:]
-        advantages, count = jnp.asarray(batch.advantages)[:, 1:], jnp.maximum(written.sum(), 1)
+        advantages = jnp.asarray(batch.advantages)[:, 1:]
         gap = jnp.where(written > 0, now - before, 0.0)
         weights = written / count
         ratio_of = gap
@@ -194,16 +248,15 @@ class GRPOTrainer:
             mean, lengths = _means_of_answers(gap, written, jnp.asarray(batch.segment_ids)[:, 1:])
             # The value is the answer's, the gradient reaches each of its tokens alike.
             ratio_of = jnp.where(written > 0, mean, 0.0)
-            weights = jnp.where(written > 0, 1 / jnp.maximum(lengths, 1), 0.0)
-            weights = weights / jnp.maximum(weights.sum(), 1e-9)
+            weights = jnp.where(written > 0, 1 / jnp.maximum(lengths, 1), 0.0) / count
         ratio = jnp.exp(ratio_of)
         clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip_high)
         gain = jnp.minimum(ratio * advantages, clipped * advantages)
         metrics = {
             "policy_loss": -jnp.sum(weights * gain),
-            "clipped_share": jnp.sum(written * (ratio * advantages > clipped * advantages)) / count,
+            "clipped_share": jnp.sum(weights * (ratio * advantages > clipped * advantages)),
             "largest_gap": jnp.max(jnp.abs(gap)),
-            "token_log_prob": jnp.sum(written * now) / count,
+            "token_log_prob": jnp.sum(weights * now),
         }
         total = metrics["policy_loss"]
         if settings.kl:

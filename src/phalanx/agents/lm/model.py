@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 from pydantic import Field, model_validator
 
-from phalanx.agents.lm.attention import attention
+from phalanx.agents.lm.attention import angles_of, packed_attention, rotate
 from phalanx.agents.networks.layers import Dense
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
@@ -95,15 +95,19 @@ class Block(eqx.Module):
         self, x: Float[Array, "*rows tokens width"], positions: Int32[Array, "*rows tokens"]
     ) -> tuple[Float[Array, "*rows tokens heads size"], ...]:
         """Queries, keys and values; the first two are rotated by their positions."""
-        *axes, width = x.shape
-        parts = self.qkv(self.norms[0](x)).reshape(*axes, 3, self.heads, width // self.heads)
+        parts = self.unrotated_qkv(x)
         queries, keys = (rotary(parts[..., i, :, :], positions, self.rotary_base) for i in (0, 1))
         return queries, keys, parts[..., 2, :, :]
 
+    def unrotated_qkv(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes 3 heads size"]:
+        """Queries, keys and values side by side, before positions rotate them."""
+        *axes, width = x.shape
+        return self.qkv(self.norms[0](x)).reshape(*axes, 3, self.heads, width // self.heads)
+
     def forward(
-        self, x: Float[Array, "*rows tokens width"], attended: Float[Array, "*rows tokens heads size"]
-    ) -> Float[Array, "*rows tokens width"]:
-        """The block's output, from its input and what its tokens attended to."""
+        self, x: Float[Array, "*axes width"], attended: Float[Array, "*attended heads size"]
+    ) -> Float[Array, "*axes width"]:
+        """The block's output, from its input and what its tokens attended to, in the same order."""
         x = x + self.out(attended.reshape(x.shape))
         gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
         return x + self.down(jax.nn.silu(gate) * through)
@@ -138,14 +142,17 @@ class LanguageModel(eqx.Module):
     ) -> Float[Array, "*rows length vocabulary"]:
         """Of packed rows: segments are numbered from 1, padding is segment 0, positions start in each."""
         arrays, static = self._computed()
+        angles = angles_of(positions, self.config.width // self.config.heads, self.config.rotary_base)
 
-        def step(x: Array, block_arrays: Block) -> tuple[Array, None]:
+        # All tokens are rows of one matrix: for a batch of them XLA's CPU transposes what gradients need.
+        def step(x: Float[Array, "all width"], block_arrays: Block) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
-            queries, keys, values = block.project_qkv(x, positions)
-            return block.forward(x, attention(queries, keys, values, segments)), None
+            qkv = block.unrotated_qkv(x)
+            attended = packed_attention(qkv.reshape(*tokens.shape, *qkv.shape[1:]), angles, segments)
+            return block.forward(x, attended), None
 
-        x, _ = jax.lax.scan(step, self.embed(tokens), arrays, unroll=_UNROLLED)
-        return self.unembed(x)
+        x, _ = jax.lax.scan(step, self.embed(tokens.reshape(-1)), arrays, unroll=_UNROLLED)
+        return self.unembed(x).reshape(*tokens.shape, -1)
 
     def layers(self) -> list[Block]:
         """The blocks one by one."""
@@ -176,9 +183,4 @@ def rotary(
     x: Float[Array, "*rows tokens heads size"], positions: Int32[Array, "*rows tokens"], base: float
 ) -> Float[Array, "*rows tokens heads size"]:
     """Rotary positions: pairs of numbers rotate with the position, each pair at a speed of its own."""
-    half = x.shape[-1] // 2
-    speeds = base ** -(jnp.arange(half) / half)
-    angles = positions[..., None, None] * speeds
-    first, second = x[..., :half], x[..., half:]
-    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotate(x, angles_of(positions, x.shape[-1], base))

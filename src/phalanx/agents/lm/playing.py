@@ -5,7 +5,7 @@ What it comes to is measured in `puzzle_scores`; how tokens are written is in `g
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import drawsvg as draw
@@ -36,6 +36,8 @@ class Turn(NamedTuple):
     """The answer's, with the one that ended it; empty where no model wrote it."""
     log_probs: list[float]
     """Of the tokens that were written."""
+    allowed: Sequence[Sequence[int]] = ()
+    """The tokens that could be written at each place; empty where all could."""
 
 
 @dataclasses.dataclass
@@ -89,11 +91,31 @@ class Player:
             choices=choices,
         )
         return [
-            Turn(prompt, self.prompter.text(written), "", 0.0, tokens, written, log_probs)
-            for prompt, tokens, written, log_probs in zip(
-                prompts, read, said.tokens, said.log_probs, strict=False
+            Turn(
+                prompts[at],
+                self.prompter.text(written),
+                "",
+                0.0,
+                read[at],
+                written,
+                said.log_probs[at],
+                () if choices is None else allowed_tokens(choices[at], written),
             )
+            for at, written in enumerate(said.tokens[: len(read)])
         ]
+
+
+def allowed_tokens(choices: Sequence[Sequence[int]], written: Sequence[int]) -> list[list[int]]:
+    """The tokens that go on with a choice, at each place of what was written.
+
+    >>> allowed_tokens([[1, 2, 0], [1, 3, 0], [4, 0]], [1, 3, 0])
+    [[1, 4], [2, 3], [0]]
+    """
+    found = []
+    for at in range(len(written)):
+        begun = list(written[:at])
+        found.append(sorted({text[at] for text in choices if len(text) > at and text[:at] == begun}))
+    return found
 
 
 def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conversation]:
@@ -111,21 +133,29 @@ def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conve
     return _played(batch, answer)
 
 
+def played_by(batch: TextBatch, command: Callable[[int], str]) -> list[Conversation]:
+    """Play episodes that have begun by what is said for each place."""
+
+    def answer(places: list[int], step: int) -> list[Turn]:
+        return [
+            Turn(batch.environments[place].prompt, command(place), "", 0.0, [], [], []) for place in places
+        ]
+
+    return _played(batch, answer)
+
+
 def play_at_random(batch: TextBatch, seed: int = 0) -> list[Conversation]:
     """Play episodes that have begun by random legal moves."""
     draws = random.Random(seed)
 
-    def answer(places: list[int], step: int) -> list[Turn]:
-        found = []
-        for place in places:
-            environment = batch.environments[place]
-            legal = environment.legal_moves()
-            if legal is None:
-                raise ValueError(f"{type(environment).__name__} does not know its legal moves")
-            found.append(Turn(environment.prompt, draws.choice(legal or ["-"]), "", 0.0, [], [], []))
-        return found
+    def legal_move(place: int) -> str:
+        environment = batch.environments[place]
+        legal = environment.legal_moves()
+        if legal is None:
+            raise ValueError(f"{type(environment).__name__} does not know its legal moves")
+        return draws.choice(legal or ["-"])
 
-    return _played(batch, answer)
+    return played_by(batch, legal_move)
 
 
 def _played(batch: TextBatch, answer: Any) -> list[Conversation]:

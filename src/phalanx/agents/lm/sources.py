@@ -17,7 +17,7 @@ import numpy as np
 from phalanx.agents.lm.batches import BatchSource, PlannedBatches, StreamedBatches
 from phalanx.agents.lm.config import LMDataConfig, LMTrainingConfig
 from phalanx.agents.lm.demonstrations import demonstrations
-from phalanx.agents.lm.tasks import Prompter, Split, TextTask, is_puzzles, read_tasks
+from phalanx.agents.lm.tasks import Prompter, Split, TextTask, is_puzzles, read_shares, read_tasks
 from phalanx.streams.base import AsyncSampleStream
 from phalanx.streams.rolling_window import WindowConfig
 from phalanx.streams.types import StreamSample
@@ -176,6 +176,7 @@ def _behind_held_out(played: Callable[[Split], Iterator[StreamSample]], held_out
 def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     data, prompter = config.data, Prompter(config.data.tokenizer)
     tasks = tasks_of(data)
+    shares = read_shares(data.shares, tasks)
 
     def played(split: Split) -> Iterator[StreamSample]:
         found = demonstrations(
@@ -186,11 +187,12 @@ def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
             compact=data.compact,
             wander=data.wander,
             demonstrated=data.play == "solver",
+            shares=shares,
         )
         return (sample for sample in found if sample.length <= data.max_length)
 
     names = ",".join(task.name for task in tasks)
-    settings = f"{data.tokenizer} {data.play} {data.compact} {data.wander}"
+    settings = f"{data.tokenizer} {data.play} {data.compact} {data.wander} {data.shares}"
     name = f"puzzles {names} {settings} {config.seed}"
     return _behind_held_out(played, data.held_out), prompter.tokenizer.vocab_size, name
 

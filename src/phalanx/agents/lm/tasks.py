@@ -65,6 +65,23 @@ def read_tasks(text: str, difficulty: str = "easy", turns: str = "single") -> tu
     return tuple(tasks)
 
 
+def read_shares(text: str, tasks: Sequence[TextTask]) -> dict[str, int]:
+    """How many samples of a kind there are for one of another.
+
+    >>> read_shares("sokoban=2", read_tasks("sudoku,sokoban"))
+    {'sokoban': 2}
+    """
+    shares: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        kind, _, count = part.strip().partition("=")
+        if kind not in {task.kind for task in tasks}:
+            raise ValueError(f"{text!r} has a share for {kind!r}, which is not learned")
+        if not count.isdecimal() or not int(count):
+            raise ValueError(f"a share reads KIND=COUNT with a count of at least 1, got {part!r}")
+        shares[kind] = int(count)
+    return shares
+
+
 def split_of(prompt: str) -> Split:
     """Which split a puzzle belongs to, by what it looks like: equal puzzles of different seeds stay together.
 

@@ -67,7 +67,7 @@ class LMTraining(Algorithm[LMLearner]):
         began = time.perf_counter()
         learner, metrics = self._trainer.update_on(learner, batches)
         jax.block_until_ready(metrics["loss"])
-        flops = sum(training_flops(self.config.model, *batch.input_ids.shape) for batch in batches)
+        flops = sum(training_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
         share = flops / (time.perf_counter() - began) / self._peak
         counts = {
             "real_tokens": sum(batch.real_tokens for batch in batches),

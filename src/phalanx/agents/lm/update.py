@@ -136,12 +136,16 @@ def losses(model: LanguageModel, batch: TokenBatch) -> Losses:
 def summed_losses(model: LanguageModel, batch: TokenBatch) -> Losses:
     """As `losses`, but sums over the tokens in place of means."""
     tokens, loss_mask, segments, positions = map(jnp.asarray, batch)
-    logits = model(tokens, segments, positions)[:, :-1]
-    wanted = tokens[:, 1:]
-    counts = (loss_mask[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    costs = -token_log_probs(logits, wanted)
-    right = (jnp.argmax(logits, axis=-1) == wanted) & counts
-    loss = jnp.sum(jnp.where(counts, costs, 0.0))
+    logits = model(tokens, segments, positions)
+    # Rolled rather than cut, which would copy the logits; the last token would predict its row's first, so it
+    # never counts.
+    wanted, loss_mask, next_segments = (jnp.roll(part, -1, axis=1) for part in (tokens, loss_mask, segments))
+    last = jnp.arange(tokens.shape[1]) == tokens.shape[1] - 1
+    counts = (loss_mask > 0) & (next_segments == segments) & (segments > 0) & ~last
+    logs = token_log_probs(logits, wanted)
+    # Compared with the greatest, for XLA's CPU looks for its place one token after the other.
+    right = (logs >= jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1)) & counts
+    loss = -jnp.sum(jnp.where(counts, logs, 0.0))
     return Losses(loss, jnp.sum(right).astype(jnp.float32), counts.sum().astype(jnp.int32))
 
 
@@ -149,5 +153,6 @@ def token_log_probs(
     logits: Float[Array, "*axes vocabulary"], tokens: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:
     """The logarithm of each token's probability."""
-    # A product with the one-hot, because the gradient of a gather is a scatter, slow on the CPU.
-    return jnp.sum(jax.nn.one_hot(tokens, logits.shape[-1]) * jax.nn.log_softmax(logits), axis=-1)
+    # Chosen by comparing, because the gradient of a gather is a scatter, slow on the CPU.
+    named = tokens[..., None] == jnp.arange(logits.shape[-1])
+    return jnp.sum(jnp.where(named, logits, 0.0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)

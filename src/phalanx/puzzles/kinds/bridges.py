@@ -16,6 +16,8 @@ _MOVE = re.compile(
     r"(?:bridge )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+([012])", re.ASCII | re.IGNORECASE
 )
 
+_DRAWN = re.compile(r"[-=|H.]")
+
 
 class Bridges(PuzzleKind[Cells, tuple[int, int]]):
     """A state says how many bridges each edge has; a move is an edge and how many it shall have."""
@@ -65,7 +67,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
     def draw(self, puzzle: Puzzle, state: Cells) -> str:
         symbols = [str(number) if number else "." for number in puzzle.given]
         for edge, count in zip(_edges(puzzle)[0], state, strict=True):
-            for cell in range(edge.start, edge.end, puzzle.size if edge.down else 1)[1:] if count else ():
+            for cell in _between(edge, puzzle.size) if count else ():
                 symbols[cell] = ("|H" if edge.down else "-=")[count - 1]
         return drawn(puzzle.size, symbols)
 
@@ -122,11 +124,35 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         wrong.sort(key=lambda edge: puzzle.solution[edge] > 0)
         return [self._move(puzzle, edge, puzzle.solution[edge]) for edge in wrong]
 
+    def compact_whole(self, puzzle: Puzzle) -> str:
+        return self.draw(puzzle, puzzle.solution).replace(" ", "")
+
     def read(self, puzzle: Puzzle, text: str) -> Cells:
+        """The state of moves, a line each, or of a board on which bridges are drawn."""
+        if _DRAWN.search(text):
+            return self._read_board(puzzle, text)
         state = self.start(puzzle)
         for line in read_lines(text, len(state)):
             state = self.apply(puzzle, state, self.parse(puzzle, state, line))
         return state
+
+    def _read_board(self, puzzle: Puzzle, text: str) -> Cells:
+        rows = ["".join(line.split()) for line in read_lines(text, puzzle.size)]
+        if [len(row) for row in rows] != [puzzle.size] * puzzle.size:
+            raise ValueError(f"a drawn board has {puzzle.size} lines of {puzzle.size} symbols")
+        symbols = "".join(rows)
+        for cell, number in enumerate(puzzle.given):
+            if (str(number) if number else ".") != (symbols[cell] if number else "."):
+                place = f"row {cell // puzzle.size + 1}, column {cell % puzzle.size + 1}"
+                raise ValueError(f"{place} is the island {number}, got {symbols[cell]!r}")
+        state = list(self.start(puzzle))
+        for at, edge in enumerate(_edges(puzzle)[0]):
+            between = {symbols[cell] for cell in _between(edge, puzzle.size)}
+            if len(between) == 1:
+                state[at] = 1 + ("|H" if edge.down else "-=").find(between.pop())
+        if "".join(self.draw(puzzle, tuple(state)).split()) != symbols:
+            raise ValueError("what is drawn there are no bridges from island to island")
+        return tuple(state)
 
     def answer(self, puzzle: Puzzle) -> str:
         return "\n".join(self.solve(puzzle, self.start(puzzle)) or ())
@@ -135,6 +161,11 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         size, ends = puzzle.size, _edges(puzzle)[0][edge]
         places = [f"{cell // size + 1} {cell % size + 1}" for cell in (ends.start, ends.end)]
         return f"{' '.join(places)} {count}"
+
+
+def _between(edge: Edge, size: int) -> range:
+    """The cells between two islands."""
+    return range(edge.start, edge.end, size if edge.down else 1)[1:]
 
 
 def _edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:

@@ -99,8 +99,13 @@ class Countdown(PuzzleKind[Numbers, Step]):
             steps = _search(state, puzzle.clues[0], set())
         return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
 
+    def teach(self, puzzle: Puzzle, state: Numbers) -> list[str] | None:
+        # The first way by a fixed order, not the maker's: equal numbers are then always answered alike.
+        steps = _search(state, puzzle.clues[0], set())
+        return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
+
     def compact(self, puzzle: Puzzle, state: Numbers) -> str:
-        return f"{' '.join(map(str, state))}={puzzle.clues[0]}"
+        return f"{' '.join(map(str, sorted(state)))}={puzzle.clues[0]}"
 
     def compact_answer(self, answer: str) -> str:
         return answer.replace(" ", "")

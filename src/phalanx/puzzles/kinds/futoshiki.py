@@ -34,20 +34,32 @@ class Futoshiki(LatinKind):
 
     def draw(self, puzzle: Puzzle, state: Cells) -> str:
         size = puzzle.size
-        across, down = [" "] * size**2, [" "] * size**2
-        for small, large in zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True):
-            first = min(small, large)
-            signs, letters = (across, "<>") if abs(small - large) == 1 else (down, "^v")
-            signs[first] = letters[small != first]
+        across, down = self._signs(puzzle)
         lines = []
-        for start in range(0, size * size, size):
+        for start in _starts(size):
             cells = range(start, start + size)
             lines.append("".join([f"{self.symbols[state[cell]]} {across[cell]} " for cell in cells]).rstrip())
             lines.append("   ".join([down[cell] for cell in cells]).rstrip())
         return "\n".join(lines[:-1])
 
     def compact(self, puzzle: Puzzle, state: Cells) -> str:
-        # Every cell and sign in a place of its own, whether there is a sign or not.
-        lines = self.draw(puzzle, state).split("\n")
-        wide = [line.ljust(4 * puzzle.size) for line in lines]
-        return "\n".join(line[:-2:2] if at % 2 == 0 else line[::4] for at, line in enumerate(wide))
+        # Digits, signs to the right and signs below as three boards: what belongs to a cell is equally far
+        # from it everywhere, and from its place in an answer.
+        boards = ([self.symbols[value] for value in state], *self._signs(puzzle))
+        lines = ["".join(board[at : at + puzzle.size]) for board in boards for at in _starts(puzzle.size)]
+        return "\n".join(lines[:-1])
+
+    def _signs(self, puzzle: Puzzle) -> tuple[list[str], list[str]]:
+        """The sign to the right of each cell and the one below it, a space where there is none."""
+        size = puzzle.size
+        across, down = [" "] * size**2, [" "] * size**2
+        for small, large in zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True):
+            first = min(small, large)
+            signs, letters = (across, "<>") if abs(small - large) == 1 else (down, "^v")
+            signs[first] = letters[small != first]
+        return across, down
+
+
+def _starts(size: int) -> range:
+    """The first cell of each row."""
+    return range(0, size * size, size)

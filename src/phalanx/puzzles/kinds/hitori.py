@@ -38,6 +38,12 @@ class Hitori(CellKind):
         cells = zip(puzzle.given, state, strict=True)
         return drawn(puzzle.size, [f"{number}#" if shaded else f"{number}." for number, shaded in cells])
 
+    def compact(self, puzzle: Puzzle, state: Cells) -> str:
+        # A letter for a shaded number: boards and answers are as wide, so that cells stand equally far apart.
+        cells = zip(puzzle.given, state, strict=True)
+        symbols = [chr(ord("a") + number - 1) if shaded else str(number) for number, shaded in cells]
+        return drawn(puzzle.size, symbols).replace(" ", "")
+
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
         size, numbers = puzzle.size, puzzle.given
         for line in lines_of(size):

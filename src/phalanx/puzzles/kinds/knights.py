@@ -17,6 +17,7 @@ ROLES = ("unknown", "knave", "knight")
 
 Roles: TypeAlias = tuple[int, ...]
 
+_SHORT = re.compile(r"([A-Za-z])([-+])")
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
 
 
@@ -70,10 +71,13 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
         )
 
     def parse(self, puzzle: Puzzle, state: Roles, text: str) -> tuple[int, int]:
+        names = [name.lower() for name in self._names(puzzle)]
+        if short := _SHORT.fullmatch(text):
+            whole = next((name for name in names if name[0] == short[1].lower()), short[1])
+            text = f"{whole.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move is a name and knight or knave, got {shortened(text)}")
-        names = [name.lower() for name in self._names(puzzle)]
         if found[1].lower() not in names:
             raise ValueError(
                 f"nobody is called {shortened(found[1])}; there are {', '.join(self._names(puzzle))}"
@@ -107,8 +111,12 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
             f"{name[0]}:{_short(statement, names)}"
             for name, statement in zip(names, puzzle.clues[puzzle.size :], strict=True)
         )
-        held = " ".join(f"{name}{'?-+'[role]}" for name, role in zip(names, state, strict=True))
+        held = "\n".join(f"{name[0]}{'?-+'[role]}" for name, role in zip(names, state, strict=True))
         return f"{said}\n{held}"
+
+    def compact_answer(self, answer: str) -> str:
+        lines = (line.split() for line in answer.split("\n"))
+        return "\n".join(f"{name[0]}{'-+'[role == 'knight']}" for name, role in lines)
 
     def read(self, puzzle: Puzzle, text: str) -> Roles:
         state = puzzle.given

@@ -4,6 +4,7 @@ Solved over the field of two elements, exactly and with as few presses as there 
 """
 
 import functools
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -81,6 +82,21 @@ class LightsOut(PuzzleKind[Cells, int]):
         presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
         return [f"{cell // size + 1} {cell % size + 1}" for cell in range(size**2) if presses >> cell & 1]
 
+    def teach(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
+        """Lights are chased down: a press below each, row by row, then in the first row for what is left.
+
+        Each press follows from few lights, where the shortest way follows from all. On boards above 4x4,
+        where it may take longer than an episode, it is the shortest way.
+        """
+        size, moves = puzzle.size, list[str]()
+        if size > 4:
+            return self.solve(puzzle, state)
+        while 1 in state:
+            cell = chasing_press(state, size)
+            moves.append(f"{cell // size + 1} {cell % size + 1}")
+            state = self.apply(puzzle, state, cell)
+        return moves
+
     def read(self, puzzle: Puzzle, text: str) -> Cells:
         state = puzzle.given
         for line in read_lines(text, puzzle.size**2):
@@ -102,6 +118,28 @@ def shortest_presses(lights: int, size: int) -> int:
             other ^= quiet if choice >> number & 1 else 0
         best = min(best, other, key=lambda bits: (bits.bit_count(), bits))
     return best
+
+
+def chasing_press(state: Cells, size: int) -> int:
+    """The press below the first light of all rows but the last; else the first that the last row asks for."""
+    above = state[: size * (size - 1)]
+    return above.index(1) + size if 1 in above else _first_row(size)[state[-size:]]
+
+
+@functools.cache
+def _first_row(size: int) -> dict[Cells, int]:
+    """For what can be left in the last row, a press of the first row that brings it nearer to nothing."""
+    effects = _effects(size)
+    found: dict[Cells, int] = {}
+    for presses in range(1, 1 << size):
+        lights = functools.reduce(
+            operator.xor, [effects[column] for column in range(size) if presses >> column & 1]
+        )
+        for cell in range(size * (size - 1)):
+            if lights >> cell & 1:
+                lights ^= effects[cell + size]
+        found.setdefault(_cells(lights, size)[-size:], (presses & -presses).bit_length() - 1)
+    return found
 
 
 def _lit(draws: Draws, size: int, presses: int) -> int:

@@ -15,6 +15,10 @@ PARAMETERS = ("rows", "columns", "boxes", "walls", "least_pushes", "most_pushes"
 DIRECTIONS = ("up", "down", "left", "right")
 _MOST_BOARDS = 500_000
 _MOST_MOVES = 1000
+_LETTERS, _LETTER = (
+    re.compile(r"(?:[udlr](?:\d\d)?)+", re.I | re.A),
+    re.compile(r"[udlr](?:\d\d)?", re.I | re.A),
+)
 
 
 class Warehouse(NamedTuple):
@@ -121,20 +125,40 @@ class Sokoban(PuzzleKind[Warehouse, int]):
     def compact_answer(self, answer: str) -> str:
         return " ".join(word[0] for word in answer.split())
 
+    def compact_whole(self, puzzle: Puzzle) -> str:
+        # Where each move leads stands behind it: a small model need not count moves to know where it is.
+        state, words = self.start(puzzle), []
+        for name in self.solve(puzzle, state) or ():
+            state = self.apply(puzzle, state, _direction(name))
+            words.append(f"{name[0]}{_place(state.player)}")
+        return "".join(words)
+
     def read(self, puzzle: Puzzle, text: str) -> Warehouse:
+        """Where moves lead: words, or letters with or without the row and column that one then stands on."""
         state = self.start(puzzle)
-        words = re.split(r"[\s,]+", text.strip())
+        parts = re.split(r"[\s,]+", text.strip())
+        words = [
+            word for part in parts for word in (_LETTER.findall(part) if _LETTERS.fullmatch(part) else [part])
+        ]
         if len(words) > _MOST_MOVES:
             raise ValueError(f"a whole answer has at most {_MOST_MOVES} moves, got {len(words)}")
         for number, word in enumerate(words, 1):
             try:
-                state = self.apply(puzzle, state, self.parse(puzzle, state, word))
+                name = word.rstrip("0123456789")
+                state = self.apply(puzzle, state, self.parse(puzzle, state, name))
+                if word != name and word[len(name) :] != _place(state.player):
+                    raise ValueError(f"{name} leads to {_place(state.player)}, not to {word[len(name) :]}")
             except ValueError as error:
                 raise ValueError(f"move {number}: {error}") from error
         return state
 
     def answer(self, puzzle: Puzzle) -> str:
         return " ".join(self.solve(puzzle, self.start(puzzle)) or ())
+
+
+def _place(cell: int) -> str:
+    """The row and the column, which count from 1."""
+    return f"{cell // WIDTH + 1}{cell % WIDTH + 1}"
 
 
 def _is_goal(kind: int) -> bool:

@@ -1,0 +1,127 @@
+"""Attention within segments: the native kernel and its gradient beside XLA's, whatever rows look like."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.agents.lm.attention import Angles, angles_of, packed_attention
+from phalanx.core import engine
+
+if not engine.available():
+    pytest.skip(f"native engine: {engine.reason()}", allow_module_level=True)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def attend(
+    qkv: jax.Array, angles: Angles, segments: jax.Array, cotangent: jax.Array, which: engine.Engine
+) -> tuple[jax.Array, jax.Array]:
+    """What is attended to, and the gradient."""
+    attended, pull = jax.vjp(lambda one: packed_attention(one, angles, segments, which), qkv)
+    return attended, pull(cotangent)[0]
+
+
+def drawn(rows: int, tokens: int, heads: int, size: int) -> tuple[jax.Array, Angles, jax.Array]:
+    """Queries, keys and values large enough for sharp weights; angles; a cotangent."""
+    keys = jax.random.split(jax.random.key(tokens), 2)
+    qkv = 2 * jax.random.normal(keys[0], (rows, tokens, 3, heads, size))
+    places = jnp.tile(jnp.arange(tokens, dtype=jnp.int32), (rows, 1))
+    return qkv, angles_of(places, size, 100.0), jax.random.normal(keys[1], (rows, tokens, heads, size))
+
+
+def segments_of(kind: str, rows: int, tokens: int) -> jax.Array:
+    rng = np.random.default_rng(tokens)
+    if kind == "packed, then padding":
+        ids = np.sort(rng.integers(1, 5, (rows, tokens)))
+        ids[:, tokens - tokens // 5 :] = 0
+    elif kind == "padding first":
+        ids = np.ones((rows, tokens), int)
+        ids[:, : tokens // 3] = 0
+    else:
+        ids = {
+            "one segment": np.ones((rows, tokens), int),
+            "padding alone": np.zeros((rows, tokens), int),
+            "segments in pieces": rng.integers(-2, 3, (rows, tokens)),
+        }[kind]
+    return jnp.asarray(ids, jnp.int32)
+
+
+KINDS = ["one segment", "packed, then padding", "padding first", "padding alone", "segments in pieces"]
+SHAPES = [(2, 203, 2, 8), (1, 1, 1, 2), (3, 97, 2, 6), (1, 49, 3, 40), (0, 7, 2, 4), (2, 0, 2, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_native_kernel_and_its_gradient_are_those_of_xla(shape: tuple[int, int, int, int]) -> None:
+    qkv, angles, cotangent = drawn(*shape)
+    for kind in KINDS:
+        segments = segments_of(kind, *shape[:2])
+        native = attend(qkv, angles, segments, cotangent, "native")
+        xla = attend(qkv, angles, segments, cotangent, "xla")
+        for found, expected in zip(native, xla, strict=True):
+            assert found.shape == expected.shape
+            scale = max(float(jnp.abs(expected).max(initial=0)), 1.0)
+            np.testing.assert_allclose(found / scale, expected / scale, atol=1e-5, err_msg=kind)
+
+
+def test_nothing_of_a_segment_reaches_another_by_a_bit_not_even_nan() -> None:
+    qkv, angles, cotangent = drawn(2, 203, 2, 8)
+    segments = segments_of("packed, then padding", 2, 203)
+    other = np.asarray(segments) == 2
+    before = attend(qkv, angles, segments, cotangent, "native")
+    broken = jnp.where(other[..., None, None, None], jnp.nan, qkv)
+    after = attend(broken, angles, segments, cotangent, "native")
+    for one, two in zip(before, after, strict=True):
+        np.testing.assert_array_equal(np.asarray(one)[~other], np.asarray(two)[~other])
+    assert np.isnan(np.asarray(after[0])[other]).all()
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
+    import phalanx._native as kernels
+
+    qkv, angles, cotangent = drawn(2, 203, 2, 8)
+    given = qkv, angles, segments_of("one segment", 2, 203), cotangent
+    many = jax.block_until_ready(attend(*given, "native"))
+    try:
+        kernels.share_threads(10_000)
+        alone = jax.block_until_ready(attend(*given, "native"))
+    finally:
+        kernels.share_threads(len(jax.local_devices(backend="cpu")))
+    jax.tree.map(np.testing.assert_array_equal, many, alone)
+
+
+def test_scores_far_beyond_what_can_be_exponentiated_take_the_greatest() -> None:
+    qkv, angles, _ = drawn(1, 49, 3, 40)
+    segments = segments_of("one segment", 1, 49)
+    far = qkv.at[:, :, :2].multiply(1e3)
+    native, xla = (packed_attention(far, angles, segments, which) for which in ("native", "xla"))
+    assert bool(jnp.isfinite(native).all())
+    np.testing.assert_allclose(native, xla, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_short_floats_are_computed_in_float32_and_keep_their_type(dtype: jnp.dtype) -> None:
+    qkv, angles, cotangent = drawn(1, 49, 3, 40)
+    segments = segments_of("packed, then padding", 1, 49)
+    short = qkv.astype(dtype)
+    found = attend(short, angles, segments, cotangent.astype(dtype), "native")
+    exact = attend(
+        short.astype(jnp.float32), angles, segments, cotangent.astype(dtype).astype("f4"), "native"
+    )
+    for one, two in zip(found, exact, strict=True):
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(one, two.astype(dtype))
+
+
+def test_a_row_by_itself_and_rows_under_vmap_attend_alike() -> None:
+    qkv, angles, _ = drawn(3, 97, 2, 6)
+    segments = segments_of("packed, then padding", 3, 97)
+
+    def gradient(qkv: jax.Array, angles: Angles, segments: jax.Array) -> jax.Array:
+        return jax.grad(lambda one: jnp.sum(packed_attention(one, angles, segments, "native") ** 2))(qkv)
+
+    whole = gradient(qkv, angles, segments)
+    np.testing.assert_array_equal(jax.vmap(gradient)(qkv, angles, segments), whole)
+    alone = gradient(qkv[1], Angles(angles.cosine[1], angles.sine[1]), segments[1])
+    np.testing.assert_array_equal(alone, whole[1])
