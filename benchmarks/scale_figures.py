@@ -5,6 +5,7 @@ held to cores of their own; what each does is in `scale_workers`. It needs Linux
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -137,9 +138,10 @@ def lengths(quick: bool) -> Iterator[dict[str, Any]]:
 
 def _length_ways(folder: Path, corpus: Path, called: str, tokenizer: str) -> Iterator[dict[str, Any]]:
     ways = {
-        "one process, one core": [(corpus, cores(1), False, 0)],
-        "one process, two cores": [(corpus, cores(2), True, 0)],
-        "two processes": [(part, cores(1, row), False, 0) for row, part in enumerate(halves(corpus, folder))],
+        "one process, one core": [(corpus, cores(1), False, 1)],
+        "one process, two cores": [(corpus, cores(2), True, 1)],
+        "two processes": [(part, cores(1, row), False, 1) for row, part in enumerate(halves(corpus, folder))],
+        "two workers": [(corpus, cores(2), False, 2)],
         "Ray, two workers": [(corpus, cores(2), False, 2)],
     }
     caches: dict[str, bytes] = {}
@@ -153,6 +155,7 @@ def _length_ways(folder: Path, corpus: Path, called: str, tokenizer: str) -> Ite
                 "cores": used,
                 "threads": threads,
                 "workers": workers,
+                "on_ray": way.startswith("Ray"),
             }
             for row, (part, used, threads, workers) in enumerate(processes)
         ]
@@ -223,6 +226,7 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
     if quick:
         ways = {"one process, two cores": [cores(2)], "two processes": [cores(1, 0), cores(1, 1)]}
     reference: dict[int, dict[str, float]] = {}
+    weights = ""
     with tempfile.TemporaryDirectory() as name:
         for way, processes in ways.items():
             folder = Path(name) / way.replace(" ", "_").replace(",", "")
@@ -231,8 +235,8 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
             whole = time.perf_counter() - begun
             lines = [json.loads(line) for line in (folder / "batch_metrics.jsonl").read_text().splitlines()]
             metrics = {line["step"]: line["metrics"] for line in lines}
-            reference = reference or metrics
-            first, last = min(metrics), max(metrics)
+            reference, weights = reference or metrics, weights or weights_digest(folder)
+            last = max(metrics)
             # The first update compiles.
             rates = [told["steps_per_second"] for update, told in metrics.items() if update > 1]
             yield {
@@ -241,8 +245,8 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
                 "updates": len(metrics),
                 "steps_per_second": round(statistics.median(rates)),
                 "seconds_with_starting_and_compiling": round(whole, 1),
-                "difference_at_first_update": largest_difference(reference[first], metrics[first]),
                 "difference_at_last_update": largest_difference(reference[last], metrics[last]),
+                "same_weights": weights_digest(folder) == weights,
             }
 
 
@@ -272,6 +276,16 @@ def _train(folder: Path, overrides: Sequence[str], processes: Sequence[Sequence[
             child.kill()
     if any(child.returncode for child in children):
         raise RuntimeError("a training failed:\n" + "\n".join(said))
+
+
+def weights_digest(run: Path) -> str:
+    """Of the weights in a run's newest checkpoint."""
+    from phalanx.runs.checkpoints import opened
+
+    with opened(run) as (checkpoints, step, facts):
+        names = sorted(facts["weights"].values())
+        arrays = checkpoints.arrays(step, names)
+    return hashlib.sha256(b"".join(arrays[name].tobytes() for name in names)).hexdigest()
 
 
 def largest_difference(one: dict[str, float], other: dict[str, float]) -> tuple[float, str]:

@@ -71,11 +71,15 @@ def step(settings: dict[str, Any]) -> Measure:
 
 
 def lengths(settings: dict[str, Any]) -> Measure:
-    """A dataset's length cache, without Ray or with it."""
+    """A dataset's length cache, by this process, by several, or on Ray."""
     import asyncio
 
-    from phalanx.tokens import LengthCache, iterate_lengths, iterate_samples, load_tokenizer
-    from phalanx.tokens.lengths.ray import iterate_lengths_on_ray
+    from phalanx.tokens import (
+        LengthCache,
+        iterate_lengths_in_processes,
+        iterate_lengths_on_ray,
+        load_tokenizer,
+    )
 
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if settings["threads"] else "false"
     tokenizer, dataset, output = (settings[name] for name in ("tokenizer", "dataset", "output"))
@@ -86,11 +90,8 @@ def lengths(settings: dict[str, Any]) -> Measure:
     async def fill(cache: LengthCache) -> float:
         begun = first = time.perf_counter()
         async with cache:
-            batches = (
-                iterate_lengths_on_ray(dataset, used, workers=workers)
-                if workers
-                else iterate_lengths(iterate_samples(dataset), used)
-            )
+            count = iterate_lengths_on_ray if settings["on_ray"] else iterate_lengths_in_processes
+            batches = count(dataset, used, workers=workers)
             for number, (ids, counted) in enumerate(batches):
                 if not number:
                     first = time.perf_counter()

@@ -1,5 +1,6 @@
 """`phalanx doctor` of a run and of what is no file of ours; each sealed format is in `test_damage`."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from phalanx.cli import app
 from phalanx.cli.errors import UserError
+from phalanx.logs import read_records
 from phalanx.runs import train
 
 
@@ -41,6 +43,18 @@ def test_what_is_damaged_is_named_and_the_exit_code_is_one(run: Path) -> None:
     assert code == 1
     ill = [line for line in lines if "NOT WHOLE" in line]
     assert len(ill) == 2 and all("facts/metadata is damaged" in line for line in ill)
+
+
+def test_a_pipe_is_no_part_of_a_run_and_is_not_waited_for(run: Path) -> None:
+    lines = run / "batch_metrics.jsonl"
+    lines.rename(run / "kept")
+    os.mkfifo(lines)
+    code, said = doctor(run)
+    with pytest.raises(ValueError, match=r"batch_metrics\.jsonl is no file"):
+        list(read_records(lines))
+    (run / "kept").replace(lines)
+    assert code == 1
+    assert f"{lines}: lines of JSON, NOT WHOLE: it is neither a file nor a folder" in said
 
 
 def test_a_folder_that_holds_nothing_of_ours_is_not_whole(tmp_path: Path) -> None:

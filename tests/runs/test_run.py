@@ -241,6 +241,32 @@ def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: 
         assert float(load_policy(Descent(wanted), run, step)) > 0
 
 
+def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_its_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("phalanx.runs.checkpoints.file_digests", no_room)
+    outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
+    assert outcome.update == 6
+    assert list((outcome.run / "checkpoints").iterdir()) == []
+
+
+def test_a_damaged_best_checkpoint_is_passed_over_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    best = CheckpointConfig(every=2, minutes=None, best="distance", best_mode="min")
+    wanted = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
+    run = tmp_path / "run"
+    train(Descent(wanted), run, show=send(signal.SIGINT, at=3))
+    flip(next((run / "best").glob("*/facts/metadata")))
+    with caplog.at_level("WARNING", "phalanx.runs"):
+        assert train(Descent(wanted), run, resume=True).update == 6
+    assert "the best checkpoint is passed over" in caplog.text
+    assert float(load_policy(Descent(wanted), run, "best")) == float(initial_policy(Descent(wanted))) / 2**6
+
+
 def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)

@@ -196,6 +196,14 @@ class Algorithm(abc.ABC, Generic[Learner]):
             start, update = (lambda key: jax.vmap(one)(jax.random.split(key, count))), jax.vmap(update)
         return jax.jit(start), jax.jit(update, donate_argnums=0)
 
+    def whole(self, learner: Learner) -> Learner:
+        """What a checkpoint holds of a learner that several processes share; all of them ask together."""
+        return learner
+
+    def share(self, whole: Learner) -> Learner:
+        """This process's part of what a checkpoint holds."""
+        return whole
+
     def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
         """Records for `evaluations.jsonl`, each with its `split` and `mode`.
 

@@ -3,6 +3,7 @@
 What is measured is the `Algorithm`'s; a run goes on from its newest checkpoint, never from this one.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +12,32 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
+from phalanx.core.files import DamagedFileError
 from phalanx.runs.algorithm import CheckpointConfig
 from phalanx.runs.checkpoints import BEST, Checkpoints
+
+_LOG = logging.getLogger("phalanx.runs")
 
 
 class BestCheckpoint:
     """One checkpoint in a run's `best`, replaced by a better one; a run that goes on knows the old one."""
 
-    def __init__(self, run: Path, settings: CheckpointConfig) -> None:
+    def __init__(self, run: Path, settings: CheckpointConfig, *, writes: bool = True) -> None:
+        """With `writes` off, as in all processes but the first, nothing is read or saved."""
         self._metric, self._sign = settings.best, 1 if settings.best_mode == "max" else -1
         self._score, self._checkpoints = -math.inf, None
-        if settings.best is not None:
+        if settings.best is not None and writes:
             self._checkpoints = Checkpoints(run, keep=1, folder=BEST)
             step = self._checkpoints.latest()
             if step is not None:
-                self._score = self._sign * self._checkpoints.facts(step)["best"]["value"]
+                self._score = self._known(self._checkpoints, step)
+
+    def _known(self, checkpoints: Checkpoints, step: int) -> float:
+        try:
+            return self._sign * float(checkpoints.facts(step)["best"]["value"])
+        except (DamagedFileError, FileNotFoundError) as error:
+            _LOG.warning("the best checkpoint is passed over, the next evaluation saves another: %s", error)
+            return -math.inf
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -68,8 +69,8 @@ class Checkpoints:
     ) -> None:
         import orbax.checkpoint as ocp
 
-        # Orbax reports each of its steps at the level of warnings and informations of absl's logger.
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        # Orbax reports each of its steps to absl's logger, and each error that it raises with a traceback.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             temporary_path_class=_sealing_path(),
@@ -123,8 +124,14 @@ class Checkpoints:
         # Orbax refuses empty arrays, which have nothing to save.
         arrays = {name: _plain(leaf) for name, leaf in named(state).items() if leaf.size}
         parts = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
-        self._manager.save(step, args=parts, force=True)
-        self._manager.wait_until_finished()
+        try:
+            self._manager.save(step, args=parts, force=True)
+            self._manager.wait_until_finished()
+        except BaseException:
+            # What is there of it would keep holding a full disk's space.
+            for left in self._place.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(left)
+            raise
 
     def _is_whole(self, step: int) -> bool:
         try:

@@ -5,6 +5,7 @@ What an update is, is the `Algorithm`'s; what is written of a run is in `journal
 
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,14 @@ from phalanx.runs.algorithm import Algorithm, Outcome, Progress, Report, RunConf
 from phalanx.runs.best import BestCheckpoint
 from phalanx.runs.checkpoints import Checkpoints, check_facts, config_digest, whole
 from phalanx.runs.journal import Journal, of_seed
-from phalanx.runs.processes import any_process, is_first_process, local, wait_for_all
+from phalanx.runs.processes import (
+    ProcessLostError,
+    agree,
+    any_process,
+    is_first_process,
+    local,
+    wait_for_all,
+)
 from phalanx.runs.safeguards import Stop, locked, stop_on_signals
 from phalanx.runs.weights import Origin, begin_with, weight_names
 
@@ -85,6 +93,8 @@ class Run:
         again = self.restart and (self.folder / folders.FACTS).is_file()
         if self.resume or again:
             self._check_same_run()
+        asked = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
+        agree("config, data or --resume", hashlib.sha256(asked.encode()).hexdigest())
         start, update = algorithm.compile()
         learner = start(jax.random.key(algorithm.seed))
         facts: dict[str, Any] = {"kind": algorithm.kind}
@@ -97,9 +107,12 @@ class Run:
                     folders.create_run(self.folder, config, facts)
                 stack.enter_context(locked(self.folder))
                 remove_leftovers(self.folder)
-            wait_for_all("the run's folder")
-            best = stack.enter_context(contextlib.closing(BestCheckpoint(self.folder, config.checkpoint)))
-            checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
+                checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
+            wait_for_all()
+            if not is_first_process():
+                checkpoints = stack.enter_context(Checkpoints(self.folder, read_only=True))
+            kept = BestCheckpoint(self.folder, config.checkpoint, writes=is_first_process())
+            best = stack.enter_context(contextlib.closing(kept))
             if self.resume:
                 learner = self._restored(checkpoints, learner)
             journal = stack.enter_context(
@@ -109,6 +122,9 @@ class Run:
             stop = stack.enter_context(stop_on_signals())
             try:
                 return self._go(learner, update, checkpoints, best, journal, stop)
+            except ProcessLostError as error:
+                journal.describe({"status": "interrupted"})
+                raise ProcessLostError(f"{error}; {self._way_on()}") from error
             except BaseException:
                 journal.describe({"status": "failed"})
                 raise
@@ -202,6 +218,7 @@ class Run:
         records = journal.evaluate(learner, self.update, self.counts, last=last)
         score = best.score(records)
         if score is not None:
+            learner = self.algorithm.whole(learner)
             with journal.tolerating("the best checkpoint could not be saved", _DISK_ERRORS):
                 best.keep(score, self.update, learner, self._saved(learner))
 
@@ -221,6 +238,9 @@ class Run:
 
     def _save(self, learner: PyTree, checkpoints: Checkpoints, journal: Journal, status: str) -> None:
         algorithm = self.algorithm
+        learner = algorithm.whole(learner)
+        if not is_first_process():
+            return
         with journal.tolerating("a checkpoint could not be saved", _DISK_ERRORS):
             own = algorithm.save(self.folder, self.update, checkpoints.steps())
             checkpoints.save(self.update, learner, self._saved(learner) | {"algorithm": own})
@@ -248,6 +268,7 @@ class Run:
         """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
         config = self.algorithm.config
         begun = folders.read_config(self.folder, type(config))
+        learner = self.algorithm.whole(learner)
         for step, facts in whole(checkpoints, self.folder):
             self._check_saved(step, facts, begun)
             try:
@@ -259,11 +280,23 @@ class Run:
             break
         else:
             raise ValueError(f"no checkpoint of {self.folder} is whole; start a new run with another --out")
+        agree("newest checkpoint", f"{step:020d}")
         if begun != config and is_first_process():
             folders.extend_run(self.folder, config, {"config": facts["config"], "update": step})
         self.update, self.seconds = step, float(facts["seconds"])
         self.counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
-        return learner
+        return self.algorithm.share(learner)
+
+    def _way_on(self) -> str:
+        """How a run that lost a process goes on."""
+        with Checkpoints(self.folder, read_only=True) as checkpoints:
+            step = checkpoints.latest()
+        if step is None:
+            return f"{self.folder} has no checkpoint yet: start it again with --resume auto"
+        return (
+            f"checkpoint {step} of {self.folder} is whole: --resume goes on from there, with as many "
+            "processes as you like, to the same weights"
+        )
 
     def _check_saved(self, step: int, facts: Mapping[str, Any], begun: RunConfig) -> None:
         """A checkpoint must be of this config and of this data."""

@@ -29,8 +29,9 @@ class PPOConfig(Config):
     minibatches: int = Field(default=8, ge=1)
     """Gradient steps in an epoch."""
     shuffle_groups: int = Field(default=8, ge=1)
-    """Groups of environments within which steps are shuffled; every minibatch takes as many of each. As many
-    devices can share the work and get the same minibatches. Lowered to divide `num_envs`."""
+    """Groups of environments within which steps are shuffled; every minibatch takes as many of each. Each is
+    computed on its own, so that as many processes or devices can share the work and get the same weights to
+    the last bit. Lowered to divide `num_envs`."""
     chunk: int | None = Field(default=64, ge=1)
     """Steps that the network computes together, at most: a CPU is twice as fast with what stays in its cache.
     Gradients are summed over the chunks of a minibatch. None, for a GPU, computes all at once."""
@@ -77,6 +78,11 @@ class PPOConfig(Config):
     def num_shuffle_groups(self) -> int:
         """The groups really used: the largest number up to `shuffle_groups` that divides the environments."""
         return max(n for n in range(1, self.shuffle_groups + 1) if self.num_envs % n == 0)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Of one update, unless `target_kl` stops it."""
+        return self.epochs * self.minibatches
 
     @property
     def steps_per_update(self) -> int:

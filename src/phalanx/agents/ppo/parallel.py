@@ -1,8 +1,7 @@
-"""PPO on several devices, of one machine or of many: the environments are spread, the network is not.
+"""PPO by several processes or devices: groups of environments are shared out, the network is everywhere.
 
-Each device plays its share and computes its gradients, which are averaged; the numbers are those of one
-device with the same environments, but for the rounding of sums in another order. Processes that train
-together find one another in `phalanx.runs.processes`.
+Each group's gradients are computed in the same shapes wherever it is and added up in the order of the groups,
+so that weights are the same to the last bit. How processes reach one another is in `phalanx.runs.processes`.
 """
 
 import dataclasses
@@ -10,103 +9,203 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec as P
-from jaxtyping import PyTree
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxtyping import Array, Float, Int32, PyTree
 
 from phalanx.agents.ppo.rollouts import Episodes
-from phalanx.agents.ppo.update import PPO, Learner
+from phalanx.agents.ppo.update import PPO, Learner, Played, Progress, Statistics
 from phalanx.core.environment import Key
-from phalanx.runs.algorithm import Report, Update
+from phalanx.runs.algorithm import Report
+from phalanx.runs.processes import Processes, joined
 
 AXIS = "environments"
 
 
 @dataclasses.dataclass(frozen=True)
 class DataParallel:
-    """A PPO laid out over devices: its start and its update as compiled functions of the whole batch."""
+    """A PPO laid out over the devices of this process, which may be one of several."""
 
     ppo: PPO
     mesh: Mesh | None
+    """The devices that share this process's groups; None for a single one."""
     num_seeds: int = 1
     """How many seeds are trained at once; one has no axis of seeds."""
+    processes: Processes = dataclasses.field(default_factory=joined)
+    """This one and those it trains with."""
 
     @classmethod
     def create(cls, ppo: PPO, num_seeds: int = 1, devices: Sequence[Any] | None = None) -> "DataParallel":
-        """Over all devices of all processes, or those given; one device needs no mesh."""
+        """Over all devices of all processes, or those given of this one."""
         devices = jax.devices() if devices is None else devices
-        if len(devices) == 1:
-            return cls(ppo, None, num_seeds)
-        groups = ppo.config.num_shuffle_groups
-        if groups % len(devices):
+        groups, ranks = ppo.config.num_shuffle_groups, joined().count
+        if groups % (len(devices) * ranks):
+            what = f"{ranks} processes" if len(devices) == 1 else f"{len(devices) * ranks} devices"
             raise ValueError(
-                f"{len(devices)} devices must divide the {groups} groups of environments "
+                f"{what} must divide the {groups} groups of environments "
                 "(ppo.shuffle_groups, lowered to divide ppo.num_envs); change one of these settings"
             )
-        return cls(dataclasses.replace(ppo, axis=AXIS), Mesh(np.asarray(devices), (AXIS,)), num_seeds)
+        mesh = None if len(devices) == 1 else Mesh(np.asarray(devices), (AXIS,))
+        return cls(ppo, mesh, num_seeds)
+
+    @property
+    def env_ids(self) -> Int32[Array, " batch"]:
+        """The environments of this process."""
+        share, rank = self.ppo.config.num_envs // self.processes.count, self.processes.rank
+        return jnp.arange(rank * share, (rank + 1) * share, dtype=jnp.int32)
 
     def start(self, make_network: Callable[[Key], PyTree], key: Key) -> Learner:
         """Before the first update: a network and environments from a key, or from a key for each seed."""
-        env_ids = jnp.arange(self.ppo.config.num_envs, dtype=jnp.int32)
 
-        def one(key: Key, env_ids: jax.Array) -> Learner:
-            network_key, learner_key = jax.random.split(key)
-            return self.ppo.start(make_network(network_key), learner_key, env_ids)
+        def keys(key: Key) -> Array:
+            return jax.random.split(key)
 
-        function = one
+        def network(key: Array) -> PyTree:
+            return eqx.filter(make_network(key), eqx.is_array)
+
+        def learner(arrays: PyTree, key: Key, env_ids: Array) -> Learner:
+            return self.ppo.start(arrays, key, env_ids)
+
         if self.num_seeds > 1:
             key = jax.random.split(key, self.num_seeds)
-            function = jax.vmap(one, (0, None))
-        if self.mesh is None:
-            return jax.jit(function)(key, env_ids)
-        spread = jax.shard_map(
-            function,
-            mesh=self.mesh,
-            in_specs=(P(), P(AXIS)),
-            out_specs=self._specs(jax.eval_shape(function, key, env_ids)),
-            check_vma=False,
-        )
-        # As constants, which every process can place on its own devices.
-        words, kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
-        count = self.ppo.config.num_envs
-        return jax.jit(
-            lambda: spread(
-                jax.random.wrap_key_data(jnp.asarray(words), impl=kind), jnp.arange(count, dtype=jnp.int32)
-            )
-        )()
+            keys, network, learner = jax.vmap(keys), jax.vmap(network), jax.vmap(learner, (0, 0, None))
+        both = keys(key)
+        # The network by itself: the same program, and the same numbers, however many environments there are.
+        begun = jax.jit(learner)(jax.jit(network)(both[..., 0]), both[..., 1], self.env_ids)
+        return self._placed(begun)
 
     def update(self, learner: Learner) -> tuple[Learner, Report]:
-        """The whole update as one compiled call that takes the learner's memory over."""
-        return _compiled_update(self, jax.tree.structure(learner))(learner)
+        """An update in compiled parts; the learner's memory is taken over.
 
-    def _gathered(self, episodes: Episodes) -> Episodes:
-        """All devices' episodes on every device: they are few numbers, and any process may log them."""
-        if self.mesh is None:
+        Between the parts processes tell one another what their groups have found: once after playing, and
+        one vector for each group at every gradient step.
+        """
+        config = self.ppo.config
+        parts = _compiled(self.ppo, self.mesh, self.num_seeds, jax.tree.structure(learner))
+        played = parts.play(learner)
+        statistics = parts.statistics(self._of_all(played.told), learner.key)
+        progress = parts.begin(learner)
+        for number in range(config.gradient_steps):
+            if config.target_kl is not None and bool(np.all(progress.stopped)):
+                break
+            vectors = parts.gradients(progress.network, played, statistics, jnp.int32(number))
+            progress = parts.apply(progress, self._of_all(vectors), learner.update)
+        metrics = parts.metrics(progress, statistics, learner.update)
+        counts = {"environment_steps": np.full(self._seeds, config.steps_per_update, np.int32)}
+        report = Report(metrics, self._episodes(played.episodes), counts)
+        return parts.end(learner.key, learner.update, progress, played.rollouts), report
+
+    def whole(self, learner: Learner) -> Learner:
+        """With the environments of all processes; all of them must ask at the same time."""
+        if self.processes.count == 1:
+            return learner
+        return dataclasses.replace(learner, rollouts=jax.tree.map(self._gathered, learner.rollouts))
+
+    def share(self, whole: Learner) -> Learner:
+        """With the environments of this process alone."""
+        if self.processes.count == 1:
+            return whole
+        size, rank = self.ppo.config.num_envs // self.processes.count, self.processes.rank
+
+        def part(leaf: Array) -> Array:
+            return jax.lax.slice_in_dim(leaf, rank * size, (rank + 1) * size, axis=len(self._seeds))
+
+        return self._placed(dataclasses.replace(whole, rollouts=jax.tree.map(part, whole.rollouts)))
+
+    @property
+    def _seeds(self) -> tuple[int, ...]:
+        """The axis of the seeds, where there is one."""
+        return () if self.num_seeds == 1 else (self.num_seeds,)
+
+    def _of_all(self, rows: Float[Array, "..."]) -> Array:
+        """The rows of all groups, in their order, on every device."""
+        if self.processes.count > 1:
+            rows = jnp.asarray(self.processes.gather(np.asarray(rows), len(self._seeds)))
+        return rows if self.mesh is None else jax.device_put(rows, NamedSharding(self.mesh, P()))
+
+    def _gathered(self, leaf: Array) -> Array:
+        """One array of the environments of all processes; keys go as their words."""
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.asarray(self.processes.gather(np.asarray(leaf), len(self._seeds)))
+        words = self.processes.gather(np.asarray(jax.random.key_data(leaf)), len(self._seeds))
+        return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(leaf))
+
+    def _episodes(self, episodes: Episodes) -> Episodes:
+        """Of all processes, [time, batch]: they are few numbers, and any process may log them."""
+        if self.processes.count == 1:
             return episodes
-        return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, axis=1, tiled=True), episodes)
+        axis = len(self._seeds) + 1
+        return {
+            name: jnp.asarray(self.processes.gather(np.asarray(leaf), axis))
+            for name, leaf in episodes.items()
+        }
 
-    def _specs(self, learner: Learner) -> Learner:
-        """Environments are spread over the devices; every device has the whole network."""
-        spread = P(AXIS) if self.num_seeds == 1 else P(None, AXIS)
-        everywhere = jax.tree.map(lambda _: P(), learner)
-        return dataclasses.replace(everywhere, rollouts=jax.tree.map(lambda _: spread, learner.rollouts))
+    def _placed(self, learner: Learner) -> Learner:
+        """Environments spread over this process's devices, and the network on each of them."""
+        if self.mesh is None:
+            return learner
+        mesh = self.mesh
+        return jax.tree.map(
+            lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec)),
+            learner,
+            _specs(learner, self._seeds),
+        )
+
+
+def _specs(learner: Learner, seeds: tuple[int, ...]) -> Learner:
+    """Environments are spread over the devices; each has the whole network."""
+    everywhere = jax.tree.map(lambda _: P(), learner)
+    spread = _spread(0, seeds)
+    return dataclasses.replace(everywhere, rollouts=jax.tree.map(lambda _: spread, learner.rollouts))
+
+
+def _spread(axis: int, seeds: tuple[int, ...]) -> P:
+    """Over the devices along an axis, not counting that of the seeds."""
+    return P(*[None] * (axis + len(seeds)), AXIS)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """The functions of an update, compiled."""
+
+    play: Callable[[Learner], Played]
+    statistics: Callable[[Array, Key], Statistics]
+    begin: Callable[[Learner], Progress]
+    gradients: Callable[[PyTree, Played, Statistics, Array], Array]
+    apply: Callable[[Progress, Array, Array], Progress]
+    metrics: Callable[[Progress, Statistics, Array], dict[str, Array]]
+    end: Callable[[Key, Array, Progress, Any], Learner]
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled_update(parallel: DataParallel, structure: Any) -> Update:
+def _compiled(ppo: PPO, mesh: Mesh | None, num_seeds: int, structure: Any) -> _Parts:
     """Kept for equal trainings: a run that goes on in the same process need not compile again."""
+    seeds = () if num_seeds == 1 else (num_seeds,)
 
-    def one(learner: Learner) -> tuple[Learner, Report]:
-        learner, report = parallel.ppo.update(learner)
-        return learner, report._replace(episodes=parallel._gathered(dict(report.episodes)))
+    def over_seeds(function: Callable[..., Any], axes: tuple[Any, ...]) -> Callable[..., Any]:
+        return function if num_seeds == 1 else jax.vmap(function, axes)
 
-    function = one if parallel.num_seeds == 1 else jax.vmap(one)
-    if parallel.mesh is None:
-        return jax.jit(function, donate_argnums=0)
-    specs = parallel._specs(jax.tree.unflatten(structure, [0] * structure.num_leaves))
-    spread = jax.shard_map(
-        function, mesh=parallel.mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False
+    play = over_seeds(ppo.play, (0,))
+    gradients = over_seeds(ppo.gradients, (0, 0, 0, None))
+    if mesh is not None:
+        learner = jax.tree.unflatten(structure, [0] * structure.num_leaves)
+        first, second = _spread(0, seeds), _spread(1, seeds)
+        played = Played(first, first, first, second, second, P())  # type: ignore[arg-type]
+        play = jax.shard_map(
+            play, mesh=mesh, in_specs=(_specs(learner, seeds),), out_specs=played, check_vma=False
+        )
+        gradients = jax.shard_map(
+            gradients, mesh=mesh, in_specs=(P(), played, P(), P()), out_specs=first, check_vma=False
+        )
+    return _Parts(
+        jax.jit(play),
+        jax.jit(over_seeds(ppo.statistics, (0, 0))),
+        jax.jit(over_seeds(ppo.begin, (0,))),
+        jax.jit(gradients),
+        jax.jit(over_seeds(ppo.apply, (0, 0, 0)), donate_argnums=0),
+        jax.jit(over_seeds(ppo.metrics, (0, 0, 0))),
+        jax.jit(over_seeds(ppo.end, (0, 0, 0, 0))),
     )
-    return jax.jit(spread, donate_argnums=0)

@@ -3,6 +3,7 @@
 What an update is, is in `update`; what ARC and proofs add, in `arc_training` and `proof_training`.
 """
 
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,8 +65,18 @@ class PPOTraining(Algorithm[Learner]):
         self._max_episode_steps, self._devices = max_episode_steps, devices
 
     def compile(self) -> tuple[Start, Update]:
-        parallel = DataParallel.create(self.ppo, self.num_seeds, self._devices)
+        parallel = self._parallel
         return (lambda key: parallel.start(self.make_network, key)), parallel.update
+
+    @functools.cached_property
+    def _parallel(self) -> DataParallel:
+        return DataParallel.create(self.ppo, self.num_seeds, self._devices)
+
+    def whole(self, learner: Learner) -> Learner:
+        return self._parallel.whole(learner)
+
+    def share(self, whole: Learner) -> Learner:
+        return self._parallel.share(whole)
 
     def start(self, key: Key) -> Learner:
         network_key, learner_key = jax.random.split(key)

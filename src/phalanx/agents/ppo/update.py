@@ -11,11 +11,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
-from jaxtyping import Array, Float, Int32, PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.agents.networks.distributions import MakeDistribution
 from phalanx.agents.ppo.config import PPOConfig, generalized_advantages
-from phalanx.agents.ppo.rollouts import Rollout, RolloutState, collect, start_rollouts
+from phalanx.agents.ppo.rollouts import (
+    Episodes,
+    RolloutState,
+    by_group,
+    collect,
+    map_groups,
+    start_rollouts,
+)
+from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment, Key
 from phalanx.runs.algorithm import Report
 
@@ -44,7 +53,7 @@ class Sample(eqx.Module):
 
 
 class Losses(eqx.Module):
-    """Means over the gradient steps of an update."""
+    """Of a minibatch, or their means over the gradient steps of an update."""
 
     policy_loss: Float[Array, "*steps"]
     value_loss: Float[Array, "*steps"]
@@ -53,6 +62,47 @@ class Losses(eqx.Module):
     approx_kl: Float[Array, "*steps"]
     clip_fraction: Float[Array, "*steps"]
     gradient_norm: Float[Array, "*steps"]
+
+    @classmethod
+    def nothing(cls) -> "Losses":
+        """Zeros, to add to."""
+        return cls(*[jnp.float32(0)] * len(dataclasses.fields(cls)))
+
+
+class Played(eqx.Module):
+    """What an update has played and learns from, of some of the groups."""
+
+    rollouts: RolloutState
+    """Where the environments are now."""
+    rows: Sample
+    """[groups, steps]."""
+    told: Float[Array, "groups 3 steps"]
+    """Advantages, targets and values once more: what statistics over all groups are made of."""
+    order: Int32[Array, "gradient_steps groups minibatch"]
+    """Which steps of each group are in which minibatch."""
+    episodes: Episodes
+    entropy_coefficient: Float[Array, ""]
+
+
+class Statistics(eqx.Module):
+    """What all groups have in common."""
+
+    mean: Float[Array, " gradient_steps"]
+    """Of the advantages of every minibatch."""
+    deviation: Float[Array, " gradient_steps"]
+    explained_variance: Float[Array, ""]
+
+
+class Progress(eqx.Module):
+    """The network between the gradient steps of an update."""
+
+    network: PyTree
+    optimizer: optax.OptState
+    stopped: Bool[Array, ""]
+    """Whether the policy has moved too far for another step."""
+    sums: Losses
+    taken: Int32[Array, ""]
+    """Steps that were taken, and added up in `sums`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +115,6 @@ class PPO:
     config: PPOConfig
     structure: Any
     """The network without its arrays."""
-    axis: str | None = None
-    """The mesh axis that the environments are spread over, where there is one."""
 
     @classmethod
     def of(
@@ -99,9 +147,34 @@ class PPO:
         return jax.tree.map(jnp.copy, learner)
 
     def update(self, learner: Learner) -> tuple[Learner, Report]:
-        """Play, estimate advantages, take gradient steps."""
+        """Play, estimate advantages, take gradient steps: the whole as one function.
+
+        `ppo.parallel` calls the same parts one by one, with the groups shared out among processes.
+        """
+        played = self.play(learner)
+        told = jax.lax.optimization_barrier(played.told)
+        statistics = self.statistics(told, learner.key)
+
+        def step(progress: Progress, number: Array) -> tuple[Progress, None]:
+            def go() -> Progress:
+                vectors = self.gradients(progress.network, played, statistics, number)
+                return self.apply(progress, jax.lax.optimization_barrier(vectors), learner.update)
+
+            if self.config.target_kl is None:
+                return go(), None
+            return jax.lax.cond(progress.stopped, lambda: progress, go), None
+
+        progress, _ = jax.lax.scan(step, self.begin(learner), jnp.arange(self.config.gradient_steps))
+        metrics = self.metrics(progress, statistics, learner.update)
+        counts = {"environment_steps": jnp.int32(self.config.steps_per_update)}
+        after = self.end(learner.key, learner.update, progress, played.rollouts)
+        return after, Report(metrics, played.episodes, counts)
+
+    def play(self, learner: Learner) -> Played:
+        """Step the environments that the learner has, and see what the steps were worth."""
         config = self.config
-        key, play_key, shuffle_key = jax.random.split(learner.key, 3)
+        _, play_key, shuffle_key = jax.random.split(learner.key, 3)
+        groups = self._groups(learner.rollouts.env_ids.shape[0])
         rollouts, rollout, episodes = collect(
             self.environment,
             self.distribution,
@@ -110,57 +183,118 @@ class PPO:
             play_key,
             config.num_steps,
             config.chunk,
+            groups,
         )
-        advantages, targets = generalized_advantages(
-            rollout.rewards,
-            rollout.values,
-            rollout.next_values,
-            rollout.terminated,
-            rollout.done,
-            config.gamma,
-            config.gae_lambda,
-        )
+        worth = (rollout.rewards, rollout.values, rollout.next_values, rollout.terminated, rollout.done)
+
+        def advantages_of(group: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
+            rewards, values, next_values, terminated, done = group
+            return generalized_advantages(
+                rewards, values, next_values, terminated, done, config.gamma, config.gae_lambda
+            )
+
+        advantages, targets = by_group(advantages_of, worth, groups, axis=1)
         samples = Sample(
             rollout.observations, rollout.actions, rollout.log_probs, rollout.values, advantages, targets
         )
-        network, optimizer, losses, taken = self._learn(learner, samples, shuffle_key)
-        metrics = {field.name: getattr(losses, field.name) for field in dataclasses.fields(losses)}
-        metrics |= {
-            "gradient_steps": taken,
-            "explained_variance": self._explained_variance(rollout, targets),
-            "learning_rate": config.learning_rate_at(learner.update),
-            "entropy_coefficient": config.entropy_coefficient_at(learner.update),
-        }
-        counts = {"environment_steps": jnp.int32(config.steps_per_update)}
-        return (
-            Learner(network, optimizer, rollouts, key, learner.update + 1),
-            Report(metrics, episodes, counts),
-        )
-
-    def _learn(
-        self, learner: Learner, samples: Sample, key: Key
-    ) -> tuple[PyTree, optax.OptState, Losses, Float[Array, ""]]:
-        """All epochs; means of the losses over the gradient steps that were taken, and their number."""
-        config = self.config
         rows = self._grouped(samples)
-        step = functools.partial(
-            self._gradient_step,
+        return Played(
+            rollouts,
             rows,
-            config.learning_rate_at(learner.update),
+            jnp.stack([rows.advantages, rows.targets, rows.values], axis=1),
+            self._order(shuffle_key, learner.rollouts.env_ids, rows.log_probs.shape),
+            episodes,
             config.entropy_coefficient_at(learner.update),
         )
-        order = self._order(key, learner.rollouts.env_ids, rows.log_probs.shape)
-        carry = (learner.network, learner.optimizer, jnp.bool_(False))
-        (network, optimizer, _), (losses, taken) = jax.lax.scan(step, carry, order)
-        count = jnp.sum(taken)
-        means = jax.tree.map(lambda loss: jnp.sum(jnp.where(taken > 0, loss, 0.0)) / count, losses)
-        return network, optimizer, means, count
+
+    def statistics(self, told: Float[Array, "groups 3 steps"], key: Key) -> Statistics:
+        """From what all groups tell, with the learner's key."""
+        advantages, targets, values = told[:, 0], told[:, 1], told[:, 2]
+        shuffle_key = jax.random.split(key, 3)[2]
+        env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
+        order = self._order(shuffle_key, env_ids, advantages.shape)
+        chosen = jax.vmap(lambda step: jnp.take_along_axis(advantages, step, axis=1))(order)
+        flat = chosen.reshape(chosen.shape[0], -1)
+        mean = jnp.mean(flat, axis=1)
+        deviation = jnp.sqrt(jnp.mean(jnp.square(flat - mean[:, None]), axis=1))
+        spread = jnp.mean(jnp.square(targets - jnp.mean(targets)))
+        residual = jnp.mean(jnp.square(targets - values))
+        return Statistics(mean, deviation, 1 - residual / jnp.maximum(spread, 1e-8))
+
+    def begin(self, learner: Learner) -> Progress:
+        """Before the first gradient step of an update."""
+        return Progress(learner.network, learner.optimizer, jnp.bool_(False), Losses.nothing(), jnp.int32(0))
+
+    def gradients(
+        self, network: PyTree, played: Played, statistics: Statistics, number: Int32[Array, ""]
+    ) -> Float[Array, "groups numbers"]:
+        """A vector for each group: gradients and losses, means over its part of a minibatch.
+
+        They are all that processes tell one another at a gradient step.
+        """
+        mean, deviation = statistics.mean[number], statistics.deviation[number]
+
+        def one_group(group: tuple[Sample, Int32[Array, " minibatch"]]) -> Float[Array, " numbers"]:
+            own, here = group
+            batch = jax.tree.map(lambda leaf: leaf[here], own)
+            if self.config.normalize_advantages:
+                normalized = (batch.advantages - mean) / (deviation + 1e-8)
+                batch = dataclasses.replace(batch, advantages=normalized)
+            means = self._group_gradients(network, batch, played.entropy_coefficient)
+            return ravel_pytree(means)[0]
+
+        return map_groups(one_group, (played.rows, played.order[number]))
+
+    def apply(
+        self, progress: Progress, vectors: Float[Array, "groups numbers"], update: Int32[Array, ""]
+    ) -> Progress:
+        """One gradient step with the vectors of all groups, which are added up in the order of the groups.
+
+        So neither the number of processes nor that of their threads shows in a single bit.
+        """
+        _, unflatten = ravel_pytree((progress.network, Losses.nothing()))
+        gradients, losses = unflatten(functools.reduce(jnp.add, vectors) / vectors.shape[0])
+        changes, optimizer = self.optimizer.update(gradients, progress.optimizer, progress.network)
+        rate = self.config.learning_rate_at(update)
+        network = jax.tree.map(lambda old, change: old - rate * change, progress.network, changes)
+        losses = dataclasses.replace(losses, gradient_norm=optax.tree.norm(gradients))
+        limit = self.config.target_kl
+        after = Progress(
+            network,
+            optimizer,
+            jnp.bool_(False) if limit is None else losses.approx_kl > limit,
+            jax.tree.map(jnp.add, progress.sums, losses),
+            progress.taken + 1,
+        )
+        # Of several seeds some may have stopped.
+        return after if limit is None else select_rows(progress.stopped, progress, after)
+
+    def metrics(
+        self, progress: Progress, statistics: Statistics, update: Int32[Array, ""]
+    ) -> dict[str, Float[Array, ""]]:
+        """Of the whole update: means over the gradient steps that were taken."""
+        count = progress.taken.astype(jnp.float32)
+        names = [field.name for field in dataclasses.fields(Losses)]
+        return {name: getattr(progress.sums, name) / count for name in names} | {
+            "gradient_steps": count,
+            "explained_variance": statistics.explained_variance,
+            "learning_rate": self.config.learning_rate_at(update),
+            "entropy_coefficient": self.config.entropy_coefficient_at(update),
+        }
+
+    def end(self, key: Key, update: Int32[Array, ""], progress: Progress, rollouts: RolloutState) -> Learner:
+        """After the last gradient step of an update that began with this key and number."""
+        following = jax.random.split(key, 3)[0]
+        return Learner(progress.network, progress.optimizer, rollouts, following, update + 1)
+
+    def _groups(self, environments: int) -> int:
+        """How many groups so many environments are: each process and device has its share of them."""
+        return self.config.num_shuffle_groups * environments // self.config.num_envs
 
     def _grouped(self, samples: Sample) -> Sample:
         """[time, batch] as [groups, steps]: environments in groups, each group's steps in one row."""
         time, batch = samples.log_probs.shape
-        # On several devices each has its share of the groups.
-        groups = self.config.num_shuffle_groups * batch // self.config.num_envs
+        groups = self._groups(batch)
 
         def regroup(leaf: Array) -> Array:
             by_environment = jnp.swapaxes(leaf, 0, 1)
@@ -187,40 +321,10 @@ class PPO:
         order = jax.vmap(one_epoch)(jnp.arange(config.epochs))
         return order.reshape(-1, groups, steps // config.minibatches).astype(jnp.int32)
 
-    def _gradient_step(
-        self,
-        rows: Sample,
-        learning_rate: Float[Array, ""],
-        entropy_coefficient: Float[Array, ""],
-        carry: tuple[PyTree, optax.OptState, Array],
-        chosen: Int32[Array, "groups minibatch"],
-    ) -> tuple[tuple[PyTree, optax.OptState, Array], tuple[Losses, Float[Array, ""]]]:
-        """One minibatch, unless the policy has moved too far already."""
-        network, optimizer, stopped = carry
-
-        def go() -> tuple[PyTree, optax.OptState, Losses]:
-            taken = jax.tree.map(lambda leaf: jax.vmap(lambda row, i: row[i])(leaf, chosen), rows)
-            batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), taken)
-            if self.config.normalize_advantages:
-                batch = dataclasses.replace(batch, advantages=self._normalized(batch.advantages))
-            gradients, losses = self._gradients(network, batch, entropy_coefficient)
-            gradients, losses = self._mean_over_devices((gradients, losses))
-            changes, new_optimizer = self.optimizer.update(gradients, optimizer, network)
-            new = jax.tree.map(lambda old, change: old - learning_rate * change, network, changes)
-            return new, new_optimizer, dataclasses.replace(losses, gradient_norm=optax.tree.norm(gradients))
-
-        if self.config.target_kl is None:
-            network, optimizer, losses = go()
-            return (network, optimizer, stopped), (losses, jnp.float32(1))
-        nothing = Losses(*[jnp.float32(0)] * len(dataclasses.fields(Losses)))
-        network, optimizer, losses = jax.lax.cond(stopped, lambda: (network, optimizer, nothing), go)
-        taken = jnp.where(stopped, 0.0, 1.0)
-        return (network, optimizer, stopped | (losses.approx_kl > self.config.target_kl)), (losses, taken)
-
-    def _gradients(
+    def _group_gradients(
         self, network: PyTree, batch: Sample, entropy_coefficient: Float[Array, ""]
     ) -> tuple[PyTree, Losses]:
-        """Means over the minibatch, a chunk at a time."""
+        """Means over a group's part of a minibatch, a chunk at a time."""
         size = batch.log_probs.shape[0]
         chunk = max(n for n in range(1, min(self.config.chunk or size, size) + 1) if size % n == 0)
         chunks = jax.tree.map(lambda leaf: leaf.reshape(size // chunk, chunk, *leaf.shape[1:]), batch)
@@ -265,18 +369,3 @@ class PPO:
         clip_fraction = jnp.mean((jnp.abs(ratios - 1) > config.clip).astype(jnp.float32))
         losses = Losses(policy_loss, value_loss, total, entropy, divergence, clip_fraction, jnp.float32(0))
         return total, losses
-
-    def _normalized(self, advantages: Float[Array, " batch"]) -> Float[Array, " batch"]:
-        mean = self._mean_over_devices(jnp.mean(advantages))
-        variance = self._mean_over_devices(jnp.mean(jnp.square(advantages - mean)))
-        return (advantages - mean) / (jnp.sqrt(variance) + 1e-8)
-
-    def _explained_variance(self, rollout: Rollout, targets: Float[Array, "time batch"]) -> Float[Array, ""]:
-        """1 where the values tell the targets exactly, 0 where they tell nothing."""
-        mean = self._mean_over_devices(jnp.mean(targets))
-        spread = self._mean_over_devices(jnp.mean(jnp.square(targets - mean)))
-        residual = self._mean_over_devices(jnp.mean(jnp.square(targets - rollout.values)))
-        return 1 - residual / jnp.maximum(spread, 1e-8)
-
-    def _mean_over_devices(self, tree: Any) -> Any:
-        return tree if self.axis is None else jax.lax.pmean(tree, self.axis)
