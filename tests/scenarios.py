@@ -4,11 +4,13 @@ Each runs processes that are killed or fail until one gets to the end, and looks
 """
 
 import asyncio
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulate import World
+from tests.arcade_scenarios import ARCADE
+from tests.simulate import MOST_PROCESSES, World
 
 from phalanx.core.files import (
     atomic_write,
@@ -23,11 +25,14 @@ from phalanx.tokens import (
     BatchReader,
     BatchWriter,
     LengthCache,
+    LivePlan,
+    LivePlanConfig,
+    PackingConfig,
+    TableSource,
     load_batch_plan,
     save_batch_plan,
 )
 
-_MOST_PROCESSES = 60
 LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
 PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build_now(1) for n in range(3)]
 SAMPLES = {name: {"input_ids": list(range(1, 1 + length))} for name, length in LENGTHS.items()}
@@ -114,11 +119,12 @@ def length_cache(world: World) -> None:
 def changing_ranks(world: World) -> None:
     """Training by a plan, killed and resumed with other numbers of ranks: each sample is learned once."""
     path, plan = world.folder / "place.json", PLANS[1]
+    balance = world.chance.random() < 0.5
     history: list[list[int]] = []  # ranks, and the steps that they made
-    for _ in range(_MOST_PROCESSES):
-        left = _left(plan, history)
+    for _ in range(MOST_PROCESSES):
+        left = _left(plan, history, balance)
         ranks = world.chance.choice([1, 2, 4])
-        steps = len(left.shard(0, ranks).get_epoch(0))
+        steps = len(left.shard(0, ranks, balance=balance).get_epoch(0))
         if not steps:
             break
         with world.process():
@@ -137,22 +143,61 @@ def changing_ranks(world: World) -> None:
         history = found
     learned: list[str] = []
     for place, (ranks, steps) in enumerate(history):
-        parts = [
-            _left(plan, history[:place]).shard(rank, ranks).get_epoch(0)[:steps] for rank in range(ranks)
-        ]
+        begun = _left(plan, history[:place], balance)
+        shards = [begun.shard(rank, ranks, balance=balance) for rank in range(ranks)]
+        parts = [[spec for _, _, spec in itertools.islice(shard.iter_from(0), steps)] for shard in shards]
         # Where batches do not come out even, some are dealt twice in the last step of all.
         stage = {name for part in parts for spec in part for name in spec.samples}
         assert not stage & set(learned), "a sample was learned again"
         learned += stage
-    assert set(learned) | {n for spec in _left(plan, history).get_epoch(0) for n in spec.samples} == set(
-        LENGTHS
-    )
+    untouched = {name for spec in _left(plan, history, balance).get_epoch(0) for name in spec.samples}
+    assert not untouched & set(learned)
+    assert untouched | set(learned) == set(LENGTHS)
 
 
-def _left(plan: Any, history: list[list[int]]) -> Any:
+def _left(plan: Any, history: list[list[int]], balance: bool) -> Any:
     for ranks, steps in history:
-        plan = plan.remaining(0, steps, ranks)
+        plan = plan.remaining(0, steps, ranks, balance=balance)
     return plan
+
+
+def live_ranks(world: World) -> None:
+    """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
+    path = world.folder / "place.json"
+    config = LivePlanConfig(
+        packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
+    )
+    plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+    learned: list[int] = []
+    ended = False
+    while not ended:
+        ranks = world.chance.choice([1, 2, 3])
+        with world.process(within=20):
+            while not ended:
+                before = plan.state_dict()
+                batches, after = list[Any](), before
+                for rank in range(ranks):  # every rank plans for itself, and takes its own packs
+                    own = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+                    own.load_state_dict(before)
+                    batches.append(own.next_batch(rank, ranks))
+                    after = own.state_dict()
+                ended = batches[0] is None
+                if ended:
+                    break
+                step = {int(place) for batch in batches for place in batch.places}
+                try:
+                    with atomic_write(path, "w", sealed=True) as file:
+                        write_sealed_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
+                except OSError:
+                    continue
+                learned += sorted(step)
+                plan.load_state_dict(after)
+        found = read_sealed_json(path) if path.exists() else {"plan": plan.state_dict(), "learned": []}
+        assert found["learned"][: len(learned)] == learned, "acknowledged steps are lost"
+        learned = found["learned"]
+        plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+        plan.load_state_dict(found["plan"] if learned else plan.state_dict())
+    assert sorted(learned) == list(range(2 * len(LENGTHS))), "not every sample came once an epoch"
 
 
 def replay(world: World) -> None:
@@ -190,7 +235,7 @@ def _sample(name: str) -> StreamSample:
 
 
 def _until_done(world: World, work: Callable[[], object]) -> None:
-    for _ in range(_MOST_PROCESSES):
+    for _ in range(MOST_PROCESSES):
         done = False
         with world.process():
             try:
@@ -211,5 +256,14 @@ def _no_leftovers(world: World) -> None:
 
 SCENARIOS: dict[str, Callable[[World], None]] = {
     function.__name__: function
-    for function in (counter, overwritten_plan, batch_files, length_cache, changing_ranks, replay)
+    for function in (
+        counter,
+        overwritten_plan,
+        batch_files,
+        length_cache,
+        changing_ranks,
+        live_ranks,
+        replay,
+        *ARCADE,
+    )
 }

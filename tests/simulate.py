@@ -1,10 +1,11 @@
-"""A seeded world of faults for whatever is written to the disk: kills, power cuts, full disks, errors.
+"""A seeded world of faults: kills, power cuts, full disks, errors, broken connections, clocks that jump.
 
     python -m tests.simulate --seed 7          replays one world and tells what happened in it
     python -m tests.simulate --seeds 10000     plays many, and stops at the first that breaks a promise
 
 The file calls of `os` are the seam: a world counts them, lets one fail or ends the process there, and after a
-power cut gives back what a disk may have kept. What must hold then is in `scenarios`.
+power cut gives back what a disk may have kept. Connections and time are in `network`, what must hold in
+`scenarios`.
 """
 
 import argparse
@@ -13,21 +14,25 @@ import errno
 import io
 import os
 import random
+import re
+import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 _FAULTS = (errno.ENOSPC, errno.EIO)
-_REAL = {
-    name: getattr(os, name) for name in ("open", "fdopen", "fsync", "replace", "rename", "unlink", "mkdir")
-}
+MOST_PROCESSES = 60
+"""After so many that were killed or failed, a program has had its chances."""
+_CALLS = ("open", "fdopen", "write", "fsync", "replace", "rename", "unlink", "mkdir")
+_REAL = {name: getattr(os, name) for name in _CALLS}
 
 
-class Killed(BaseException):
-    """The process has ended here; nothing that follows reaches the disk."""
+class Killed(SystemExit):
+    """The process has ended here; nothing that follows reaches the disk. No event loop holds it up."""
 
 
 class _Raw(io.FileIO):
@@ -48,28 +53,43 @@ class _Raw(io.FileIO):
 class World:
     """One disk and one seed: which call of a process fails, and how."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, *, kills_only: bool = False) -> None:
+        """With `kills_only` nothing happens by itself; `kill` ends a process where it is asked to."""
         self.chance = random.Random(seed)
         self.folder = folder
         self.told: list[str] = []
         self.dead = self.dead_before = False
-        self._calls = self._kill_at = 0
+        self.wall_offset = 0.0
+        """Seconds by which the wall clock was set forward or back."""
+        self.power_was_cut = False
+        """Whether the last process ended with the power."""
+        self._calls, self._kill_at = 0, 10**9
         self._fault_rate = self.chance.choice([0.0, 0.0, 0.05, 0.2])
         self._power_cuts = self.chance.random() < 0.5
+        self._kills_only = kills_only
+        if kills_only:
+            self._fault_rate, self._power_cuts = 0.0, False
         self._synced: dict[int, bytes] = {}
         self._renames: list[tuple[Path, Path, bytes | None]] = []
 
     @contextlib.contextmanager
-    def process(self) -> Iterator[None]:
-        """A process that may be killed at any of its file calls; the disk is what is left afterwards."""
+    def process(self, within: int = 60) -> Iterator[None]:
+        """A process that may be killed at any of so many calls; the disk is what is left afterwards."""
         self.dead = self.dead_before = False
-        self._calls, self._kill_at = 0, self.chance.choice([10**9, self.chance.randrange(1, 60)])
-        with mock.patch.multiple(os, **{name: self._wrapped(name) for name in _REAL}):
+        self._calls, self._kill_at = 0, self.chance.choice([10**9, self.chance.randrange(1, within)])
+        if self._kills_only:
+            self._kill_at = 10**9
+        with (
+            mock.patch.multiple(os, **{name: self._wrapped(name) for name in _REAL}),
+            mock.patch.object(time, "time", self._wall_clock),
+            mock.patch.object(secrets, "token_hex", lambda size: self.chance.randbytes(size).hex()),
+        ):
             try:
                 yield
             except Killed:
                 self.told.append("killed")
-        if self.dead and self._power_cuts:
+        self.power_was_cut = self.dead and self._power_cuts
+        if self.power_was_cut:
             self._cut_power()
         self._renames = []
         self.settle()  # by the time of the next process, the system has written back what there is
@@ -82,7 +102,7 @@ class World:
         files = [path for path in self.folder.rglob("*") if path.is_file()]
         self._synced |= {path.stat().st_ino: path.read_bytes() for path in files}
 
-    def call(self, name: str, about: str) -> None:
+    def call(self, name: str, about: str, *, can_fail: bool = True) -> None:
         """Count a call, and let it fail or end the process."""
         self.dead_before = self.dead
         if self.dead:
@@ -92,29 +112,60 @@ class World:
             self.dead = True
             self.told.append(f"kill at call {self._calls}: {name} {about}")
             raise Killed
-        if name != "unlink" and self.chance.random() < self._fault_rate:
+        if can_fail and name != "unlink" and self.chance.random() < self._fault_rate:
             fault = self.chance.choice(_FAULTS)
             self.told.append(f"{errno.errorcode[fault]} at call {self._calls}: {name} {about}")
             raise OSError(fault, os.strerror(fault), about)
+
+    def kill(self) -> None:
+        """End the process here."""
+        self.dead = True
+        raise Killed
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
         real = _REAL[name]
 
         def call(*arguments: Any, **named: Any) -> Any:
             first = arguments[0]
-            if isinstance(first, str | os.PathLike) and not Path(first).is_relative_to(self.folder):
+            path = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else Path(first)
+            if not path.is_relative_to(self.folder):
                 return real(*arguments, **named)
-            self.call(name, str(first))
+            about = self._name(path)
+            if name == "write":
+                return self._written(first, bytes(arguments[1]), about)
+            self.call(name, about)
             if name == "fdopen":
                 return self._opened(*arguments, **named)
             if name in ("replace", "rename"):
                 self._note_rename(Path(first), Path(arguments[1]))
+            fresh = name == "open" and not path.exists()
             result = real(*arguments, **named)
             if name == "fsync":
                 self._note_sync(first)
+            if fresh:
+                self._synced.pop(os.fstat(result).st_ino, None)  # of a file that is gone
             return result
 
         return call
+
+    def _written(self, descriptor: int, data: bytes, about: str) -> int:
+        """A write that may be cut short: by an end of the process, or by a disk that is full."""
+        try:
+            self.call("write", about)
+        except (OSError, Killed) as error:
+            if self.dead_before:
+                raise
+            part = data[: self.chance.randrange(len(data))]
+            if not part:
+                raise
+            _REAL["write"](descriptor, part)
+            if isinstance(error, Killed):
+                raise
+            return len(part)
+        return int(_REAL["write"](descriptor, data))
+
+    def _wall_clock(self) -> float:
+        return 1.7e9 + 0.001 * self._calls + self.wall_offset
 
     def _opened(self, descriptor: int, mode: str, **text: Any) -> Any:
         raw = _Raw(descriptor, mode.replace("b", ""))
@@ -125,6 +176,10 @@ class World:
         wrapped = io.TextIOWrapper(binary, **text)
         wrapped.mode = mode  # type: ignore[misc]
         return wrapped
+
+    def _name(self, path: Path) -> str:
+        """Without the process, which is another one when the world is played again."""
+        return re.sub(r"\.\d+-([0-9a-f]{8}\.tmp)", r".\1", str(path.relative_to(self.folder)))
 
     def _note_sync(self, descriptor: int) -> None:
         place = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -148,14 +203,14 @@ class World:
                     target.write_bytes(before)
                     self._synced[target.stat().st_ino] = before
         self._renames = []
-        for path in self.folder.rglob("*"):
+        for path in sorted(self.folder.rglob("*"), key=self._name):
             if path.is_file():
                 now, kept = path.read_bytes(), self._synced.get(path.stat().st_ino, b"")
                 if now != kept and now.startswith(kept):
                     end = self.chance.randrange(len(kept), len(now) + 1)
                     zeros = self.chance.choice([0, len(now) - end])
                     path.write_bytes(now[:end] + bytes(zeros))
-                    self.told.append(f"tore {path.name}")
+                    self.told.append(f"tore {self._name(path)}")
 
 
 def play(seed: int, *, aloud: bool = False) -> str:
@@ -167,12 +222,13 @@ def play(seed: int, *, aloud: bool = False) -> str:
     name = world.chance.choice(sorted(SCENARIOS))
     try:
         SCENARIOS[name](world)
-    except Exception as error:
+    except (Exception, Killed) as error:
         error.add_note(f"seed {seed}, scenario {name}: " + "; ".join(world.told[-12:]))
         raise
     finally:
         if aloud:
-            print(f"seed {seed}: {name}", *world.told, sep="\n  ")
+            told = [line.replace(f"{folder}/", "") for line in world.told]
+            print(f"seed {seed}: {name}", *told, sep="\n  ")
         shutil.rmtree(folder)
     return name
 
@@ -184,16 +240,21 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, help="replay this world, aloud")
     parser.add_argument("--seeds", type=int, default=300, help="play so many worlds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them, to play them in parts")
     options = parser.parse_args()
     if options.seed is not None:
         play(options.seed, aloud=True)
         return
     counts: dict[str, int] = {}
-    for seed in range(options.seeds):
+    worlds = range(options.first, options.first + options.seeds)
+    for seed in worlds:
         name = play(seed)
         counts[name] = counts.get(name, 0) + 1
-    print(f"{options.seeds} worlds, every promise kept:", counts)
+    spent = f"{time.process_time():.0f} CPU seconds"
+    print(f"worlds {worlds[0]:,} to {worlds[-1]:,} in {spent}, every promise kept:", counts)
 
 
 if __name__ == "__main__":
-    main()
+    from tests import simulate  # the module that the others import, and not a second one of its name
+
+    simulate.main()

@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 GREETING = bytes.fromhex("fffb01fffb03fffd03fffd18fffd1ffffc22")
@@ -27,7 +26,7 @@ class Session:
         self.server, self.reader, self.writer = server, reader, writer
         self.game: str | None = None
         self.seed, self.moves, self.hints, self.json = 0, 0, 0, False
-        self.began = time.monotonic()
+        self.began = asyncio.get_running_loop().time()
         self.draws = random.Random(len(server.sessions))
 
     async def run(self) -> None:
@@ -41,7 +40,7 @@ class Session:
         while line := (await self.reader.readline()).decode():
             command = line.strip()
             self.server.commands.append(command)
-            if time.monotonic() - self.began > self.server.longest:
+            if asyncio.get_running_loop().time() - self.began > self.server.longest:
                 self.writer.transport.abort()
                 return
             if not self.server.line_mode:

@@ -26,11 +26,13 @@ from phalanx.streams import (
     EnvironmentStream,
     EpisodeStatus,
     EpisodeTokenizer,
+    KnownEpisodes,
     ProofTokenizer,
     SampleStream,
     StreamSample,
     StreamState,
     TokenRows,
+    known_episodes,
 )
 
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
@@ -287,6 +289,13 @@ def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer())
     with pytest.raises(ValueError, match="at least 1, got 0 and None"):
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=3, batch_size=0)
+
+    class KnownWalk(Walk):
+        pass
+
+    known_episodes.register(KnownWalk, lambda walk: KnownEpisodes("walk", WalkTokenizer(), 3))
+    known = EnvironmentStream(KnownWalk())
+    assert (known.tokenizer, known.max_steps, known.dataset_id) == (WalkTokenizer(), 3, "walk")
     always_one = lambda states, nothing, key: (jnp.zeros_like(states), nothing)  # noqa: E731
     walk = functools.partial(
         EnvironmentStream, Walk(), always_one, tokenizer=WalkTokenizer(), batch_size=2, per="episode"

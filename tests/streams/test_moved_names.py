@@ -94,3 +94,17 @@ def test_the_asynchronous_stream_gives_the_same_samples(tmp_path: Path):
             return found
 
     assert asyncio.run(ids()) == ["d_1", "c"]
+
+
+def test_arguments_have_the_names_and_places_that_they_have_there(tmp_path: Path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"id": f"s{n}", "input_ids": [1] * n} for n in range(1, 6)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stream = OfflineDatasetStream(path, "d", 2, 4, False, 7)
+    samples = list(stream)
+    assert [sample.length for sample in samples] == [2, 3, 4] and stream.seed == 7
+    buffer = ReplayBuffer()
+    buffer.add_batch(samples)
+    assert [one.length for one in buffer.filter(predicate=lambda sample: sample.length > 2)] == [3, 4]
+    with pytest.raises(ValueError, match="say min_length and max_length in GymConfig"):
+        GymEpisodeStream(max_length=100)

@@ -71,6 +71,19 @@ def test_answers_run_out() -> None:
         game.close()
 
 
+def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() -> None:
+    with toy_server() as server:
+        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
+        game = arcade_environment(
+            "toy", client=client, max_refused=2, prompt=lambda name, seen: f"{name} {seen.seed}"
+        )
+        assert game.reset(4) == game.prompt == "toy 4"
+        said = ("nonsense", "place 1 1 1", "nonsense", "", "place 1 2 2")
+        assert [game.step(answer).info.truncated for answer in said] == [False, False, False, True, True]
+        assert not game.reset(4).isspace() and not game.step("nonsense").done
+        game.close()
+
+
 def test_the_real_servers_games_are_solved_by_its_hints() -> None:
     with running_server() as server:
         client = TelnetClientConfig(host="127.0.0.1", port=server.port)

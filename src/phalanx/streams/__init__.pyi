@@ -63,8 +63,10 @@ from .rolling_window import (
 from .tokenizers import (
     ArcTokenizer as ArcTokenizer,
     EpisodeTokenizer as EpisodeTokenizer,
+    KnownEpisodes as KnownEpisodes,
     ProofTokenizer as ProofTokenizer,
     TokenRows as TokenRows,
+    known_episodes as known_episodes,
 )
 from .types import (
     EpisodeStatus as EpisodeStatus,

@@ -9,6 +9,7 @@ Playing the episodes is in `environment_stream`; tokenizers of text are in `phal
 
 import dataclasses
 import enum
+import functools
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax.numpy as jnp
@@ -76,14 +77,12 @@ class KnownEpisodes(NamedTuple):
     """Steps of an episode at most."""
 
 
+@functools.singledispatch
 def known_episodes(environment: Environment) -> KnownEpisodes | None:
-    """The tokenizer of an environment that Phalanx has; None for any other."""
-    if isinstance(environment, ArcEnvironment):
-        config = environment.config
-        return KnownEpisodes("arc", ArcTokenizer.for_config(config), config.environment.max_episode_steps)
-    if isinstance(environment, ProofEnv):
-        tokenizer = ProofTokenizer.for_environment(environment)
-        return KnownEpisodes("proofs", tokenizer, environment.config.max_depth)
+    """What is known of an environment's episodes; None for a kind that nothing is registered for.
+
+    `known_episodes.register(Maze, of_maze)` makes a kind of your own known, by a function of the environment.
+    """
     return None
 
 
@@ -248,13 +247,19 @@ def _expect(rest: list[int], token: int) -> None:
     del rest[0]
 
 
+@known_episodes.register(ArcEnvironment)
+def _arc_episodes(environment: ArcEnvironment) -> KnownEpisodes:
+    config = environment.config
+    return KnownEpisodes("arc", ArcTokenizer.for_config(config), config.environment.max_episode_steps)
+
+
 _ProofMark = enum.IntEnum("_ProofMark", ("PAD", "END", "GOALS", "OPTION", "ACTION"), start=0)
 _PREDICATES = len(_ProofMark)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProofTokenizer:
-    """Tokens for the atoms of one program; an atom is its predicate and two terms.
+    """Tokens for the atoms of one program; an atom is its predicate and two terms, or three.
 
     Views are a dictionary of `goals` [atoms, 3], `successors` [states, atoms, 3], `count` of legal actions
     and the query's `depth`. An episode succeeds when a true query is proved or a false one is not; its
@@ -269,6 +274,8 @@ class ProofTokenizer:
     """Successors that a state offers at most."""
     max_depth: int
     """Steps of an episode at most."""
+    arity: int = 2
+    """Terms of an atom."""
 
     @classmethod
     def for_environment(cls, environment: ProofEnv) -> "ProofTokenizer":
@@ -276,9 +283,10 @@ class ProofTokenizer:
         config, program = environment.config, environment.program
         return cls(
             num_predicates=program.end_index + 1,
-            num_terms=program.num_constants + 2 * config.padding_atoms + 1,
+            num_terms=program.num_constants + program.arity * config.padding_atoms + 1,
             num_actions=config.padding_states,
             max_depth=config.max_depth,
+            arity=program.arity,
         )
 
     @property
@@ -349,18 +357,25 @@ class ProofTokenizer:
         return np.where(depth >= 0, np.minimum(depth / self.max_depth, 1.0), np.nan)
 
     def _atoms(
-        self, atoms: Int32[np.ndarray, "*steps atoms 3"]
+        self, atoms: Int32[np.ndarray, "*steps atoms atom"]
     ) -> tuple[Int32[np.ndarray, "*steps width"], Bool[np.ndarray, "*steps width"]]:
-        """Three tokens for each atom; those of padding do not count."""
-        offsets = np.array([_PREDICATES, self._terms, self._terms], np.int32)
+        """A token for each predicate and term; those of padding do not count."""
+        offsets = np.array([_PREDICATES, *[self._terms] * self.arity], np.int32)
         counts = np.broadcast_to(atoms[..., :1] != 0, atoms.shape)
-        shape = (*atoms.shape[:-2], 3 * atoms.shape[-2])
+        shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])
         return (atoms + offsets).reshape(shape), counts.reshape(shape)
 
-    def _read_atoms(self, tokens: list[int]) -> list[tuple[int, int, int]]:
-        if len(tokens) % 3:
-            raise ValueError(f"atoms are three tokens each, got {len(tokens)}")
+    def _read_atoms(self, tokens: list[int]) -> list[tuple[int, ...]]:
+        size = 1 + self.arity
+        if len(tokens) % size:
+            raise ValueError(f"atoms are {'three' if size == 3 else size} tokens each, got {len(tokens)}")
         return [
-            (tokens[at] - _PREDICATES, tokens[at + 1] - self._terms, tokens[at + 2] - self._terms)
-            for at in range(0, len(tokens), 3)
+            (tokens[at] - _PREDICATES, *(term - self._terms for term in tokens[at + 1 : at + size]))
+            for at in range(0, len(tokens), size)
         ]
+
+
+@known_episodes.register(ProofEnv)
+def _proof_episodes(environment: ProofEnv) -> KnownEpisodes:
+    tokenizer = ProofTokenizer.for_environment(environment)
+    return KnownEpisodes("proofs", tokenizer, environment.config.max_depth)

@@ -130,7 +130,7 @@ class TelnetGymClient(ClosedOnExit):
         self._in_game = False
         self._puzzle: _Puzzle | None = None
         self._hung_up = 0
-        self._retries = Retries(self.config, self._draws)
+        self._retries: Retries  # of the request that has its turn
         self.connections_made = 0
         """How many connections there have been."""
         self.puzzles_replayed = 0
@@ -250,13 +250,17 @@ class TelnetGymClient(ClosedOnExit):
         """
         async with self._turn:
             puzzle = self._require_puzzle("the reset")
-            reply = await self._persist(lambda: self._ask("reset"))
-            if reply.has("observation"):
-                puzzle.commands.clear()
-                puzzle.observation = reply.message(*_SHOWN)
-                return puzzle.observation
-        before = puzzle.observation
-        return await self.start_puzzle(puzzle.game, before.difficulty, before.seed)
+
+            async def attempt() -> PuzzleObservation:
+                reply = await self._ask("reset")
+                if reply.has("observation"):
+                    return reply.message(*_SHOWN)
+                return await self._start(puzzle.game, puzzle.start)
+
+            # In one request, which has one deadline.
+            observation = await self._persist(attempt)
+            self._puzzle = _Puzzle(puzzle.game, observation)
+            return observation
 
     async def quit_puzzle(self) -> None:
         """Leave the puzzle; the connection stays, for the next one."""
@@ -290,6 +294,8 @@ class TelnetGymClient(ClosedOnExit):
         try:
             self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
         except socket.gaierror as error:
+            if self.connections_made:  # the host was there: it is the name server that fails, for a while
+                raise ArcadeConnectionError(str(error)) from error
             raise ArcadeUnavailableError(
                 f"there is no host {self.config.host!r}: {error.strerror}"
             ) from error

@@ -8,7 +8,6 @@ import collections
 import contextlib
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -156,7 +155,9 @@ class TelnetConnection:
         self._parser = TelnetParser()
         self._partial = b""
         self._lines: collections.deque[bytes] = collections.deque()
-        self._opened = time.monotonic()
+        # The loop is where connections, waits and the time come from: one that is made up replaces all three.
+        self._loop = asyncio.get_running_loop()
+        self._opened = self._loop.time()
         self._usable = True
 
     @classmethod
@@ -185,7 +186,7 @@ class TelnetConnection:
     @property
     def age(self) -> float:
         """Seconds since it was opened; the server ends it at 300."""
-        return time.monotonic() - self._opened
+        return self._loop.time() - self._opened
 
     async def ask(self, commands: str, is_last: Callable[[str], bool], timeout: float) -> list[str]:
         """Send lines, and give what comes back up to and with the line that `is_last` knows."""

@@ -6,7 +6,6 @@ Lost connections, time-outs and full servers are `OSError`s, wrong names and com
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,8 @@ class Retries:
 
     def __init__(self, config: "TelnetClientConfig", draws: random.Random) -> None:
         self._where = f"{config.host}:{config.port}"
-        self._began = time.monotonic()
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
         self._deadline = config.deadline
         self._attempts = 0
         self._delays = backoff_delays(
@@ -74,14 +74,14 @@ class Retries:
     @property
     def seconds_left(self) -> float:
         """Until all attempts must be over."""
-        return max(self._began + self._deadline - time.monotonic(), 0.001)
+        return max(self._began + self._deadline - self._clock(), 0.001)
 
     async def pause(self, error: ArcadeConnectionError) -> None:
         """Wait for the next attempt; without another, an `ArcadeUnavailableError` says what there was."""
         self._attempts += 1
         delay = next(self._delays, None)
         if delay is None or delay >= self.seconds_left:
-            lasted = time.monotonic() - self._began
+            lasted = self._clock() - self._began
             raise ArcadeUnavailableError(
                 f"no answer from {self._where} after {self._attempts} attempt(s) in {lasted:.1f} s: {error}; "
                 "is the puzzle server running?"

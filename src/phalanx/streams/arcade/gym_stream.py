@@ -7,7 +7,6 @@ import abc
 import asyncio
 import collections
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -148,7 +147,8 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
         """Let go of what was opened; here nothing was."""
 
     async def _timed(self) -> "_Taken | None":
-        began = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         self._state = StreamState.STREAMING
         try:
             return await self._next_episode()
@@ -156,7 +156,7 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
             self._state = StreamState.ERROR
             raise
         finally:
-            self._metrics.total_time_seconds += time.monotonic() - began
+            self._metrics.total_time_seconds += clock() - began
 
     def _wanted(self, episode: PuzzleEpisode) -> list[StreamSample]:
         """The samples to hand out; the others are counted."""
@@ -198,7 +198,14 @@ class GymEpisodeStream(HasMoved, _EpisodeStream):
         dataset_id: str = "puzzle_arcade",
         max_episodes: int | None = None,
         first_episode: int = 0,
+        min_length: int | None = None,
+        max_length: int | None = None,
     ) -> None:
+        """`min_length` and `max_length` are the config's, and only there: given here they are refused."""
+        if min_length is not None or max_length is not None:
+            raise ValueError(
+                "say min_length and max_length in GymConfig, which other streams of it then share"
+            )
         self.config = config or GymConfig()
         limits = self.config.min_length, self.config.max_length
         super().__init__(tokenizer, dataset_id, limits, self.config.keep_failures)

@@ -18,7 +18,7 @@ from phalanx.core.text_environment import (
     over,
 )
 from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
-from phalanx.streams.arcade.episodes import StepRewards, move_outcome, step_reward
+from phalanx.streams.arcade.episodes import Prompt, StepRewards, move_outcome, step_reward
 from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame, PuzzleObservation, game_id
 
 Result = TypeVar("Result")
@@ -46,8 +46,9 @@ class ArcadeTextBatch(TextBatch):
     """Puzzles of one game of a server, each on a connection of its own; use it with `with`, or close it.
 
     Rows and columns are the server's, which count from 1. An episode ends when its puzzle is solved or lost,
-    and is truncated after `max_steps` answers. The server knows no rules in a form for models: the text has
-    the game's name, its picture, and how moves are written.
+    and is truncated after `max_steps` answers, or after `max_refused` refused ones in a row. The server knows
+    no rules in a form for models: the text has the game's name, its picture, and how moves are written;
+    `prompt` words it otherwise.
     """
 
     def __init__(
@@ -58,10 +59,13 @@ class ArcadeTextBatch(TextBatch):
         size: int = 1,
         client: TelnetClientConfig | None = None,
         max_steps: int = 99,
+        max_refused: int | None = None,
+        prompt: Prompt | None = None,
         rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     ) -> None:
         self.game, self.difficulty = game_id(game), PuzzleDifficulty(difficulty)
-        self.max_steps, self.rewards = max_steps, rewards
+        self.max_steps, self.rewards, self.worded = max_steps, rewards, prompt
+        self.max_refused = max_steps if max_refused is None else max_refused
         config = client or TelnetClientConfig()
         # One loop for the connections' whole life, run only while a call waits for the server.
         self._loop = asyncio.new_event_loop()
@@ -108,7 +112,7 @@ class ArcadeGame(TextEnvironment):
         self.client = client
         self._batch = batch
         self._seen: PuzzleObservation | None = None
-        self._info, self._taken = TextInfo(), 0
+        self._info, self._taken, self._refused = TextInfo(), 0, 0
 
     def reset(self, seed: int) -> str:
         return self._batch.wait([self.begin(seed)])[0]
@@ -119,12 +123,12 @@ class ArcadeGame(TextEnvironment):
     async def begin(self, seed: int) -> str:
         """Start the puzzle of a seed."""
         self._seen = await self.client.start_puzzle(self._batch.game, self._batch.difficulty, seed)
-        self._info, self._taken = TextInfo(), 0
+        self._info, self._taken, self._refused = TextInfo(), 0, 0
         return self.prompt
 
     async def ask(self, answer: str) -> TextStep:
         """Take an answer."""
-        seen = self._observation
+        seen = self.observation
         if self._info.terminated or self._info.truncated:
             return over(self._info)
         self._taken += 1
@@ -132,6 +136,8 @@ class ArcadeGame(TextEnvironment):
         try:
             command = answer_in(answer)
         except ValueError as error:
+            self._refused += 1
+            truncated = truncated or self._refused >= self._batch.max_refused
             self._info = TextInfo(str(error), truncated=truncated)
             text = f"Not possible: {error}.\n\n{_picture(seen)}"
             return TextStep(text, self._batch.rewards.refused, truncated, self._info)
@@ -139,6 +145,8 @@ class ArcadeGame(TextEnvironment):
         self._seen = result.state or seen
         ended = result.solved or result.game_over
         refused = "" if result.success or result.solved else result.message or "it was refused"
+        self._refused = self._refused + 1 if refused else 0
+        truncated = truncated or self._refused >= self._batch.max_refused
         self._info = TextInfo(refused, result.solved, ended, truncated and not ended)
         said = "Solved." if result.solved else "Lost." if ended else "Done."
         if refused and not ended:
@@ -148,7 +156,9 @@ class ArcadeGame(TextEnvironment):
 
     @property
     def prompt(self) -> str:
-        batch, seen = self._batch, self._observation
+        batch, seen = self._batch, self.observation
+        if batch.worded is not None:
+            return batch.worded(batch.game, seen)
         form = COMMANDS.get(batch.game, "`place ROW COLUMN DIGIT`")  # type: ignore[call-overload]
         return (
             f"This is the puzzle {seen.game} ({seen.difficulty.value}).\n\n{_picture(seen)}\n\n"
@@ -166,7 +176,8 @@ class ArcadeGame(TextEnvironment):
         self._batch.close()
 
     @property
-    def _observation(self) -> PuzzleObservation:
+    def observation(self) -> PuzzleObservation:
+        """The puzzle as the server showed it last."""
         if self._seen is None:
             raise ValueError("there is no episode yet; call reset")
         return self._seen

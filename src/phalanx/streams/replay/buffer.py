@@ -236,12 +236,12 @@ class ReplayBuffer(HasMoved):
         """All samples, oldest first, as they were added."""
         return self.snapshot().view.samples()
 
-    def filter(self, wanted: SampleFilter | Callable[[StreamSample], bool]) -> list[StreamSample]:
+    def filter(self, predicate: SampleFilter | Callable[[StreamSample], bool]) -> list[StreamSample]:
         """The samples, oldest first, that fit or that a function, which sees every one, says yes to."""
         view = self.snapshot().view
-        if isinstance(wanted, SampleFilter):
-            return view.select(np.flatnonzero(wanted.fits(view.columns, slice(None)))).samples()
-        return [sample for sample in view.samples() if wanted(sample)]
+        if isinstance(predicate, SampleFilter):
+            return view.select(np.flatnonzero(predicate.fits(view.columns, slice(None)))).samples()
+        return [sample for sample in view.samples() if predicate(sample)]
 
     def filter_by_difficulty(
         self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
