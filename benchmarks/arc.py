@@ -148,22 +148,23 @@ class Rollout:
         layer = AutoReset(environment, "same_step")
         state, observations = jax.jit(layer.reset)(keys)
         seed = jnp.uint32(workload.seed)
+        if jax.device_count() > 1:
+            # On every device from the start: one device's number would be sent to the others at every call.
+            seed = jax.device_put(seed, NamedSharding(mesh, PartitionSpec()))
         compiled, compile_seconds = timed(
             lambda: _rollout.lower(layer, workload, state, observations, seed).compile()
         )
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.states)) // workload.batch
         rollout = cls(
-            workload, environment, compile_seconds, first, state_bytes, compiled, (state, observations, seed)
+            workload, environment, compile_seconds, first, state_bytes, compiled, [state, observations, seed]
         )
         rollout.run()
         return rollout
 
     def run(self) -> None:
         """One compiled call, waited for."""
-        state, observations, seed = self._carry
-        state, observations, checksum = self._compiled(state, observations, seed)
+        *self._carry, checksum = self._compiled(*self._carry)
         self.checksum += float(checksum)
-        self._carry = (state, observations, seed + jnp.uint32(1))
 
     @property
     def steps_per_run(self) -> int:
@@ -205,8 +206,8 @@ def _rollout(
     state: AutoResetState,
     observations: Int8[Array, "batch rows columns"],
     seed: UInt32[Array, ""],
-) -> tuple[AutoResetState, Int8[Array, "batch rows columns"], Float32[Array, ""]]:
-    """`steps_per_call` steps of the whole batch under random actions."""
+) -> tuple[AutoResetState, Int8[Array, "batch rows columns"], UInt32[Array, ""], Float32[Array, ""]]:
+    """`steps_per_call` steps of the whole batch under random actions, and the seed of the next call."""
 
     def body(carry: tuple[Any, ...], counter: UInt32[Array, ""]) -> tuple[tuple[Any, ...], None]:
         state, seen, checksum = carry
@@ -220,7 +221,7 @@ def _rollout(
     # One sum for each environment: where devices have parts of the batch, none waits for another.
     start = (state, observations, 0 * _one_cell(observations).astype(jnp.float32))
     (state, observations, checksum), _ = jax.lax.scan(body, start, counters)
-    return state, observations, checksum.sum()
+    return state, observations, seed + jnp.uint32(1), checksum.sum()
 
 
 def _one_cell(observations: Int8[Array, "batch rows columns"]) -> Int32[Array, " batch"]:

@@ -13,6 +13,8 @@ printed for each point of the curve and one at the end; `results.json` in the fo
 """
 
 import argparse
+import dataclasses
+import functools
 import json
 import signal
 import time
@@ -44,19 +46,36 @@ AVERAGED = 0.999
 class Training:
     """The network, its optimizer, and how well each task goes."""
 
-    def __init__(self, instances: Instances, config: AnswerNetworkConfig, seed: int, rate: float) -> None:
-        self.instances, self.rate = instances, rate
+    def __init__(
+        self,
+        instances: Instances,
+        config: AnswerNetworkConfig,
+        seed: int,
+        rate: float,
+        wide: tuple[Instances, float] | None = None,
+        unseen: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """`wide` are larger instances and their share of what is learned; `unseen` inputs are left out."""
+        self.rate = rate
+        self.instances = instances if wide is None else joined(instances, wide[0])
+        self.wide_share = 0.0 if wide is None else wide[1]
         self.rng = np.random.default_rng(seed)
         self.network = AnswerNetwork(config, len(instances.names), key=jax.random.key(seed))
         self.average = self.network
         self.moments = OPTIMIZER.init(self.network)
         self.solved = np.zeros(len(instances.names))
         self.seconds, self.cpu_seconds, self.samples = 0.0, 0.0, 0
-        kept = instances.held_out()
-        self.held = np.flatnonzero(kept)
-        train = np.flatnonzero(~kept)
-        self.by_task = [train[instances.task[train] == n] for n in range(len(instances.names))]
-        self.side = np.select([instances.sizes.max(axis=1) <= side for side in SIDES], list(SIDES), 30)
+        kept = self.instances.held_out()
+        self.held = np.flatnonzero(kept[: len(instances)])
+        if unseen:
+            kept |= [input_of(self.instances.pair(row)) in unseen for row in range(len(kept))]
+        larger = np.arange(len(kept)) >= len(instances)
+        self.by_task, self.wide_by_task = (
+            [np.flatnonzero(rows & (self.instances.task == n)) for n in range(len(instances.names))]
+            for rows in (~kept & ~larger, ~kept & larger)
+        )
+        largest = self.instances.sizes.max(axis=1)
+        self.side = np.select([largest <= side for side in SIDES], list(SIDES), 30)
         self.queues: dict[int, list[int]] = {side: [] for side in SIDES}
 
     def learn(self, progress: float) -> None:
@@ -92,7 +111,10 @@ class Training:
         weights = 0.1 + 0.25 * (1 - self.solved) + 2 * self.solved * (1 - self.solved)
         weights[[len(rows) == 0 for rows in self.by_task]] = 0
         for task in self.rng.choice(len(weights), POOL, p=weights / weights.sum()):
-            row = int(self.rng.choice(self.by_task[task]))
+            some = self.by_task[task]
+            if self.rng.random() < self.wide_share and len(self.wide_by_task[task]):
+                some = self.wide_by_task[task]
+            row = int(self.rng.choice(some))
             self.queues[int(self.side[row])].append(row)
         for queue in self.queues.values():
             self.rng.shuffle(queue)
@@ -150,6 +172,17 @@ def on_canvas(grids: list[np.ndarray]) -> np.ndarray:
     return canvases
 
 
+def input_of(pair: GridPair) -> bytes:
+    """What tells an input from all others."""
+    return bytes(pair.input.shape) + pair.input.tobytes()
+
+
+def joined(first: Instances, second: Instances) -> Instances:
+    """The pairs of two files of the same tasks."""
+    both = ((first.task, second.task), (first.sizes, second.sizes), (first.cells, second.cells))
+    return Instances(first.names, *(np.concatenate(parts) for parts in both))
+
+
 def some_of_each(instances: Instances, rows: np.ndarray, most: int) -> tuple[list[GridPair], list[int]]:
     """Different pairs of each task, at most so many."""
     pairs: list[GridPair] = []
@@ -159,7 +192,7 @@ def some_of_each(instances: Instances, rows: np.ndarray, most: int) -> tuple[lis
         for row in rows[instances.task[rows] == task]:
             if len(seen) < most:
                 pair = instances.pair(int(row))
-                seen.setdefault(bytes(pair.input.shape) + pair.input.tobytes(), pair)
+                seen.setdefault(input_of(pair), pair)
         pairs += seen.values()
         tasks += [task] * len(seen)
     return pairs, tasks
@@ -173,30 +206,45 @@ def official(names: tuple[str, ...]) -> tuple[list[GridPair], list[int]]:
     return [pair for pair, _ in found], [task for _, task in found]
 
 
-def measured(
-    network: AnswerNetwork, pairs: list[GridPair], tasks: list[int], num_tasks: int
-) -> dict[str, Any]:
-    """Right and all answers by task, of the network and of handing the input in."""
-    result: dict[str, Any] = {}
-    guesses = {"network": answers(network, pairs, tasks), "copy_input": on_canvas([p.input for p in pairs])}
-    count = np.bincount(tasks, minlength=num_tasks)
-    for name, guess in guesses.items():
-        right = np.bincount(tasks, weights=paint_and_submit(pairs, guess), minlength=num_tasks).astype(int)
-        share = right / np.maximum(count, 1)
-        result[name] = {
-            "answers_right": round(float(right.sum() / count.sum()), 4),
+@dataclasses.dataclass
+class Examination:
+    """Pairs of tasks to be answered, and what handing their inputs in gets."""
+
+    pairs: list[GridPair]
+    tasks: list[int]
+    num_tasks: int
+
+    @functools.cached_property
+    def count(self) -> np.ndarray:
+        return np.bincount(self.tasks, minlength=self.num_tasks)
+
+    @functools.cached_property
+    def copy_input(self) -> dict[str, Any]:
+        return self._told(on_canvas([pair.input for pair in self.pairs]))
+
+    def measured(self, network: AnswerNetwork) -> dict[str, Any]:
+        """Right answers by task, of the network and of handing the input in."""
+        return {
+            "network": self._told(answers(network, self.pairs, self.tasks)),
+            "copy_input": self.copy_input,
+            "never_handing_in": 0,
+            "tasks": int((self.count > 0).sum()),
+            "answers": len(self.pairs),
+            "count_by_task": self.count.tolist(),
+        }
+
+    def _told(self, guesses: np.ndarray) -> dict[str, Any]:
+        solved = paint_and_submit(self.pairs, guesses)
+        right = np.bincount(self.tasks, weights=solved, minlength=self.num_tasks).astype(int)
+        share, there = right / np.maximum(self.count, 1), self.count > 0
+        return {
+            "answers_right": round(float(right.sum() / self.count.sum()), 4),
             "tasks_with_one_right": int((right > 0).sum()),
-            "tasks_at_least_half_right": int(((share >= 0.5) & (count > 0)).sum()),
-            "tasks_all_right": int(((share == 1) & (count > 0)).sum()),
+            "tasks_at_least_half_right": int(((share >= 0.5) & there).sum()),
+            "tasks_at_least_eight_tenths_right": int(((share >= 0.8) & there).sum()),
+            "tasks_all_right": int(((share == 1) & there).sum()),
             "by_task": right.tolist(),
         }
-    result["never_handing_in"] = 0
-    result["tasks"], result["answers"], result["count_by_task"] = (
-        int((count > 0).sum()),
-        len(pairs),
-        count.tolist(),
-    )
-    return result
 
 
 def without_tables(result: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +265,8 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=24, help="Points of the curve.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hard", type=Path, help="Instances of another difficulty, to answer at the end.")
+    parser.add_argument("--wide", type=Path, help="Larger instances, to learn from as well.")
+    parser.add_argument("--wide-share", type=float, default=0.15, help="Their share of all samples.")
     parser.add_argument("--official", action="store_true", help="Answer the official test pairs at the end.")
     parser.add_argument("--held-out", type=int, default=10, help="Held-out instances of each task.")
     parser.add_argument("--width", type=int, default=48)
@@ -233,14 +283,25 @@ def main() -> None:
         parser.error(f"{chosen.out} has a checkpoint: give --resume, or another --out")
     chosen.out.mkdir(parents=True, exist_ok=True)
     instances = read_instances(chosen.instances)
+    sets = {"official_tests": official(instances.names)} if chosen.official else {}
+    others = {path: read_instances(path) for path in (chosen.hard, chosen.wide) if path is not None}
+    for path, other in others.items():
+        if other.names != instances.names:
+            parser.error(f"{path} has other tasks than {chosen.instances}")
+    if chosen.hard is not None:
+        hard = others[chosen.hard]
+        sets["hard"] = some_of_each(hard, np.arange(len(hard)), chosen.held_out)
+    unseen = frozenset(input_of(pair) for pairs, _ in sets.values() for pair in pairs)
+    wide = None if chosen.wide is None else (others[chosen.wide], chosen.wide_share)
     config = AnswerNetworkConfig(width=chosen.width, depth=chosen.depth)
-    training = Training(instances, config, chosen.seed, chosen.learning_rate)
+    training = Training(instances, config, chosen.seed, chosen.learning_rate, wide, unseen)
     if chosen.resume and checkpoint.exists():
         training.restore(checkpoint)
     stopped: list[int] = []
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda number, _: stopped.append(number))
-    few = some_of_each(instances, training.held, 2)
+    count = len(instances.names)
+    few = Examination(*some_of_each(instances, training.held, 2), count)
     while training.progress(limits) < 1 and not stopped:
         point = (int(training.progress(limits) * chosen.points) + 1) / chosen.points
         while training.progress(limits) < point and not stopped:
@@ -249,7 +310,7 @@ def main() -> None:
             training.seconds += time.perf_counter() - began
             training.cpu_seconds += time.process_time() - busy
         training.save(checkpoint)
-        result = without_tables(measured(training.average, *few, len(instances.names)))
+        result = without_tables(few.measured(training.average))
         line = {
             "minutes": round(training.seconds / 60, 2),
             "cpu_minutes": round(training.cpu_seconds / 60, 2),
@@ -260,20 +321,13 @@ def main() -> None:
         print(json.dumps(line), flush=True)
         with curve.open("a") as file:
             file.write(json.dumps(line) + "\n")
-    sets = {"fresh": some_of_each(instances, training.held, chosen.held_out)}
-    if chosen.official:
-        sets["official_tests"] = official(instances.names)
-    if chosen.hard is not None:
-        other = read_instances(chosen.hard)
-        if other.names != instances.names:
-            parser.error(f"{chosen.hard} has other tasks than {chosen.instances}")
-        sets["hard"] = some_of_each(other, np.arange(len(other)), chosen.held_out)
-    results = {name: measured(training.average, *few, len(instances.names)) for name, few in sets.items()}
+    sets = {"fresh": some_of_each(instances, training.held, chosen.held_out), **sets}
+    results = {name: Examination(*some, count).measured(training.average) for name, some in sets.items()}
     facts = {
         "minutes": round(training.seconds / 60, 2),
         "cpu_minutes": round(training.cpu_seconds / 60, 2),
         "samples": training.samples,
-        "instances": len(instances),
+        "instances": len(training.instances),
         "network": config.model_dump(),
         "seed": chosen.seed,
     }

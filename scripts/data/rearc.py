@@ -18,16 +18,19 @@ import numpy as np
 
 MAX_GRID_SIDE = 30
 """ARC has no larger grids; a few of the generators now and then do."""
+NUM_COLORS = 10
+"""ARC has no other colors; one of the generators now and then leaves a -1 in a large grid."""
 
 
 def instances(generator, rng: random.Random, count: int, difficulty: tuple[float, float], seconds: float):
-    """Pairs of grids; fewer than asked for where a generator is slow, or draws grids above 30x30."""
+    """Pairs of grids; fewer than asked for where a generator is slow, or draws what is no ARC grid."""
     until = time.process_time() + seconds
     for _ in range(count):
         pair = generator(rng, *difficulty)
-        grids = np.array(pair["input"], np.uint8), np.array(pair["output"], np.uint8)
-        if max(*grids[0].shape, *grids[1].shape) <= MAX_GRID_SIDE:
-            yield grids
+        grids = np.array(pair["input"]), np.array(pair["output"])
+        small = max(*grids[0].shape, *grids[1].shape) <= MAX_GRID_SIDE
+        if small and all(((grid >= 0) & (grid < NUM_COLORS)).all() for grid in grids):
+            yield tuple(grid.astype(np.uint8) for grid in grids)
         if time.process_time() > until:
             return
 

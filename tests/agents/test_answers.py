@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from phalanx.agents import AnswerNetwork, AnswerNetworkConfig, answer_of, paint_and_submit
+from phalanx.agents.networks.arc_answers import answer_loss
 from phalanx.agents.networks.arc_views import NUM_VIEWS, facts_of, flags_of, sizes_of, views_of
 from phalanx.arc import GridPair
 
@@ -72,3 +73,13 @@ def test_an_untrained_network_copies_the_input_whatever_the_canvas(side: int):
     network = AnswerNetwork(AnswerNetworkConfig(width=4, depth=1, embedding=4), 2, key=jax.random.key(0))
     answer = np.asarray(jax.jit(answer_of)(network, on_canvas(GRID, side), jnp.int32(1)))
     assert np.array_equal(answer, on_canvas(GRID, side))
+
+
+def test_what_one_task_learns_in_its_own_layer_is_not_another_tasks():
+    network = AnswerNetwork(AnswerNetworkConfig(width=4, depth=1, embedding=4), 3, key=jax.random.key(0))
+    canvas = jnp.asarray(on_canvas(GRID, 8))
+    painted = jnp.where(canvas >= 0, jnp.int8(5), jnp.int8(-1))
+    gradient = jax.jit(jax.grad(lambda net: answer_loss(net, canvas, painted, jnp.int32(1))[0]))(network)
+    by_task = np.abs(np.asarray(gradient.heads)).sum(axis=(1, 2))
+    assert by_task[1] > 0 and by_task[[0, 2]].tolist() == [0, 0]
+    assert np.abs(np.asarray(gradient.head.weight)).sum() > 0, "the shared layer learns too"

@@ -82,6 +82,9 @@ def test_every_update_has_tasks_of_its_own_and_none_of_the_held_out_ones():
     assert not first & set(training._unseen.task_buffer.tasks)
     again = set(training._fresh(0, rng).tasks)
     assert again == first
+    assert set(small()._fresh(1, rng).tasks) == second, (
+        "the same where none was made beside the update before"
+    )
 
 
 def test_tasks_of_a_file_come_turned_and_recolored_where_that_is_asked_for(tmp_path: Path):

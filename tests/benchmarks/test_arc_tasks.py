@@ -12,14 +12,14 @@ NAMES = ("007bbfb7", "67a3c6ac")
 """Tasks that have official test pairs; the instances here are other ones."""
 
 
-def instances(path: Path) -> Path:
+def instances(path: Path, side: int = 3) -> Path:
     """Copying for the one task and mirroring for the other."""
     rng = np.random.default_rng(0)
-    grids = rng.integers(0, 10, (48, 3, 3)).astype(np.uint8)
+    grids = rng.integers(0, 10, (48, side, side)).astype(np.uint8)
     outputs = [grid if n % 2 else grid[:, ::-1] for n, grid in enumerate(grids)]
     cells = np.concatenate([side.ravel() for pair in zip(grids, outputs, strict=True) for side in pair])
     task = (1 - np.arange(48) % 2).astype(np.int16)
-    np.savez(path, names=np.array(NAMES), task=task, sizes=np.full((48, 4), 3, np.uint8), cells=cells)
+    np.savez(path, names=np.array(NAMES), task=task, sizes=np.full((48, 4), side, np.uint8), cells=cells)
     return path
 
 
@@ -63,3 +63,33 @@ def test_a_budget_is_of_wall_or_processor_minutes_or_of_both(
     with pytest.raises(SystemExit):
         run(monkeypatch, data, "--out", tmp_path / "run")
     assert "give --minutes, --cpu-minutes or both" in capsys.readouterr().err
+
+
+def test_larger_instances_have_their_share_and_what_is_asked_at_the_end_is_not_learned(
+    tmp_path: Path,
+) -> None:
+    usual, wide = (benchmark.read_instances(instances(tmp_path / f"{side}.npz", side)) for side in (3, 9))
+    asked = frozenset(benchmark.input_of(wide.pair(row)) for row in range(24))
+    config = benchmark.AnswerNetworkConfig(width=4, depth=1)
+    training = benchmark.Training(usual, config, 0, 1e-3, (wide, 0.25), asked)
+    training._draw()
+    small, large = training.queues[8], training.queues[10]
+    assert len(small) + len(large) == benchmark.POOL
+    assert 0.2 < len(large) / benchmark.POOL < 0.3
+    assert min(large) >= len(usual) + 24, "the first 24 of the larger ones are asked at the end"
+    held = set(training.held.tolist())
+    assert held and max(held) < len(usual), "answers are measured on the usual ones"
+    assert not held & set(small)
+    kept = np.flatnonzero(wide.held_out()) + len(usual)
+    assert not set(kept.tolist()) & set(large)
+
+
+def test_instances_of_other_tasks_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, other = instances(tmp_path / "small.npz"), tmp_path / "other.npz"
+    with np.load(data) as file:
+        np.savez(other, **{**file, "names": np.array(["a", "b"])})
+    with pytest.raises(SystemExit):
+        run(monkeypatch, data, "--out", tmp_path / "run", "--minutes", 1, "--wide", other)
+    assert "has other tasks than" in capsys.readouterr().err

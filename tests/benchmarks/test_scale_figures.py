@@ -30,7 +30,8 @@ def test_two_processes_build_the_cache_of_one(tmp_path: Path) -> None:
             "output": f"{file}.lengths",
             "cores": cores(1),
             "threads": False,
-            "workers": 0,
+            "workers": 1,
+            "on_ray": False,
         }
         for file in files
     ]

@@ -90,6 +90,13 @@ from .proof_training import (
 )
 from .random import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
 from .search.beam import SearchConfig as SearchConfig, search_proofs as search_proofs
+from .search.best_first import BestFirstConfig as BestFirstConfig, search_best_first as search_best_first
+from .search.guide import GuideConfig as GuideConfig
+from .search.guide_training import (
+    GuideTraining as GuideTraining,
+    GuideTrainingConfig as GuideTrainingConfig,
+    load_guide as load_guide,
+)
 from .search.ranking import (
     ProofRanking as ProofRanking,
     RankingConfig as RankingConfig,

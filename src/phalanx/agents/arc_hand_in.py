@@ -132,7 +132,7 @@ class HandIn:
 
         The report of a run shows what it finds in its folder `handed_in`.
         """
-        from phalanx.arc.render.answers import draw_operations
+        from phalanx.arc.render.svg import draw_operations
 
         folder.mkdir(parents=True, exist_ok=True)
         summary = {"title": title, "lines": self.describe().splitlines(), "operations": self.operations}
@@ -149,7 +149,7 @@ class HandIn:
 
     def draw_failures(self, most: int = 24) -> draw.Drawing:
         """The first tasks that are not known to be right, what was handed in beside what was expected."""
-        from phalanx.arc.render.answers import Answer, draw_answers
+        from phalanx.arc.render.svg import Answer, draw_answers
 
         failed = [answer for answer in self.answers if answer.fits and not answer.solved]
         shown = [

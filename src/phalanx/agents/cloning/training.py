@@ -3,6 +3,7 @@
 The expert's plans are in `expert`, episodes from files in `episode_files`, the settings in `config`.
 """
 
+import concurrent.futures
 import functools
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from phalanx.arc.generators import generate_tasks
 from phalanx.arc.observation import working_of
 from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
-from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
 from phalanx.runs.algorithm import Algorithm, Outcome, Report, Start, Update
 
@@ -87,8 +87,12 @@ class CloningTraining(Algorithm[Learner]):
         self.recorded: EpisodeSteps | None = None
         if config.cloning.episodes is not None:
             self.recorded = read_episodes(config.cloning.episodes, self.environment)
+        self._begin = eqx.filter_jit(self._started)
         self._act, self._advance = eqx.filter_jit(self._sampled), eqx.filter_jit(self._stepped)
         self._learn = eqx.filter_jit(self._gradient_step)
+        # While one update learns on XLA's threads, a thread beside it makes the tasks of the next.
+        self._beside = concurrent.futures.ThreadPoolExecutor(1, "fresh-tasks")
+        self._made: dict[int, concurrent.futures.Future[TaskBuffer]] = {}
 
     def compile(self) -> tuple[Start, Update]:
         # Plans are made between the compiled parts, so an update as a whole is not one of them.
@@ -138,8 +142,8 @@ class CloningTraining(Algorithm[Learner]):
         expert = Expert(self.arc, environment.task_buffer.tasks)
         network, share = self.policy(learner), settings.expert_share_at(number)
         reset_key, key = jax.random.split(key)
-        states, observations = environment.batch_reset(jax.random.split(reset_key, settings.num_envs))
-        states, followed = environment.unbind(states), np.zeros(settings.num_envs, np.int64)
+        states, observations = self._begin(environment, reset_key)
+        followed = np.zeros(settings.num_envs, np.int64)
         seen, labeled, ended = [], [], []
         for step_key in jax.random.split(key, settings.num_steps):
             own = self._act(network, observations, step_key)
@@ -164,23 +168,29 @@ class CloningTraining(Algorithm[Learner]):
 
     def _fresh(self, update: int, rng: np.random.Generator) -> TaskBuffer:
         """The tasks of an update, in a buffer that always has the same shapes."""
-        data, count = self.arc.dataset, self.config.cloning.fresh_tasks
-        tasks: list[ArcTask]
-        if data.source == GENERATED:
-            # A seed of its own for every update of every training; 0 to 999 are those of data sets.
-            tasks = generate_tasks(
-                data.families,
-                count,
-                seed=1000 * (1 + update) + self.seed % 1000,
-                split="training",
-                max_height=data.max_grid_height,
-                max_width=data.max_grid_width,
-            )
-        else:
-            every = self.environment.task_buffer
-            tasks = [every[int(n)] for n in rng.permutation(len(every))[:count]]
-            if self.config.cloning.augment:
-                tasks = augmented_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
+        if self.arc.dataset.source == GENERATED:
+            made = self._made.pop(update, None)
+            if update + 1 < self.num_updates:
+                self._made = {update + 1: self._beside.submit(self._generated, update + 1)}
+            return self._generated(update) if made is None else made.result()
+        every = self.environment.task_buffer
+        tasks = [every[int(n)] for n in rng.permutation(len(every))[: self.config.cloning.fresh_tasks]]
+        if self.config.cloning.augment:
+            tasks = augmented_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
+        return TaskBuffer.from_tasks(tasks, **self._room._asdict())
+
+    def _generated(self, update: int) -> TaskBuffer:
+        """Tasks that follow from the seed and an update's number alone, whoever makes them and when."""
+        data = self.arc.dataset
+        tasks = generate_tasks(
+            data.families,
+            self.config.cloning.fresh_tasks,
+            # One of its own for every update of every training; 0 to 999 are those of data sets.
+            seed=1000 * (1 + update) + self.seed % 1000,
+            split="training",
+            max_height=data.max_grid_height,
+            max_width=data.max_grid_width,
+        )
         return TaskBuffer.from_tasks(tasks, **self._room._asdict())
 
     @functools.cached_property
@@ -189,6 +199,11 @@ class CloningTraining(Algorithm[Learner]):
         most = max(len(task.pairs) for task in every)
         count = count if self.arc.dataset.source == GENERATED else min(count, len(every))
         return Capacity(count, count * most, self.arc.grid_shape[0])
+
+    def _started(self, environment: ArcEnvironment, key: Key) -> tuple[ArcState, PyTree]:
+        """New episodes in all environments."""
+        states, observations = environment.batch_reset(jax.random.split(key, self.config.cloning.num_envs))
+        return environment.unbind(states), observations
 
     def _sampled(self, network: Any, observations: PyTree, key: Key) -> Action:
         """What the policy does in each environment."""

@@ -84,6 +84,8 @@ class AnswerNetwork(eqx.Module):
     copies: Float[Array, "tasks views"]
     """How much each task takes from each view, wherever it is."""
     sizes: Float[Array, "tasks 2 sizes"]
+    heads: Float[Array, "tasks width outputs"]
+    """What each task adds to the shared head."""
     stem: Dense
     stem_film: Dense
     blocks: _Block
@@ -98,6 +100,7 @@ class AnswerNetwork(eqx.Module):
         self.tasks = jax.random.normal(keys[0], (num_tasks, config.embedding))
         self.copies = jnp.zeros((num_tasks, NUM_VIEWS)).at[:, 0].set(2.0)
         self.sizes = jnp.zeros((num_tasks, 2, NUM_SIZES)).at[:, :, 0].set(2.0)
+        self.heads = jnp.zeros((num_tasks, config.width, NUM_VIEWS + 2 * NUM_COLORS))
         self.stem = Dense(seen, config.width, key=keys[1], scale=2.0)
         self.stem_film = Dense(config.embedding, 2 * config.width, key=keys[2], scale=0.3)
         self.head = Dense(config.width, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
@@ -148,7 +151,7 @@ class AnswerNetwork(eqx.Module):
 
         # As a loop: one after the other, XLA merges parts of blocks and takes three times as long.
         cells, _ = jax.lax.scan(deeper, cells, self.blocks)
-        out = self.head(cells)
+        out = self.head(cells) + cells @ self.heads[task]
         copies = out[..., :NUM_VIEWS] + self.copies[task]
         by_color = out[..., NUM_VIEWS : NUM_VIEWS + NUM_COLORS]
         by_rank = out[..., NUM_VIEWS + NUM_COLORS :]
