@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from jaxtyping import install_import_hook
 
+from annotations import check_annotations
 from speeds import HERE, is_slow
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -44,7 +44,7 @@ if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sa
     sys.modules["phalanx._native"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["phalanx._native"])
 
-install_import_hook("phalanx", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+check_annotations("phalanx")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -63,7 +63,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests."""
+    """Mark the slow tests, and let their files come first: no process has a long one left at the end."""
+    slow_files = set()
     for item in items:
         if is_slow(item.nodeid.removeprefix("tests/")):
             item.add_marker("slow")
+            slow_files.add(item.path)
+    items.sort(key=lambda item: item.path not in slow_files)

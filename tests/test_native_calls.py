@@ -73,6 +73,8 @@ def test_packing_survives_anything(data: st.DataObject) -> None:
     modes = ["greedy", "first_fit", "best_fit", "best_fit_decreasing", "hybrid", "other"]
     capacity = data.draw(SMALL | st.sampled_from([100, -(2**31), 2**31 - 1, 2**40]))
     attempt(kernels.pack_lengths, lengths, capacity, data.draw(st.sampled_from(modes)), bins)
+    keys = data.draw(sometimes_other(arrays(np.uint64, None)))
+    attempt(kernels.sort_random_keys, keys, data.draw(NUMBERS), data.draw(arrays(np.int32, None)))
     rows, width = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 8))
     out = [data.draw(sometimes_other(st.just(np.zeros((rows, width), t)))) for t in ("i4", "i1", "i4", "i4")]
     attempt(
@@ -285,6 +287,66 @@ def test_the_proof_kernel_refuses_unknown_programs_and_limits(held: Any, program
         jax.block_until_ready(
             call(*given_, program=np.int64(program), unary_limit=np.int64(limit), **options)
         )
+
+
+ATTENTION = {
+    "qkv": (2, 5, 3, 2, 4),
+    "cosine": (2, 5, 2),
+    "sine": (2, 5, 2),
+    "segments": (2, 5),
+    "attended": (2, 5, 2, 4),
+    "logs": (2, 2, 5),
+    "cotangent": (2, 5, 2, 4),
+    "gradient": (2, 5, 3, 2, 4),
+}
+ATTENTION_CALLS = {
+    "forward": (["qkv", "cosine", "sine", "segments"], ["attended", "logs"]),
+    "backward": (["qkv", "cosine", "sine", "segments", "attended", "logs", "cotangent"], ["gradient"]),
+}
+
+
+def call_attention(name: str, operands: list[np.ndarray], results: list[tuple[int, ...]]) -> Any:
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in results]
+    return jax.block_until_ready(jax.ffi.ffi_call(f"phalanx_attention_{name}", shapes)(*operands))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [(call, name) for call, (given_, made) in ATTENTION_CALLS.items() for name in (*given_, *made)],
+)
+def test_the_attention_kernel_refuses_sizes_that_do_not_go_together(call: str, name: str) -> None:
+    assert native.available()
+    operands, results = ATTENTION_CALLS[call]
+    right = ATTENTION[name]
+    for shape in ((), (2,), right[:-1], (*right, 1), (*right[:-1], right[-1] + 1), (0, *right[1:])):
+        if name == "gradient" and 0 in shape:
+            continue  # XLA makes no call whose only result is empty
+        shapes = {**ATTENTION, name: shape}
+        given_ = [np.zeros(shapes[one], np.int32 if one == "segments" else np.float32) for one in operands]
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"phalanx_attention_{call}"):
+            call_attention(call, given_, [shapes[one] for one in results])
+
+
+@RUNS
+@given(st.data())
+def test_the_attention_kernel_survives_any_content_of_its_buffers(data: st.DataObject) -> None:
+    assert native.available()
+    rows, heads = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2))
+    tokens, half = data.draw(st.integers(0, 8) | st.sampled_from([48, 97, 145])), data.draw(st.integers(0, 9))
+    whole, angles = (rows, tokens, 3, heads, 2 * half), (rows, tokens, half)
+    numbers = st.sampled_from([0.0, 1.0, -2.5, 1e30, -1e30, float("inf"), float("-inf"), float("nan")])
+
+    def filled(*shape: int) -> np.ndarray:
+        drawn = data.draw(st.lists(numbers, min_size=1, max_size=9))
+        return np.resize(np.array(drawn, np.float32), shape)
+
+    segments = data.draw(st.lists(st.integers(0, 3) | st.integers(-(2**31), 2**31 - 1), min_size=1))
+    given_ = [filled(*whole), filled(*angles), filled(*angles)]
+    given_.append(np.resize(np.array(segments, np.int32), (rows, tokens)))
+    attended, logs = (rows, tokens, heads, 2 * half), (rows, heads, tokens)
+    attempt(call_attention, "forward", given_, [attended, logs])
+    rest = [filled(*attended), filled(*logs), filled(*attended)]
+    attempt(call_attention, "backward", [*given_, *rest], [whole])
 
 
 def test_the_small_functions_take_anything() -> None:

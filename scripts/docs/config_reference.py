@@ -63,6 +63,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.agents.search.beam": ("SearchConfig",),
         "phalanx.agents.search.best_first": ("BestFirstConfig",),
         "phalanx.agents.search.guide": ("GuideConfig",),
+        "phalanx.agents.search.guide_training": ("GuideTrainingConfig", "GuideEvaluationConfig"),
     },
     "Language model": {
         "phalanx.agents.lm.config": (
@@ -74,6 +75,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.agents.lm.model": ("LanguageModelConfig",),
         "phalanx.agents.lm.generation": ("SamplingConfig",),
         "phalanx.agents.lm.puzzle_scores": ("PuzzleEvaluationConfig",),
+        "phalanx.agents.lm.arcade_scores": ("ArcadeEvaluationConfig",),
         "phalanx.agents.lm.grpo": ("GRPOTrainingConfig", "CurriculumConfig"),
         "phalanx.agents.lm.grpo_update": ("GRPOConfig",),
     },

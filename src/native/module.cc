@@ -6,6 +6,7 @@
 #include "arc_ffi.h"
 #include "arc_kernel.h"
 #include "arc_plan.h"
+#include "attention_ffi.h"
 #include "mine.h"
 #include "packing.h"
 #include "parallel.h"
@@ -29,6 +30,8 @@ NB_MODULE(_native, module) {
         nb::dict table;
         table["phalanx_arc_step"] = target(phalanx_arc_step);
         table["phalanx_arc_reset"] = target(phalanx_arc_reset);
+        table["phalanx_attention_forward"] = target(phalanx_attention_forward);
+        table["phalanx_attention_backward"] = target(phalanx_attention_backward);
         table["phalanx_planes_forward"] = target(phalanx_planes_forward);
         table["phalanx_planes_forward_saving"] = target(phalanx_planes_forward_saving);
         table["phalanx_planes_backward"] = target(phalanx_planes_backward);

@@ -57,18 +57,20 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callabl
     assert (out / "run.json").read_bytes() == before
 
 
-def test_an_evaluation_tells_greedy_and_sampled_scores(run: tuple[Path, str]) -> None:
+def test_an_evaluation_tells_greedy_and_sampled_scores(
+    run: tuple[Path, str], phalanx: Callable[..., Any]
+) -> None:
     out, _ = run
-    done = in_a_process("eval", out, "--json", "--attempts", "8")
-    assert done.returncode == 0, done.stderr
-    greedy, sampled = (json.loads(line) for line in done.stdout.splitlines())
+    done = phalanx("eval", out, "--json", "--attempts", "8")
+    assert done.code == 0, done.err
+    greedy, sampled = (json.loads(line) for line in done.out.splitlines())
     assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
     assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
     assert greedy["baselines"] == {"copy_input": 0.0, "do_nothing": 0.0}
 
 
 def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
-    run: tuple[Path, str], tmp_path: Path
+    run: tuple[Path, str], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out, _ = run
     pairs = [{"input": [[0, side], [side, 0]], "output": [[side]]} for side in (1, 2)]
@@ -76,34 +78,37 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     file.mkdir()
     (file / "small.json").write_text(json.dumps({"train": pairs[:1], "test": pairs}))
     (file / "large.json").write_text(json.dumps(large))
-    done = in_a_process("eval", out, "--data", file, "--attempts", "2", "--tasks", "--json", "--untrained")
-    assert done.returncode == 0, done.stderr
-    told, *rows = (json.loads(line) for line in done.stdout.splitlines())
+    done = phalanx("eval", out, "--data", file, "--attempts", "2", "--tasks", "--json", "--untrained")
+    assert done.code == 0, done.err
+    told, *rows = (json.loads(line) for line in done.out.splitlines())
     assert (told["tasks"], told["fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
     assert {row["task"]: row["fits"] for row in rows} == {"small": True, "large": False}
     submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
     assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
+    assert Path(told["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
     assert "Handed in: " in (out / "report.html").read_text()
 
 
-def test_every_seed_is_reported_and_evaluated(tmp_path: Path) -> None:
+def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
-    done = in_a_process("train", "arc", *SMALL, "ppo.num_updates=2", "--seeds", "2", "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert "interquartile mean of 2 seeds" in done.stdout
+    done = phalanx("train", "arc", *SMALL, "ppo.num_updates=2", "--seeds", "2", "--out", out)
+    assert done.code == 0, done.err
+    assert "interquartile mean of 2 seeds" in done.out
     page = (out / "report.html").read_bytes()
-    assert in_a_process("report", out).returncode == 0
+    assert phalanx("report", out).code == 0
     assert (out / "report.html").read_bytes() == page
-    told = in_a_process("eval", out, "--json", "--attempts", "0")
-    assert told.returncode == 0, told.stderr
-    assert [json.loads(line)["seed"] for line in told.stdout.splitlines()] == [0, 1]
-    one = in_a_process("eval", out / "seed_1", "--attempts", "0")
-    assert one.stdout.startswith("seed 1\n")
-    assert one.stdout.splitlines()[-1] == "Handing the input in: 0.0%; never handing in: 0.0%"
+    told = phalanx("eval", out, "--json", "--attempts", "0")
+    assert told.code == 0, told.err
+    assert [json.loads(line)["seed"] for line in told.out.splitlines()] == [0, 1]
+    one = phalanx("eval", out / "seed_1", "--attempts", "0")
+    assert one.out.startswith("seed 1\n")
+    assert one.out.splitlines()[-1] == "Handing the input in: 0.0%; never handing in: 0.0%"
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: signal.Signals) -> None:
+def test_a_signal_saves_and_stops_with_its_exit_code(
+    tmp_path: Path, asked: signal.Signals, phalanx: Callable[..., Any]
+) -> None:
     out = tmp_path / "run"
     command = [
         sys.executable,
@@ -120,9 +125,9 @@ def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: sign
     metrics, began = out / "batch_metrics.jsonl", time.monotonic()
     while not (metrics.exists() and metrics.read_text()) and time.monotonic() < began + 120:
         time.sleep(0.1)
-    again = in_a_process("train", "arc", "--out", out, "--resume")
-    assert again.returncode == 2
-    assert f"{out} is being trained by process {child.pid} on" in again.stderr
+    again = phalanx("train", "arc", "--out", out, "--resume")
+    assert again.code == 2
+    assert f"{out} is being trained by process {child.pid} on" in again.err
     child.send_signal(asked)
     said, complaint = child.communicate(timeout=120)
     assert child.returncode == 128 + asked, complaint
@@ -138,8 +143,8 @@ def test_a_signal_saves_and_stops_with_its_exit_code(tmp_path: Path, asked: sign
     ("arguments", "words"),
     [
         (["train", "arc", "ppo.num_env=3"], "num_envs"),
-        (["train", "arc", "arc.action.selection_format=mask"], "set it to point or bbox"),
-        (["train", "arc", "ppo.minibatches=7"], "minibatches must divide"),
+        (["train", "arc", *SMALL, "arc.action.selection_format=mask"], "set it to point or bbox"),
+        (["train", "arc", *SMALL, "ppo.minibatches=7"], "minibatches must divide"),
         (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
         (["train", "arc", "--resume"], "--resume needs --out"),
         (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
@@ -158,11 +163,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert "Traceback" not in done.err
 
 
-def test_the_demo_trains_and_takes_a_new_folder_each_time(tmp_path: Path) -> None:
+def test_the_demo_trains_and_takes_a_new_folder_each_time(
+    tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
     (tmp_path / "demo").mkdir()
     small = [setting for setting in SMALL if not setting.startswith("ppo.")]
     few = ("cloning.num_updates=2", "cloning.num_envs=4", "cloning.num_steps=4", "cloning.fresh_tasks=4")
-    done = in_a_process("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")
+    done = phalanx("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
+    assert done.code == 0, done.err
+    assert done.out.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")
     assert list((tmp_path / "demo").iterdir()) == []

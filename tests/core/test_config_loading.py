@@ -182,6 +182,34 @@ def test_an_empty_preset_changes_nothing(tmp_path):
     assert load_config(Cart, tmp_path / "empty.yaml") == Cart()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels refers to something else by"),
+        ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel refers to something else"),
+        ("loads: [1, '${wheels}']\n", "loads.1 refers to something else"),
+        ("[" * 200_000, "nested more than 32 levels deep"),
+        ("engine: " + "{engine: " * 5_000, "nested more than 32 levels deep"),
+        ("wheels: &a 3\nengine: {power: *a}\n", "anchors or tags"),
+        ("wheels: !!python/object/apply:os.getcwd []\n", "anchors or tags"),
+        ("#" * (2 << 20), "more than 1,048,576 bytes"),
+    ],
+    ids=["environment", "within", "itself", "deep", "deep mappings", "anchors", "objects", "large"],
+)
+def test_a_strangers_file_is_data(tmp_path, monkeypatch, text, words):
+    """As `config.yaml` of a run, and a preset given by its path, may be."""
+    monkeypatch.setenv("CART_SECRET", "42")
+    (tmp_path / "cart.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words) as refused:
+        load_config(Cart, tmp_path / "cart.yaml")
+    assert "42" not in str(refused.value)
+
+
+def test_letters_that_look_like_a_reference_can_be_written(tmp_path):
+    (tmp_path / "cart.yaml").write_text("engine: {fuel: '\\${oats}'}\n")
+    assert load_config(Cart, tmp_path / "cart.yaml").engine.fuel == "${oats}"
+
+
 carts = st.builds(
     Cart,
     wheels=st.integers(1, 9),

@@ -72,7 +72,9 @@ def test_lightning_resumes_in_mid_epoch_at_its_end_and_before_the_last_step(reci
 def test_ranks_that_were_killed_go_on_together(ranks: int) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, str(TRAINERS / "ddp_training.py"), "--ranks", str(ranks), "--samples", "30"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout
     check_losses(said)
     assert f"{ranks} ranks" in said
     assert "every sample once an epoch: True" in said

@@ -53,9 +53,8 @@ from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, Work, bound_to
 from phalanx.arc.tasks import as_grid
 from phalanx.core import engine as native
 from phalanx.core.batching import map_where, select_rows
-from phalanx.core.environment import Key, Keys
+from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.spaces import Space
-from phalanx.core.traced import TracedEnvironment
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

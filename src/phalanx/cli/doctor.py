@@ -50,6 +50,8 @@ def examine(path: Path) -> Iterator[Finding]:
 
 
 def _read(path: Path, name: str, read: Callable[[Path], str]) -> Finding:
+    if not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
+        return path, name, "it is neither a file nor a folder"
     try:
         told = read(path)
     except (ValueError, OSError) as error:

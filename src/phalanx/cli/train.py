@@ -103,6 +103,28 @@ def kge(
     ).train(KGETraining)
 
 
+@app.command(
+    help="Train a guide for best-first search of proofs, on the searches that it has guided itself; "
+    f"`phalanx prove --guide RUN` searches with it.\n\n{_STOPS}"
+)
+def guide(
+    overrides: options.Overrides = None,
+    preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
+    out: options.Out = None,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
+) -> None:
+    from phalanx.agents import GuideTraining
+
+    options.Chosen(
+        "guide", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
+    ).train(GuideTraining)
+
+
 @app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")
 def lm(
     overrides: options.Overrides = None,

@@ -13,6 +13,7 @@ import typer
 
 from phalanx.cli.errors import user_errors
 from phalanx.cli.printing import Pace, working
+from phalanx.core.text import sanitized
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,30 +38,35 @@ def run_training(
 ) -> None:
     """Run it, show it, write its report; the last lines say where everything is.
 
-    A signal that stopped it decides the exit code: 130 after Ctrl-C, 143 after SIGTERM.
+    A signal that stopped it decides the exit code: 130 after Ctrl-C, 143 after SIGTERM; 75 tells that
+    another process of the training was lost.
     """
     from rich.console import Console
 
     from phalanx.runs import train
-    from phalanx.runs.processes import is_first_process
+    from phalanx.runs.processes import LOST, ProcessLostError, is_first_process
 
     console = Console(quiet=not is_first_process())
-    say_warnings()
     shown = _progress_bar if console.is_terminal else _progress_lines
-    with shown(console, algorithm) as show, user_errors():
-        outcome = train(
-            algorithm,
-            out,
-            resume=resume,
-            extend=extend,
-            init_from=init_from,
-            handlers=_handlers(trackers),
-            show=show,
-        )
-    if is_first_process():
-        _close(console, algorithm, outcome, command)
+    try:
+        with _warnings_said(), shown(console, algorithm) as show, user_errors():
+            outcome = train(
+                algorithm,
+                out,
+                resume=resume,
+                extend=extend,
+                init_from=init_from,
+                handlers=_handlers(trackers),
+                show=show,
+            )
+    except ProcessLostError as error:
+        typer.echo(f"Error: {sanitized(str(error))}", err=True)
+        raise typer.Exit(LOST) from error
+    kept = not is_first_process() or _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:
         raise typer.Exit(_SIGNALED + outcome.signal)
+    if not kept:
+        raise typer.Exit(1)
 
 
 def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
@@ -149,7 +155,8 @@ def _word(unit: str) -> str:
     return unit.rpartition("_")[2]
 
 
-def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", command: str) -> None:
+def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", command: str) -> bool:
+    """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
     from phalanx.logs.report import write_report
     from phalanx.runs.checkpoints import FOLDER
 
@@ -161,17 +168,38 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", comma
     ended = "Interrupted" if outcome.interrupted else "Finished"
     done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
     say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
-    report = write_report([outcome.run], outcome.run / "report.html")
+    lost = []
+    try:
+        report = str(write_report([outcome.run], outcome.run / "report.html"))
+    except OSError as error:  # a full disk
+        lost.append(f"the report could not be written: {error.strerror or error}")
+        report = "none"
+    if not (outcome.run / FOLDER / str(outcome.update)).is_dir():
+        lost.append(f"checkpoint {outcome.update} could not be saved, so what was learned last is lost")
+    for words in lost:
+        say(f"NOT KEPT: {words}")
     if outcome.interrupted:
         say(f"Go on with: {command} --out {outcome.run} --resume")
     say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")
+    return not lost
 
 
-def say_warnings() -> None:
-    """Complaints of the logger and of the run appear above the bar, one line each."""
+@contextlib.contextmanager
+def _warnings_said() -> Iterator[None]:
+    """Complaints of the logger and of the run appear above the bar, each once.
+
+    Libraries that log to the root give it a handler of its own, which would say them again.
+    """
     from rich.logging import RichHandler
 
-    for name in ("phalanx.logs", "phalanx.runs", "phalanx.streams"):
-        logger = logging.getLogger(name)
-        if not logger.handlers:
-            logger.addHandler(RichHandler(show_path=False, show_time=False))
+    handler = RichHandler(show_path=False, show_time=False)
+    loggers = [logging.getLogger(name) for name in ("phalanx.logs", "phalanx.runs", "phalanx.streams")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.propagate = True

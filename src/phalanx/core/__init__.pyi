@@ -39,6 +39,7 @@ from .environment import (
     EnvironmentConfigLike as EnvironmentConfigLike,
     Key as Key,
     Keys as Keys,
+    TracedEnvironment as TracedEnvironment,
     TransitionInfo as TransitionInfo,
     as_environment as as_environment,
 )
@@ -86,4 +87,3 @@ from .text_environment import (
     TextRewards as TextRewards,
     TextStep as TextStep,
 )
-from .traced import TracedEnvironment as TracedEnvironment

@@ -6,6 +6,7 @@ Which settings there are is told by each domain's own config.
 import difflib
 import functools
 import os
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from phalanx.core.files import atomic_write
+from phalanx.core.foreign import read_plain_text
 from phalanx.core.models import FrozenModel, in_words
 
 _waiting_configs: list[type] = []
@@ -213,10 +215,29 @@ def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str], group: st
 def _read_yaml(path: Path) -> Any:
     from omegaconf import OmegaConf
 
+    # The file may be a stranger's: what it refers to, the environment's secrets among it, is not looked up.
+    text = read_plain_text(path)
     try:
-        return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        values = OmegaConf.create(text)
+        if not OmegaConf.is_dict(values):
+            return OmegaConf.to_container(values)
+        if (place := _reference(OmegaConf.to_container(values))) is not None:
+            raise ValueError(
+                f"{path}: {place} refers to something else by ${{...}}, which settings in a file may not; "
+                "write the value itself, or \\${ for the letters"
+            )
+        return OmegaConf.to_container(values, resolve=True)
     except _yaml_errors() as error:
         raise ValueError(f"{path} is not a readable YAML config: {error}") from error
+
+
+def _reference(value: Any, place: str = "") -> str | None:
+    """The name of the first setting that is, or has within it, a reference of OmegaConf's."""
+    if isinstance(value, str):
+        return place if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = (_reference(item, f"{place}.{name}" if place else str(name)) for name, item in items)
+    return next((name for name in found if name is not None), None)
 
 
 def _yaml_errors() -> tuple[type[Exception], ...]:

@@ -1,14 +1,17 @@
-"""The `Environment` protocol: a pure reset and a pure step, one at a time or as a batch.
+"""The `Environment` protocol, a pure reset and a pure step; and `TracedEnvironment`, with arrays of its own.
 
 Auto-reset, episode running and padding are layers above it, in the neighbouring modules.
 """
 
 import abc
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
 from phalanx.core.config import register_waiting_configs
@@ -20,6 +23,7 @@ register_waiting_configs()
 State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
+Traced = TypeVar("Traced", bound="TracedEnvironment")
 
 Key = PRNGKeyArray
 """One key, of either kind that JAX has."""
@@ -213,3 +217,71 @@ def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None
     raise TypeError(
         f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
     )
+
+
+class TracedEnvironment(Environment[State, Observation, Action]):
+    """A frozen dataclass, `eq=False`, some of whose fields hold arrays: tasks, weights, numbers of a reward.
+
+    As an argument of a compiled function it brings these arrays along, so that one compilation serves all
+    environments whose arrays have the same shapes. In a closure or as a static argument, for which it is
+    hashed by content, they are constants.
+    """
+
+    traced_fields: ClassVar[tuple[str, ...]]
+    """Fields that are arrays or pytrees of them."""
+    named_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that tell the names of what arrays hold; None inside a program that is given the environment."""
+
+    @classmethod
+    def _register(cls) -> None:
+        jax.tree_util.register_pytree_node_class(cls)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+        """Arrays as children, settings beside them; names stay behind, or new ones would compile anew."""
+        settings = tuple((name, getattr(self, name)) for name in _settings(type(self)))
+        return tuple(getattr(self, name) for name in self.traced_fields), settings
+
+    @classmethod
+    def tree_unflatten(
+        cls: type[Traced], settings: tuple[tuple[str, Any], ...], children: tuple[Any, ...]
+    ) -> Traced:
+        """The environment again, without its names."""
+        made = object.__new__(cls)
+        arrays = zip(cls.traced_fields, children, strict=True)
+        for name, value in (*settings, *arrays, *((name, None) for name in cls.named_fields)):
+            object.__setattr__(made, name, value)
+        return made
+
+    @functools.cached_property
+    def _identity(self) -> tuple[Any, ...]:
+        leaves, structure = jax.tree.flatten(self)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            raise TypeError(
+                f"a {type(self).__name__} with traced arrays has no hash: pass it to compiled functions as "
+                "an argument, not as a static one"
+            )
+        return structure, *((np.shape(leaf), np.asarray(leaf).tobytes()) for leaf in leaves)
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._identity)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, TracedEnvironment)
+            and hash(self) == hash(other)
+            and self._identity == other._identity
+            and all(getattr(self, name) == getattr(other, name) for name in self.named_fields)
+        )
+
+
+@functools.cache
+def _settings(cls: type[Any]) -> tuple[str, ...]:
+    """The fields that are neither arrays nor names; asked for at every call of a compiled function."""
+    aside = {*cls.traced_fields, *cls.named_fields}
+    return tuple(field.name for field in dataclasses.fields(cls) if field.name not in aside)

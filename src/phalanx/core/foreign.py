@@ -60,6 +60,16 @@ def read_plain_yaml(path: str | os.PathLike[str]) -> Any:
     """
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
+    try:
+        return _unescaped(yaml.safe_load(read_plain_text(path)))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
+
+
+def read_plain_text(path: str | os.PathLike[str]) -> str:
+    """The text of a YAML file that any reader may have: bounded, not deep, without anchors and tags."""
+    import yaml
+
     depth = 0
     try:
         text = read_bounded(path).decode()
@@ -71,9 +81,9 @@ def read_plain_yaml(path: str | os.PathLike[str]) -> Any:
             depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
             if depth > MOST_LEVELS:
                 raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
-        return _unescaped(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
+    return text
 
 
 def _unescaped(value: Any) -> Any:

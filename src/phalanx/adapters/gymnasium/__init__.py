@@ -12,8 +12,7 @@ except ModuleNotFoundError as error:
         f'phalanx.adapters.gymnasium needs {error.name}: pip install "phalanx[gym]"', name=error.name
     ) from error
 
-from phalanx.adapters.gymnasium.environments import PhalanxEnv, PhalanxVectorEnv
-from phalanx.adapters.gymnasium.making import register_environments
+from phalanx.adapters.gymnasium.environments import PhalanxEnv, PhalanxVectorEnv, register_environments
 
 __all__ = ["PhalanxEnv", "PhalanxVectorEnv", "register_environments"]
 

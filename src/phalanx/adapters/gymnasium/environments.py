@@ -1,6 +1,6 @@
-"""Gymnasium's environments: `PhalanxVectorEnv` steps many in one call, `PhalanxEnv` is one alone.
+"""Gymnasium's environments, `PhalanxVectorEnv` of many and `PhalanxEnv` of one, and the ids that make them.
 
-Ids and settings are in `making`, spaces in `spaces`, the compiled calls in `stepping`.
+Ids and their settings are those of `phalanx.make`; spaces are in `spaces`, the compiled calls in `stepping`.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import jax
 import numpy as np
+from gymnasium.envs.registration import register, registry
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Int8, PyTree
@@ -26,6 +27,7 @@ from phalanx.adapters.gymnasium.spaces import (
 )
 from phalanx.core.autoreset import Mode as CoreMode
 from phalanx.core.environment import Environment
+from phalanx.core.registry import make, registered_environments
 
 Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
 
@@ -253,3 +255,41 @@ def _mode_named(mode: AutoresetMode | str) -> AutoresetMode:
     except ValueError:
         names = ", ".join(f"{one.name} ({one.value!r})" for one in AutoresetMode)
         raise ValueError(f"autoreset_mode must be one of {names}; got {mode!r}") from None
+
+
+def register_environments() -> None:
+    """Register `phalanx/<id>` for every id of `phalanx.make` that Gymnasium does not know yet.
+
+    Importing the adapter does it; call it again after a `phalanx.register` of your own.
+    """
+    for found in registered_environments():
+        if f"phalanx/{found.id}" not in registry:
+            register(
+                f"phalanx/{found.id}",
+                entry_point=f"{__name__}:make_single",
+                vector_entry_point=f"{__name__}:make_vector",
+                kwargs={"phalanx_id": found.id},
+            )
+
+
+def make_single(
+    phalanx_id: str, *, flat: bool = False, render_mode: str | None = None, **settings: Any
+) -> PhalanxEnv:
+    """`gymnasium.make("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
+    return PhalanxEnv(make(phalanx_id, **settings), flat=flat, render_mode=render_mode)
+
+
+def make_vector(
+    phalanx_id: str,
+    num_envs: Any,
+    *,
+    autoreset_mode: Any = "NextStep",
+    flat: bool = False,
+    render_mode: str | None = None,
+    **settings: Any,
+) -> PhalanxVectorEnv:
+    """`gymnasium.make_vec("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
+    environment = make(phalanx_id, **settings)
+    return PhalanxVectorEnv(
+        environment, num_envs, autoreset_mode=autoreset_mode, flat=flat, render_mode=render_mode
+    )

@@ -16,8 +16,7 @@ except ModuleNotFoundError as error:
 
 from phalanx.adapters.torchrl.environment import PhalanxVecEnv, episode_keys, num_environments
 from phalanx.adapters.torchrl.evaluation import Attempts, evaluate_policy, evaluate_policy_torchrl
-from phalanx.adapters.torchrl.factory import create_environments
-from phalanx.adapters.torchrl.proofs import BatchedVecEnv
+from phalanx.adapters.torchrl.proofs import BatchedVecEnv, create_environments
 
 __all__ = [
     "Attempts",

@@ -17,6 +17,7 @@ from torch import nn
 
 from phalanx.adapters.torchrl.proofs import KGE_SCORE, STEPS, BatchedVecEnv
 from phalanx.proofs.kge.scoring import KGE
+from phalanx.proofs.knowledge.vocabulary import check_binary
 from phalanx.proofs.ranking.candidates import Sides, Ties, make_candidates, usual_sides
 from phalanx.proofs.ranking.rank import (
     HybridConfig,
@@ -98,6 +99,7 @@ def evaluate_policy(
         raise ValueError(f"mode must be rl, kge or hybrid, got {mode!r}")
     base = _batched(env)
     index, data = base.index_manager, base.data_handler
+    check_binary(index, "rankings among corruptions")
     encoded = queries if isinstance(queries, np.ndarray) else index.encode_atoms(list(queries))
     candidates = make_candidates(
         encoded,
@@ -127,7 +129,7 @@ def _scorer(
     if actor is None:
         raise ValueError(f"mode {mode!r} needs an actor")
 
-    def attempt(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
+    def attempt(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
         return evaluate_policy_torchrl(actor, env, triples, deterministic=deterministic).scores
 
     return attempt if mode == "rl" or kge is None else hybrid_scorer(attempt, embedding_scorer(kge), hybrid)

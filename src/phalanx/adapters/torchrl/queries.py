@@ -161,14 +161,14 @@ class QueryPlan:
     def settled(
         self,
     ) -> tuple[
-        Int32[np.ndarray, "queries 3"], Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"] | None
+        Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"] | None
     ]:
         """Queries, depths and labels as arrays; raises where they do not fit one another."""
         if self._settled is None:
             self._settled = self._checked()
         return self._settled
 
-    def positives(self) -> tuple[Int32[np.ndarray, "queries 3"], Int32[np.ndarray, " queries"]]:
+    def positives(self) -> tuple[Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"]]:
         """The queries that an environment may draw, and their depths.
 
         Where all are labelled negative these are all of them: an environment needs some, and draws none.
@@ -229,8 +229,11 @@ class QueryPlan:
 
     def _encoded(self) -> np.ndarray:
         if isinstance(self.queries, np.ndarray):
-            if self.queries.ndim != 2 or self.queries.shape[1] != 3:
-                raise ValueError(f"encoded queries must have the shape (n, 3), got {self.queries.shape}")
+            terms = 3 if self._index_manager is None else 1 + self._index_manager.arity
+            if self.queries.ndim != 2 or self.queries.shape[1] != terms:
+                raise ValueError(
+                    f"encoded queries must have the shape (n, {terms}), got {self.queries.shape}"
+                )
             return self.queries.astype(np.int32)
         if self._index_manager is None:
             raise TypeError(

@@ -1,26 +1,27 @@
 """Plans: short sequences of actions that turn one grid into another, in any action format.
 
-How they are found is in `src/native/arc_plan_search.h`, and in `plain` where there is no compiled extension;
-carrying them out is in `demonstrations`.
+How they are found is in `src/native/arc_plan_search.h`, and by filling alone where there is no compiled
+extension; carrying them out is in `demonstrations`.
 """
 
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from types import ModuleType
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Bool, Int, Int32
 from numpy.typing import ArrayLike
 
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
-from phalanx.arc.planning.plain import fill_plan
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
 from phalanx.core.engine import extension
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
+
+Cells = Bool[np.ndarray, "rows columns"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -230,3 +231,56 @@ def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
 
 def _size(grid: Grid) -> str:
     return f"{grid.shape[0]}x{grid.shape[1]}"
+
+
+def fill_plan(
+    start: Grid,
+    output: Grid,
+    canvas: tuple[int, int],
+    selection_format: SelectionFormat,
+    allowed: frozenset[int],
+) -> tuple[Int[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
+    """Operations with the cells that each selects: a resize where one is due, then fills by color.
+
+    As exact as the plans of the extension and longer: nothing is moved, copied or flooded. None where an
+    operation that it takes is not allowed.
+    """
+    steps: list[tuple[int, Cells]] = []
+    rows, columns = output.shape
+    if start.shape != output.shape:
+        corner = np.zeros(canvas, bool)
+        corner[rows - 1, columns - 1] = True
+        steps.append((Operation.RESIZE, corner))
+    grid = np.zeros_like(output)
+    both = tuple(slice(min(sides)) for sides in zip(start.shape, output.shape, strict=True))
+    grid[both] = start[both]
+    for color in np.unique(output[grid != output]).tolist():
+        wrong = (grid != output) & (output == color)
+        for cells in _selections(wrong, output == color, selection_format):
+            spread = np.zeros(canvas, bool)
+            spread[:rows, :columns] = cells
+            steps.append((int(color), spread))
+    if not allowed.issuperset(operation for operation, _ in steps):
+        return None
+    operations = np.array([operation for operation, _ in steps], np.int32)
+    return operations, np.array([cells for _, cells in steps], bool).reshape(len(steps), *canvas)
+
+
+def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
+    """Selections that cover the wrong cells: one mask, or boxes of cells that may be filled, or points."""
+    if selection_format == "mask":
+        yield wrong
+        return
+    left = wrong.copy()
+    while left.any():
+        row, column = np.argwhere(left)[0]
+        bottom, right = row + 1, column + 1
+        if selection_format == "bbox":
+            while right < left.shape[1] and may_be_filled[row, right]:
+                right += 1
+            while bottom < left.shape[0] and may_be_filled[bottom, column:right].all():
+                bottom += 1
+        cells = np.zeros_like(left)
+        cells[row:bottom, column:right] = True
+        left &= ~cells
+        yield cells

@@ -1,12 +1,14 @@
-"""Grids, pairs, tasks and states as SVG drawings, and as inline pictures for notebooks.
+"""Grids, pairs, tasks, states and handed-in answers as SVG drawings, and inline pictures for notebooks.
 
 Episodes are in `episode`; the same things in the terminal are in `terminal`.
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import drawsvg as draw
+import numpy as np
 
 from phalanx.arc.render.cells import blank_block, cell_size, grid_block
 from phalanx.arc.render.palette import PaletteName, palette_named
@@ -48,6 +50,8 @@ from phalanx.core.text import counted, percent, signed
 
 SHEET_WIDTH = 1120
 """Width in pixels at which pairs and steps begin a new row."""
+_ANSWER_BOX = 110
+"""Pixels on the longer side of a grid of a handed-in answer."""
 
 
 def draw_grid(
@@ -238,3 +242,48 @@ def state_html(state: ArcState | StateSnapshot) -> str:
     drawn = "\n".join(inline(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
+
+
+class Answer(NamedTuple):
+    """One test pair and what was handed in for it."""
+
+    title: str
+    given: np.ndarray
+    predicted: np.ndarray | None
+    """None where nothing was handed in."""
+    expected: np.ndarray | None
+    """None where the output is secret."""
+
+
+def draw_answers(answers: Sequence[Answer], title: str) -> draw.Drawing:
+    """Input, what was handed in and what was expected, for each test pair."""
+    cards = flowed((_card(answer) for answer in answers), SHEET_WIDTH)
+    return sheet(stacked([text(title, 16, bold=True), cards], 12), title)
+
+
+def _card(answer: Answer) -> Block:
+    grids = (("input", answer.given), ("handed in", answer.predicted), ("expected", answer.expected))
+    side = min(cell_size(grid.shape, _ANSWER_BOX) for _, grid in grids if grid is not None)
+    palette = palette_named("arc")
+    blocks = []
+    for name, grid in grids:
+        drawn = (
+            blank_block(answer.given.shape, side, "?")
+            if grid is None
+            else grid_block(grid, side, palette=palette)
+        )
+        blocks.append(stacked([drawn, text(name, 11, fill=MUTED)], 4))
+    row = beside([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
+    return stacked([text(answer.title, 12, width=row.width, bold=True), row], 6)
+
+
+def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
+    """How often each operation was carried out, as bars."""
+    most = max(counts.values(), default=1)
+    rows = []
+    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+        bar = draw.Rectangle(0, 3, round(max(1.0, 420 * count / most), 1), 9, rx=3, fill=ACCENT)
+        rows.append(
+            beside([text(name, 12, width=190), Block(430, 15, (bar,)), text(f"{count:,}", 12, width=80)], 8)
+        )
+    return sheet(stacked([text("Operations used", 16, bold=True), *rows], 5), "Operations used")

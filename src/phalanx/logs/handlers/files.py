@@ -111,6 +111,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     for piece in [*every, live] if live.exists() or not pieces else every:
         if piece.is_symlink():
             raise ValueError(f"{piece.name} is a link, which is not followed")
+        if piece.exists() and not piece.is_file():  # reading a pipe would wait for ever
+            raise ValueError(f"{piece.name} is no file")
         with gzip.open(piece) if piece.suffix == ".gz" else piece.open("rb") as file:
             while line := file.readline(_LONGEST_LINE):
                 if not line.endswith(b"\n") and len(line) == _LONGEST_LINE:

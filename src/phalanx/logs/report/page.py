@@ -1,4 +1,4 @@
-"""The page: a run, or several side by side, put into the template; and the figures at its head.
+"""The page: a run, or several side by side, put into the template; its figures, and what a notebook shows.
 
 Curves are in `curves`; what a run directory holds is in `run_directory`.
 """
@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.core.drawing import MUTED, beside, card, curve, inline, sheet, stacked, text
 from phalanx.core.files import atomic_write
 from phalanx.core.text import percent, sanitized
 from phalanx.logs.report.curves import GROUPS, evaluation_charts, metric_charts, primary, share_axes, title_of
-from phalanx.logs.report.records import families_of, finite, following
+from phalanx.logs.report.records import Table, families_of, finite, following
 from phalanx.logs.report.run_directory import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
 from phalanx.logs.report.seeds import success_interval
 
@@ -32,6 +33,9 @@ SCRIPTS = (
 """Parts of the script, in the order in which they are put together."""
 
 STATUSES = ("running", "finished", "interrupted")
+
+_TELLING = ("success_rate", "mrr_100", "mrr", "token_accuracy", "loss", "reward_mean", "policy_loss")
+"""The curves that a run is judged by, the first that it has."""
 
 _LONGEST_NAME = 120
 _LONGEST_TEXT = 4000
@@ -324,3 +328,48 @@ def _moment(said: Any) -> str:
         return datetime.datetime.fromisoformat(said).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
         return ""
+
+
+def run_html(run: RunData) -> str:
+    """Name, tiles and the curve that a run is judged by; without scripts, so that saved notebooks keep it."""
+    blocks = [text(f"{run.name}: {status(run) or 'a run'}", 15, bold=True)]
+    shown = tiles(run)[:6]
+    if shown:
+        figures = [
+            card(stacked([text(one["label"], 11, fill=MUTED), text(one["value"], 16, bold=True)], gap=2), 8)
+            for one in shown
+        ]
+        blocks.append(beside(figures))
+    found = _telling(run)
+    if found is not None:
+        where, table, name = found
+        values, band = table.columns[name], [table.columns.get(f"{name}:{edge}") for edge in ("low", "high")]
+        low, high = (None if edge is None else edge.tolist() for edge in band)
+        ends = (0.0, 1.0) if name.endswith(("rate", "accuracy")) or name.startswith("mrr") else None
+        last = table.last(name)
+        told = f"{title_of(name)}{where}" + ("" if last is None else f", at last {last:.3g}")
+        updates = table.axes["update"]
+        axis = f"update {int(updates[0])} to {int(updates[-1])}"
+        blocks += [
+            text(told, 12),
+            curve(values.tolist(), 480, 110, low=low, high=high, ends=ends),
+            text(axis, 10, fill=MUTED),
+        ]
+    blocks.append(text(str(run.path), 10, fill=MUTED))
+    return inline(sheet(stacked(blocks, gap=10), run.name))
+
+
+def _telling(run: RunData) -> tuple[str, Table, str] | None:
+    """Where, in which table, and by which name there is something to see; evaluations before metrics."""
+    tables = []
+    if run.evaluations:
+        key = primary(run.evaluations)
+        tables.append((f" ({', '.join(part for part in key if part)})", run.evaluations[key]))
+    if len(run.metrics):
+        tables.append(("", run.metrics))
+    for where, table in tables:
+        names = [*_TELLING, *sorted(table.columns)]
+        for name in names:
+            if name in table.columns and ":" not in name and table.last(name) is not None:
+                return where, table, name
+    return None

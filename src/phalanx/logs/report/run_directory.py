@@ -203,7 +203,7 @@ class RunData:
         return f"RunData({', '.join([self.name, *told, *updates])}, {self.path})"
 
     def _repr_html_(self) -> str:
-        from phalanx.logs.report.notebook import run_html
+        from phalanx.logs.report.page import run_html
 
         return run_html(self)
 

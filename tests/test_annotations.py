@@ -1,0 +1,121 @@
+"""Checks of annotations are those of jaxtyping, whoever calls first and however often a `def` runs."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from beartype import beartype
+from jaxtyping import Float, TypeCheckError
+
+from annotations import deferred
+from phalanx.core.text import counted
+
+
+def test_the_packages_functions_are_checked() -> None:
+    assert counted(2, "step") == "2 steps"
+    with pytest.raises(TypeCheckError):
+        counted("two", "step")
+
+
+@deferred(typechecker=beartype)
+def first_column(grid: Float[np.ndarray, "rows columns"], times: int = 1) -> Float[np.ndarray, " rows"]:
+    return grid[0] if times == 0 else grid[:, 0] * times
+
+
+def test_arguments_and_what_comes_back_have_the_shapes_that_are_said() -> None:
+    assert first_column(np.ones((2, 3))).tolist() == [1, 1]
+    with pytest.raises(TypeCheckError, match="grid"):
+        first_column(np.ones(3))
+    with pytest.raises(TypeCheckError, match="return value"):
+        first_column(np.ones((2, 3)), times=0)
+
+
+def adder(added: int) -> Callable[[int], int]:
+    @deferred(typechecker=beartype)
+    def add(value: int, deep: int = 0) -> int:
+        return add(value, deep - 1) + added if deep else value + added
+
+    return add
+
+
+def test_functions_of_one_inner_def_are_checked_alike_and_called_each_by_itself() -> None:
+    one, ten = adder(1), adder(10)
+    assert (one(0), ten(0), one(0, deep=2), ten(0, deep=2)) == (1, 10, 3, 30)
+    with pytest.raises(TypeCheckError, match="value"):
+        ten("0")
+    assert (one(0), ten(0)) == (1, 10)
+
+
+def test_an_inner_function_that_calls_its_like_and_fails_leaves_the_next_call_whole() -> None:
+    def player(other: Callable[[int], int] | None) -> Callable[[int], int]:
+        @deferred(typechecker=beartype)
+        def play(value: int) -> int:
+            if value < 0:
+                raise ValueError("below zero")
+            return value if other is None else 100 + other(value - 1)
+
+        return play
+
+    inner = player(None)
+    outer = player(inner)
+    assert (outer(1), inner(1)) == (100, 1)
+    with pytest.raises(ValueError, match="below zero"):
+        outer(0)
+    assert (outer(5), inner(5)) == (104, 5)
+
+
+@deferred(typechecker=beartype)
+@dataclasses.dataclass
+class Grid:
+    cells: Float[np.ndarray, "rows columns"]
+
+
+@deferred(typechecker=beartype)
+@dataclasses.dataclass
+class NamedGrid(Grid):
+    name: str = ""
+
+
+@deferred(typechecker=beartype)
+class OtherGrid(NamedGrid):
+    """It has its parent's fields."""
+
+
+def test_fields_of_a_dataclass_are_checked_when_one_is_made() -> None:
+    for kind in (Grid, NamedGrid, OtherGrid):
+        assert kind(np.ones((1, 2))).cells.tolist() == [[1, 1]]
+        with pytest.raises(TypeCheckError, match="cells"):
+            kind(np.ones(2))
+    with pytest.raises(TypeCheckError, match="name"):
+        NamedGrid(np.ones((1, 2)), name=3)
+
+
+class Square:
+    def __init__(self, side: int) -> None:
+        self.side = side
+
+    @deferred(typechecker=beartype)
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+    @deferred(typechecker=beartype)
+    @classmethod
+    def like(cls, other: "Square") -> "Square":
+        return cls(other.side)
+
+    @deferred(typechecker=beartype)
+    @staticmethod
+    def corners(side: int) -> int:
+        return 4 * side
+
+
+def test_properties_and_class_and_static_methods_are_checked() -> None:
+    assert (Square.like(Square(3)).area, Square.corners(1)) == (9, 4)
+    with pytest.raises(TypeCheckError):
+        Square.like(3)
+    with pytest.raises(TypeCheckError):
+        Square.corners("1")
+    with pytest.raises(TypeCheckError):
+        _ = Square(0.5).area
