@@ -133,8 +133,7 @@ def skyrl(case: Case) -> Transcript:
     skyrl_gym = pytest.importorskip("skyrl_gym")
     from phalanx.adapters.skyrl import register, skyrl_rows
 
-    if "phalanx" not in skyrl_gym.registry:
-        register()
+    register()
     made: dict[str, Any] = {}
     if case.name == "proofs-v1":  # made once: its programs take seconds to compile
         made = {"environments": case.factory()}
@@ -229,3 +228,16 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
         SkyRLEnvironment({"environment": "sudoku"}, {})
     given = SkyRLEnvironment(extras={"seed": 1}, environments=text_environments("sudoku"))
     assert "sudoku" in given.init([])[0][0]["content"]
+
+
+def test_a_name_may_be_registered_with_skyrl_again_but_not_taken_from_another() -> None:
+    skyrl_gym = pytest.importorskip("skyrl_gym")
+    from phalanx.adapters.skyrl import register
+
+    register("phalanx-again", environments=text_environments("sudoku"))
+    register("phalanx-again", environments=text_environments("binary"))
+    prompt, _ = skyrl_gym.make("phalanx-again", env_config={}, extras={"seed": 1}).init([])
+    assert "binary" in prompt[0]["content"]
+    skyrl_gym.register(id="not-ours", entry_point="somebody.else:Environment")
+    with pytest.raises(skyrl_gym.error.RegistrationError, match="already registered"):
+        register("not-ours")

@@ -92,7 +92,14 @@ def skyrl_rows(
 
 
 def register(env_class: str = "phalanx", **kwargs: Any) -> None:
-    """Make `skyrl_gym.make(env_class, ...)` know the environment; in every process that makes them."""
+    """Make `skyrl_gym.make(env_class, ...)` know the environment; in every process that makes them.
+
+    Registering a name again gives it the new settings; a name that stands for another environment than
+    Phalanx's is refused by `skyrl_gym`.
+    """
     import skyrl_gym
 
+    known = skyrl_gym.registry.get(env_class)
+    if known is not None and known.entry_point is SkyRLEnvironment:
+        del skyrl_gym.registry[env_class]
     skyrl_gym.register(id=env_class, entry_point=SkyRLEnvironment, kwargs=kwargs)
