@@ -38,9 +38,7 @@ def arc_samples(
     """
     planned = demonstrations(environment)
     tasks, pairs = planned.tasks, planned.pairs
-    first = {
-        int(task): _rows(_pairs(environment.task_buffer[int(task)])[0].input) for task in set(tasks.tolist())
-    }
+    first = {int(task): first_grid(environment.task_buffer[int(task)]) for task in set(tasks.tolist())}
     kept = [at for at in range(len(planned)) if split_of(first[int(tasks[at])]) == split]
     if not kept:
         raise ValueError(f"no task of {len(first)} falls into the split {split!r}")
@@ -84,12 +82,22 @@ def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[st
         named = jax.device_get(environment.bind(states))
         rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), named) for n in range(_AT_ONCE)]
         return [environment.observation_text(row) for row in rows]
+    return compact_prompts(environment, states)
+
+
+def compact_prompts(environment: Any, states: Any) -> list[str]:
+    """What a batch of states asks, in few characters."""
     tasks, pairs = np.asarray(states.task_index), np.asarray(states.pair_index)
     working = np.asarray(states.working_grid)
     return [
         compact_task(environment.task_buffer[int(task)], int(pair), grid)
         for task, pair, grid in zip(tasks, pairs, working, strict=True)
     ]
+
+
+def first_grid(task: ArcTask) -> str:
+    """What decides on a task's split."""
+    return _rows(_pairs(task)[0].input)
 
 
 def compact_task(task: ArcTask, pair: int, working: np.ndarray) -> str:
