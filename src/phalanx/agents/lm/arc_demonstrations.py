@@ -88,10 +88,10 @@ def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[st
 def compact_prompts(environment: Any, states: Any) -> list[str]:
     """What a batch of states asks, in few characters."""
     tasks, pairs = np.asarray(states.task_index), np.asarray(states.pair_index)
-    working = np.asarray(states.working_grid)
+    given, working = np.asarray(states.input_grid), np.asarray(states.working_grid)
     return [
-        compact_task(environment.task_buffer[int(task)], int(pair), grid)
-        for task, pair, grid in zip(tasks, pairs, working, strict=True)
+        compact_task(environment.task_buffer[int(task)], int(pair), now, before)
+        for task, pair, now, before in zip(tasks, pairs, working, given, strict=True)
     ]
 
 
@@ -100,15 +100,19 @@ def first_grid(task: ArcTask) -> str:
     return _rows(_pairs(task)[0].input)
 
 
-def compact_task(task: ArcTask, pair: int, working: np.ndarray) -> str:
-    """A task in few characters: the other demonstrations, the input to work on, and the grid so far."""
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
+    """A task in few characters: the other demonstrations, the input to work on, and the grid so far.
+
+    `given` is the input where the pair is none of the demonstrations.
+    """
     shown = _pairs(task)
     lines = [
         f"{_rows(one.input)}={_rows(one.output)}"
         for at, one in enumerate(shown)
         if at != pair and one.output is not None
     ]
-    return "\n".join(["arc", *lines, f"{_rows(shown[pair].input)}=?", _rows(working), ""])
+    asked = _rows(shown[pair].input if given is None else given)
+    return "\n".join(["arc", *lines, f"{asked}=?", _rows(working), ""])
 
 
 def _pairs(task: ArcTask) -> Any:
