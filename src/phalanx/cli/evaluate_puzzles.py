@@ -27,40 +27,56 @@ def evaluate_language_model(
     as_json: bool,
 ) -> None:
     """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
+    from phalanx.agents.lm.episodes.environments import EnvironmentSource
+    from phalanx.agents.lm.episodes.opening import local_source
     from phalanx.agents.lm.playing import Player
-    from phalanx.agents.lm.puzzle_scores import PuzzleEvaluationConfig, score_puzzles, score_random
-    from phalanx.agents.lm.tasks import read_tasks
+    from phalanx.agents.lm.puzzle_scores import (
+        PuzzleEvaluationConfig,
+        score_episodes,
+        score_random,
+        score_random_actions,
+    )
+    from phalanx.agents.lm.tasks import TextTask
     from phalanx.agents.lm.trained import load_trained
     from phalanx.core.config import load_config
 
     with user_errors(), working(f"loading {origin.run}"):
         config = load_config(PuzzleEvaluationConfig, None, settings)
         trained = load_trained(origin.run, origin.which)
-        tasks = read_tasks(config.tasks) if config.tasks else trained.tasks
-        if not tasks:
-            raise ValueError(f"{origin.run} did not learn puzzles: name some, as --set tasks=sudoku")
+        named, overrides = (config.tasks, ()) if config.tasks else (trained.played, trained.overrides)
+        if not named:
+            raise ValueError(
+                f"{origin.run} did not learn puzzles that are made here: name some, as --set tasks=sudoku, "
+                "or a server that has them, as --arcade localhost:8023"
+            )
+        source = local_source(named, trained.prompter, compact=trained.compact, overrides=overrides)
     rows: list[list[PuzzleScore]] = []
-    with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(tasks)} tasks"):
+    with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(source.tasks)} tasks"):
         beginner = trained.untrained(seed)
         players = {} if untrained else {"model": trained}
-        for task in tasks:
+        for task in source.tasks:
             row = []
             for name, each in (players | {"untrained": beginner}).items():
                 player = Player(
                     each.model, each.prompter, config.sampling, config.max_new_tokens, config.legal_only
                 )
                 tried = attempts if name == "model" or untrained else 0
-                row += score_puzzles(
+                row += score_episodes(
                     player,
+                    source,
                     task,
                     attempts=tried,
                     seed=seed,
-                    compact=each.compact,
                     name=name,
                     split=split,
                     count=config.puzzles,
                 )[0]
-            rows.append([*row, score_random(task, seed=seed, split=split, count=config.puzzles)])
+            if isinstance(source, EnvironmentSource):
+                guessed = score_random_actions(source, seed=seed, split=split, count=config.puzzles)
+            else:
+                known = TextTask(*task.split(":"))
+                guessed = score_random(known, seed=seed, split=split, count=config.puzzles)
+            rows.append([*row, guessed])
     title = f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
     _tell(origin, rows, split, title, as_json)
 

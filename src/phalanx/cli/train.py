@@ -189,14 +189,20 @@ def _source(
 
 
 @app.command(
-    help="Train a language model on puzzles from reward (GRPO): it plays in groups, and learns what was "
+    help="Train a language model from reward (GRPO): it plays puzzles in groups, and learns what was "
     f"better than its group. With --init-from RUN_LM, model, tokenizer and prompts are its.\n\n{_STOPS}"
 )
 def grpo(
     overrides: options.Overrides = None,
     env: Annotated[
-        str | None, typer.Option(help="Puzzles to play, as sudoku,sokoban:easy:multi; puzzles for all kinds.")
+        str | None,
+        typer.Option(
+            help="Puzzles to play, as sudoku,sokoban:easy:multi, puzzles for all kinds; or arc, proofs, or "
+            "the id of an environment with words, as arc-v2."
+        ),
     ] = None,
+    arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
+    games: Annotated[str | None, typer.Option(help="Games to play there, as lights,binary:medium.")] = None,
     preset: options.Preset = None,
     out: options.Out = None,
     resume: options.Resume = None,
@@ -206,12 +212,18 @@ def grpo(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
+    if env is not None and arcade is not None:
+        raise UserError("--env and --arcade exclude each other: puzzles come from one place")
+    if games is not None and arcade is None:
+        raise UserError("--games belongs to --arcade")
     from phalanx.agents import GRPOTraining
     from phalanx.agents.lm.trained import settings_of
 
     with user_errors():
         begun = [] if init_from is None or resume is not None else settings_of(init_from)
-    named = [] if env is None else [f"environment='{env}'"]
+    named = [] if env is None else [f"environment='{env}'", "overrides=[]"]
+    if arcade is not None:
+        named = [f"arcade.address={arcade}", *([f"arcade.games=[{_quoted(games)}]"] if games else [])]
     options.Chosen(
         "grpo",
         [*begun, *named, *(overrides or [])],
@@ -225,6 +237,11 @@ def grpo(
         extend,
         init_from,
     ).train(GRPOTraining)
+
+
+def _quoted(games: str) -> str:
+    """Games as items of a list; a colon in one would make it a mapping."""
+    return ",".join(f"'{game.strip()}'" for game in games.split(","))
 
 
 @app.command(

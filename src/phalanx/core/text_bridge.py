@@ -56,6 +56,13 @@ class EnvironmentTextBatch(TextBatch):
             raise ValueError("there are no episodes yet; call reset")
         return list(self._texts)
 
+    @property
+    def states(self) -> Any:
+        """The episodes as they stand."""
+        if self._states is None:
+            raise ValueError("there are no episodes yet; call reset")
+        return self._states
+
     def reset_where(self, mask: Sequence[bool] | np.ndarray, seeds: Sequence[int]) -> list[str]:
         self._check(seeds, "seeds")
         self._check(mask, "mask")
@@ -120,7 +127,11 @@ class EnvironmentTextBatch(TextBatch):
         return TextStep(text, reward, info.terminated or info.truncated, info)
 
     def _look(self) -> None:
-        self._texts = self.environment.observation_texts(self._states)
+        self._texts = self._texts_of(self._states)
+
+    def _texts_of(self, states: Any) -> list[str]:
+        """What the states ask; a batch may word it otherwise."""
+        return self.environment.observation_texts(states)
 
 
 class EnvironmentText(TextEnvironment):

@@ -163,8 +163,10 @@ def test_a_group_that_is_all_alike_teaches_nothing() -> None:
     assert not group_advantages(np.full((3, 7), -0.1)).any()
 
 
-def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(tmp_path: Path) -> None:
-    config = load_config(GRPOTrainingConfig, None, TINY)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(ahead: bool, tmp_path: Path) -> None:
+    settings = ("ahead=true", "curriculum.replay=0.5", "curriculum.replay_size=8") if ahead else ()
+    config = load_config(GRPOTrainingConfig, None, (*TINY, *settings))
 
     def stop(progress: Progress) -> None:
         if progress.update == 2:
@@ -180,9 +182,17 @@ def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(tmp_path: Path) 
     metrics = [line["metrics"] for line in read_records(tmp_path / "whole" / "batch_metrics.jsonl")]
     assert [line["written_tokens"] for line in metrics] == sorted(line["written_tokens"] for line in metrics)
     learned = [line["first_gap"] for line in metrics if line["gradient_steps"]]
-    # Log-probabilities while writing, with a cache, and while learning, on packed rows.
     assert learned
-    assert max(learned) < 1e-4
+    if ahead:
+        # What is learned from was written before the last step, but for the first.
+        assert learned[0] < 1e-4 < learned[-1]
+        assert [path.name for path in sorted((tmp_path / "half" / "played_ahead").iterdir())] == [
+            "2.json",
+            "4.json",
+        ]
+    else:
+        # Log-probabilities while writing, with a cache, and while learning, on packed rows.
+        assert max(learned) < 1e-4
     assert {line["mode"] for line in whole.evaluations} == {"greedy"}
 
 

@@ -19,11 +19,19 @@ from phalanx.agents import (
     open_source,
 )
 from phalanx.agents.lm.arc_demonstrations import compact_task
-from phalanx.agents.lm.arcade_scores import ArcadePrompter, random_command
+from phalanx.agents.lm.arcade_scores import random_command
 from phalanx.agents.lm.demonstrations import demonstrations
 from phalanx.agents.lm.playing import play_at_random, summary
 from phalanx.agents.lm.puzzle_scores import overall, score_puzzles, score_random
-from phalanx.agents.lm.tasks import Prompter, TextTask, puzzles_of, read_shares, read_tasks, split_of
+from phalanx.agents.lm.tasks import (
+    ArcadePrompter,
+    Prompter,
+    TextTask,
+    puzzles_of,
+    read_shares,
+    read_tasks,
+    split_of,
+)
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.text import OPERATION_NAMES
 from phalanx.cli import app

@@ -38,9 +38,7 @@ def arc_samples(
     """
     planned = demonstrations(environment)
     tasks, pairs = planned.tasks, planned.pairs
-    first = {
-        int(task): _rows(_pairs(environment.task_buffer[int(task)])[0].input) for task in set(tasks.tolist())
-    }
+    first = {int(task): first_grid(environment.task_buffer[int(task)]) for task in set(tasks.tolist())}
     kept = [at for at in range(len(planned)) if split_of(first[int(tasks[at])]) == split]
     if not kept:
         raise ValueError(f"no task of {len(first)} falls into the split {split!r}")
@@ -84,23 +82,37 @@ def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[st
         named = jax.device_get(environment.bind(states))
         rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), named) for n in range(_AT_ONCE)]
         return [environment.observation_text(row) for row in rows]
+    return compact_prompts(environment, states)
+
+
+def compact_prompts(environment: Any, states: Any) -> list[str]:
+    """What a batch of states asks, in few characters."""
     tasks, pairs = np.asarray(states.task_index), np.asarray(states.pair_index)
-    working = np.asarray(states.working_grid)
+    given, working = np.asarray(states.input_grid), np.asarray(states.working_grid)
     return [
-        compact_task(environment.task_buffer[int(task)], int(pair), grid)
-        for task, pair, grid in zip(tasks, pairs, working, strict=True)
+        compact_task(environment.task_buffer[int(task)], int(pair), now, before)
+        for task, pair, now, before in zip(tasks, pairs, working, given, strict=True)
     ]
 
 
-def compact_task(task: ArcTask, pair: int, working: np.ndarray) -> str:
-    """A task in few characters: the other demonstrations, the input to work on, and the grid so far."""
+def first_grid(task: ArcTask) -> str:
+    """What decides on a task's split."""
+    return _rows(_pairs(task)[0].input)
+
+
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
+    """A task in few characters: the other demonstrations, the input to work on, and the grid so far.
+
+    `given` is the input where the pair is none of the demonstrations.
+    """
     shown = _pairs(task)
     lines = [
         f"{_rows(one.input)}={_rows(one.output)}"
         for at, one in enumerate(shown)
         if at != pair and one.output is not None
     ]
-    return "\n".join(["arc", *lines, f"{_rows(shown[pair].input)}=?", _rows(working), ""])
+    asked = _rows(shown[pair].input if given is None else given)
+    return "\n".join(["arc", *lines, f"{asked}=?", _rows(working), ""])
 
 
 def _pairs(task: ArcTask) -> Any:

@@ -12,13 +12,12 @@ from pydantic import Field
 
 from phalanx.agents.lm.playing import Conversation, Player, play, played_by
 from phalanx.agents.lm.puzzle_scores import PuzzleScore
-from phalanx.agents.lm.tasks import Prompter
+from phalanx.agents.lm.tasks import ArcadePrompter
 from phalanx.core.config import Config
 from phalanx.streams import ArcadeTextBatch, TelnetClientConfig
 from phalanx.streams.arcade.episodes import move_prompt
 from phalanx.streams.arcade.puzzles import PuzzleGame, PuzzleObservation, game_id
 
-_UNREAD = "?"
 _UNKNOWN_SIZE = 9
 """Rows and columns that random commands name where the server does not tell the board."""
 
@@ -42,26 +41,6 @@ class ArcadeEvaluationConfig(Config):
     def names(self) -> tuple[str, ...]:
         """The games as the server calls them."""
         return tuple(game_id(game) for game in self.games or tuple(PuzzleGame))
-
-
-class ArcadePrompter(Prompter):
-    """Prompts as samples of a server have them: the picture, and a command that ends with its line.
-
-    What the tokenizer has no token for, such as circles among the 95 characters, is read as a question mark.
-    """
-
-    def __init__(self, prompter: Prompter) -> None:
-        super().__init__(prompter.tokenizer)
-        [self.end] = self.tokenizer.encode("\n")
-        self._known: dict[str, bool] = {}
-
-    def prompt(self, text: str) -> list[int]:
-        for character in set(text) - self._known.keys():
-            try:
-                self._known[character] = bool(self.tokenizer.encode(character))
-            except ValueError:
-                self._known[character] = False
-        return self.tokenizer.encode("".join(c if self._known[c] else _UNREAD for c in text))
 
 
 def score_arcade(

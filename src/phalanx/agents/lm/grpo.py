@@ -1,20 +1,24 @@
 """Learning from reward: a language model plays in groups, and what was better than its group is learned.
 
-What a gradient step is, is in `grpo_update`; playing is in `playing`.
+What a gradient step is, is in `grpo_update`; what is played, in `episodes`; playing is in `playing`.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import concurrent.futures
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Bool, Float, PyTree
 from pydantic import Field
 
 from phalanx.agents.lm.config import LMEvaluationConfig, OptimizerConfig
+from phalanx.agents.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
+from phalanx.agents.lm.episodes.curriculum import Curriculum, CurriculumConfig
+from phalanx.agents.lm.episodes.opening import is_environment, local_source
+from phalanx.agents.lm.episodes.source import Episode, EpisodeSource
 from phalanx.agents.lm.generation import SamplingConfig
 from phalanx.agents.lm.grpo_update import (
     Answer,
@@ -25,27 +29,17 @@ from phalanx.agents.lm.grpo_update import (
     with_reference,
 )
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.agents.lm.playing import Conversation, Player, play
-from phalanx.agents.lm.puzzle_scores import evaluation_records, sampled_conversations
-from phalanx.agents.lm.tasks import Prompter, TextTask, puzzles_of, read_tasks
-from phalanx.core.config import Config
+from phalanx.agents.lm.playing import Conversation, Player, Turn, play
+from phalanx.agents.lm.puzzle_scores import evaluation_records, played_episodes, sampled_conversations
+from phalanx.agents.lm.tasks import Prompter, read_tasks
 from phalanx.core.environment import Key
+from phalanx.core.files import atomic_write, read_sealed_json, write_sealed_json
 from phalanx.core.text_environment import TextBatch
 from phalanx.logs import LoggingConfig
-from phalanx.puzzles.kind import Puzzle
 from phalanx.runs.algorithm import Algorithm, CheckpointConfig, Report, RunConfig, Start, Update
 
-_SEEDS, _OWN = 2**40, 2**61
-"""Seeds of a run's puzzles; far from those of the demonstrations of the same run's seed."""
-
-
-class CurriculumConfig(Config):
-    """Which puzzles are played: most those that are solved sometimes."""
-
-    memory: float = Field(default=0.9, ge=0, lt=1)
-    """How much of a task's solved rate an update leaves as it was."""
-    floor: float = Field(default=0.1, gt=0, le=1)
-    """The least weight of a task, where 1 is that of one that is solved half of the time."""
+_AHEAD = "played_ahead"
+"""The folder of what was played and not yet learned from, one file for each checkpoint."""
 
 
 class GRPOTrainingConfig(RunConfig):
@@ -58,13 +52,18 @@ class GRPOTrainingConfig(RunConfig):
     num_updates: int = Field(default=100, ge=1)
     """Updates in all; each plays anew."""
     environment: str = "lights_out::multi"
-    """Puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds."""
+    """Puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds. Or one environment with
+    words: `arc`, `proofs`, or an id, as `arc-v2`."""
+    overrides: tuple[str, ...] = ()
+    """Settings of an environment that is named by its id, as `environment.max_episode_steps=20`."""
+    arcade: ArcadeSourceConfig = ArcadeSourceConfig()
+    """Games of a live server, which are played instead where it has an address."""
     difficulty: str = "easy"
     """How hard they are, where their names do not say."""
     turns: Literal["single", "multi"] = "single"
     """Whether a puzzle is answered as a whole or move by move, where its name does not say."""
     compact: bool = True
-    """Whether puzzles are asked in few characters and without rules."""
+    """Whether puzzles and ARC are asked in few characters and without rules."""
     tokenizer: str = "characters"
     """What turns words into tokens."""
     max_new_tokens: int = Field(default=64, ge=1)
@@ -79,6 +78,8 @@ class GRPOTrainingConfig(RunConfig):
     """How it learns."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """What it plays."""
+    ahead: bool = False
+    """Whether an update's puzzles are played while the one before it learns, by the model that begins it."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=3e-4, warmup=0, fall="constant", weight_decay=0.0
     )
@@ -92,9 +93,57 @@ class GRPOTrainingConfig(RunConfig):
     )
     """What is written of it."""
 
+    @property
+    def played(self) -> str:
+        """What is played in process, by its whole name; empty where a server is played on."""
+        if self.arcade.address or is_environment(self.environment):
+            return "" if self.arcade.address else self.environment
+        return ",".join(task.name for task in read_tasks(self.environment, self.difficulty, self.turns))
+
+    def source(self) -> EpisodeSource:
+        """What is played."""
+        prompter = Prompter(self.tokenizer)
+        if self.arcade.address:
+            return ArcadeSource(self.arcade, prompter, self.difficulty)
+        return local_source(self.played, prompter, compact=self.compact, overrides=self.overrides)
+
+
+class Played(NamedTuple):
+    """The groups of an update: what was played, and what became of each attempt."""
+
+    episodes: list[Episode]
+    told: list[list[Conversation]]
+
+    @property
+    def rewards(self) -> Float[np.ndarray, "groups attempts"]:
+        return np.array([[one.total_reward for one in group] for group in self.told])
+
+    @property
+    def solved(self) -> Bool[np.ndarray, "groups attempts"]:
+        return np.array([[one.solved for one in group] for group in self.told])
+
+    def as_record(self) -> dict[str, Any]:
+        """All of it, as plain values."""
+        told = [[(one.turns, one.solved) for one in group] for group in self.told]
+        return {"episodes": self.episodes, "told": told}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "Played":
+        """What `as_record` was made of."""
+        told = [
+            [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
+            for group in record["told"]
+        ]
+        return cls([Episode(*episode) for episode in record["episodes"]], told)
+
 
 class GRPOTraining(Algorithm[GRPOLearner]):
-    """A language model that learns from the rewards of text environments."""
+    """A language model that learns from the rewards of text environments.
+
+    With `ahead` the puzzles of an update are played by the model as it was before the update before it: one
+    step stale, which the ratio of probabilities corrects. Which weights wrote what is fixed all the same, and
+    what was played and not yet learned from is saved with a checkpoint.
+    """
 
     kind = "grpo"
     config_type = GRPOTrainingConfig
@@ -103,19 +152,17 @@ class GRPOTraining(Algorithm[GRPOLearner]):
 
     def __init__(self, config: GRPOTrainingConfig) -> None:
         super().__init__(config, num_updates=config.num_updates, seed=config.seed)
-        self._tasks = read_tasks(config.environment, config.difficulty, config.turns)
-        self._prompter = Prompter(config.tokenizer)
-        if self._prompter.tokenizer.vocab_size > config.model.vocab_size:
+        self._source = config.source()
+        known = self._source.prompter.tokenizer.vocab_size
+        if known > config.model.vocab_size:
             raise ValueError(
-                f"the tokenizer has {self._prompter.tokenizer.vocab_size} tokens, the model knows "
+                f"the tokenizer has {known} tokens, the model knows "
                 f"{config.model.vocab_size}; set model.vocab_size"
             )
         optimizer = config.optimizer.model_copy(update={"num_updates": config.num_updates})
         self._trainer = GRPOTrainer(config.model, optimizer, config.grpo, config.sampling.temperature)
-        self._rates = dict.fromkeys(self._tasks, 0.5)
-        """How often each task is solved, as far as it is known."""
-        self._seeds = dict.fromkeys(self._tasks, _OWN + _SEEDS * config.seed)
-        """Where the puzzles of each task go on."""
+        self._curriculum = Curriculum(self._source, config.curriculum, config.seed)
+        self._ahead: Played | None = None
 
     def compile(self) -> tuple[Start, Update]:
         """What is compiled is compiled by itself: writing, and a gradient step."""
@@ -134,95 +181,101 @@ class GRPOTraining(Algorithm[GRPOLearner]):
 
     def update(self, learner: GRPOLearner) -> tuple[GRPOLearner, Report]:
         """Play groups, and learn from what was better or worse than its group."""
-        settings, number = self.config.grpo, int(learner.update)
-        chosen = self._chosen(number)
-        key = jax.random.fold_in(jax.random.key(self.config.seed), number)
-        told = self._played(learner, chosen, key)
-        rewards = np.array([[one.total_reward for one in group] for group in told])
-        solved = np.array([[one.solved for one in group] for group in told])
-        advantages = group_advantages(rewards, settings.scale)
+        number = int(learner.update)
+        played = self._ahead or self._played(learner.arrays, self._drawn(number), number)
+        again = self._curriculum.known_again(played.episodes)
+        self._curriculum.remember(played.episodes, played.solved)
+        advantages = group_advantages(played.rewards, self.config.grpo.scale)
         answers = [
             Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
-            for group, own in zip(told, advantages, strict=True)
+            for group, own in zip(played.told, advantages, strict=True)
             for one, advantage in zip(group, own, strict=True)
             for turn in one.turns
         ]
-        learner, metrics = self._trainer.update(learner, answers)
-        self._remember([task for task, _ in chosen], solved)
-        conversations = [one for group in told for one in group]
+        learner, metrics = self._learned(learner, answers, number)
+        conversations = [one for group in played.told for one in group]
         turns = [turn for one in conversations for turn in one.turns]
         metrics |= {
             "informative_groups": float(np.mean(np.any(advantages != 0, axis=1))),
             "legal_rate": float(np.mean([not turn.refused for turn in turns])),
             "answer_tokens": float(np.mean([len(turn.written) for turn in turns])),
-            **{f"solved_{task.kind}_{task.difficulty}": rate for task, rate in self._rates.items()},
+            "replayed": again / len(played.episodes),
+            **{
+                f"solved_{'_'.join(task.split(':')[:2])}": rate
+                for task, rate in self._curriculum.rates.items()
+            },
         }
         episodes = {
-            "episode_returns": jnp.asarray(rewards.reshape(-1), jnp.float32),
+            "episode_returns": jnp.asarray(played.rewards.reshape(-1), jnp.float32),
             "episode_lengths": jnp.asarray([len(one.turns) for one in conversations], jnp.int32),
-            "success_mask": jnp.asarray(solved.reshape(-1)),
+            "success_mask": jnp.asarray(played.solved.reshape(-1)),
         }
         counts = {"written_tokens": sum(len(turn.written) for turn in turns), "episodes": len(conversations)}
         return learner, Report(metrics, episodes, counts)
 
-    def _chosen(self, number: int) -> list[tuple[TextTask, Puzzle]]:
-        """A puzzle for each group, most of tasks that are solved sometimes."""
-        draws = np.random.default_rng([self.config.seed, number])
-        rates = np.array([self._rates[task] for task in self._tasks])
-        weights = np.maximum(4 * rates * (1 - rates), self.config.curriculum.floor)
-        counts = draws.multinomial(self.config.grpo.groups, weights / weights.sum())
-        chosen = []
-        for task, count in zip(self._tasks, counts.tolist(), strict=True):
-            for puzzle in itertools.islice(self._puzzles(task), count):
-                chosen.append((task, puzzle))
-                self._seeds[task] = puzzle.seed + 1
-        return chosen
+    def _learned(
+        self, learner: GRPOLearner, answers: Sequence[Answer], number: int
+    ) -> tuple[GRPOLearner, dict[str, Any]]:
+        """One step of the learner; with `ahead` the next update's puzzles are played beside it."""
+        if not self.config.ahead:
+            return self._trainer.update(learner, answers)
+        # A step takes the memory of the arrays over, so the player has its own.
+        arrays, episodes = jax.tree.map(jnp.copy, learner.arrays), self._drawn(number + 1)
+        with concurrent.futures.ThreadPoolExecutor(1, "phalanx-player") as beside:
+            later = beside.submit(self._played, arrays, episodes, number + 1)
+            learner, metrics = self._trainer.update(learner, answers)
+            self._ahead = later.result()
+        return learner, metrics
 
-    def _puzzles(self, task: TextTask) -> Iterator[Puzzle]:
-        return puzzles_of(task, "training", first_seed=self._seeds[task], compact=self.config.compact)
+    def _drawn(self, number: int) -> list[Episode]:
+        return self._curriculum.draw(number, self.config.grpo.groups)
 
-    def _played(
-        self, learner: GRPOLearner, chosen: Sequence[tuple[TextTask, Puzzle]], key: Key
-    ) -> list[list[Conversation]]:
-        size, environments = self.config.grpo.group_size, []
-        for task, puzzle in chosen:
-            for _ in range(size):
-                environments.append(task.environment(compact=self.config.compact))
-                environments[-1].begin(puzzle)
-        told = play(self._player(learner), TextBatch(environments), key)
-        return [told[at : at + size] for at in range(0, len(told), size)]
+    def _played(self, arrays: PyTree, episodes: list[Episode], number: int) -> Played:
+        """Each of the episodes, as often as a group is large."""
+        size, player = self.config.grpo.group_size, self._player(self._trainer.model(arrays))
+        key = jax.random.fold_in(jax.random.key(self.config.seed), number)
 
-    def _remember(self, tasks: Sequence[TextTask], solved: np.ndarray) -> None:
-        memory = self.config.curriculum.memory
-        for task in dict.fromkeys(tasks):
-            now = float(np.mean([own for other, own in zip(tasks, solved, strict=True) if other == task]))
-            self._rates[task] = memory * self._rates[task] + (1 - memory) * now
+        def start(batch: TextBatch, place: int) -> list[Conversation]:
+            return play(player, batch, jax.random.fold_in(key, place) if place else key)
 
-    def _player(self, learner: GRPOLearner) -> Player:
+        attempts = [episode for episode in episodes for _ in range(size)]
+        told = played_episodes(self._source, attempts, start, len(attempts))
+        return Played(episodes, [told[at : at + size] for at in range(0, len(told), size)])
+
+    def _player(self, model: LanguageModel) -> Player:
         config = self.config
-        return Player(
-            self.policy(learner), self._prompter, config.sampling, config.max_new_tokens, config.legal_only
-        )
+        return Player(model, self._source.prompter, config.sampling, config.max_new_tokens, config.legal_only)
 
     def evaluate(self, learner: GRPOLearner, update: int, last: bool) -> list[dict[str, Any]]:
         """Puzzles that it does not learn from, played greedily."""
-        settings = self.config.evaluation
-        return evaluation_records(self._player(learner), self._tasks, settings.puzzles, self.config.compact)
+        player = self._player(self.policy(learner))
+        return evaluation_records(player, self._source, self.config.evaluation.puzzles)
 
     def sample_episodes(self, learner: GRPOLearner, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each task, and what the model said."""
-        return sampled_conversations(self._player(learner), self._tasks, self.config.compact, update)
+        return sampled_conversations(self._player(self.policy(learner)), self._source, update)
 
     def data_fingerprint(self) -> str:
-        return " ".join(f"{task.name}@{task.environment().kind.version}" for task in self._tasks)
+        return self._source.fingerprint
 
     def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """What it knows of the tasks, and where their puzzles go on."""
-        return {
-            "rates": {task.name: rate for task, rate in self._rates.items()},
-            "seeds": {task.name: seed for task, seed in self._seeds.items()},
-        }
+        """What it knows of tasks and puzzles, and what was played ahead."""
+        saved = self._curriculum.save()
+        if self._ahead is None:
+            return saved
+        (folder / _AHEAD).mkdir(exist_ok=True)
+        for path in (folder / _AHEAD).glob("*.json"):
+            if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
+                path.unlink()
+        with atomic_write(folder / _AHEAD / f"{update}.json", "w", sealed=True) as file:
+            write_sealed_json(file, self._ahead.as_record())
+        return saved | {"ahead": f"{update}.json"}
 
     def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        self._rates = {task: float(saved["rates"][task.name]) for task in self._tasks}
-        self._seeds = {task: int(saved["seeds"][task.name]) for task in self._tasks}
+        self._curriculum.restore(saved)
+        if "ahead" in saved:
+            self._ahead = Played.of_record(read_sealed_json(folder / _AHEAD / saved["ahead"]))
+
+    def finish(self, learner: GRPOLearner, folder: Path) -> None:
+        """Hang up, where a server was played on."""
+        self._source.close()

@@ -1,10 +1,11 @@
-"""How well a language model plays puzzles: solved, legal moves, moves, pass@k, by kind and difficulty.
+"""How well a language model plays: solved, legal moves, moves, pass@k, by kind and difficulty.
 
-Beside it stand an untrained model and random legal moves. How episodes are played is in `playing`.
+Beside it stand an untrained model and random legal moves. What is played is in `episodes`, how in `playing`.
 """
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,13 +13,15 @@ import jax
 from pydantic import Field
 
 from phalanx.agents.arc_evaluation import mean_pass_at_k
+from phalanx.agents.lm.episodes.environments import EnvironmentSource
+from phalanx.agents.lm.episodes.puzzles import PuzzleSource
+from phalanx.agents.lm.episodes.source import Episode, EpisodeSource
 from phalanx.agents.lm.generation import SamplingConfig
-from phalanx.agents.lm.playing import Conversation, Player, play, play_at_random, summary
-from phalanx.agents.lm.tasks import Split, TextTask, puzzles_of
+from phalanx.agents.lm.playing import Conversation, Player, play, play_at_random, played_by, summary
+from phalanx.agents.lm.tasks import Prompter, Split, TextTask
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.text_environment import TextBatch
-from phalanx.puzzles.kind import Puzzle
 
 _BATCH = 64
 
@@ -27,7 +30,8 @@ class PuzzleEvaluationConfig(Config):
     """What `phalanx eval` asks of a language model."""
 
     tasks: str = ""
-    """Puzzles by name, as `sudoku:medium,sokoban::multi`; those that it was trained on, without a name."""
+    """Puzzles by name, as `sudoku:medium,sokoban::multi`, or `arc`, `proofs` or the id of an environment;
+    what it was trained on, without a name."""
     puzzles: int = Field(default=100, ge=1)
     """How many of each."""
     sampling: SamplingConfig = SamplingConfig()
@@ -82,20 +86,16 @@ def overall(scores: Sequence[PuzzleScore]) -> PuzzleScore:
     )
 
 
-def played_puzzles(
-    task: TextTask,
-    puzzles: Sequence[Puzzle],
-    start: Callable[[TextBatch, int], list[Conversation]],
-    compact: bool,
+Start = Callable[[TextBatch, int], list[Conversation]]
+"""Plays a batch that has begun, and is told which one it is."""
+
+
+def played_episodes(
+    source: EpisodeSource, episodes: Sequence[Episode], start: Start, at_once: int = _BATCH
 ) -> list[Conversation]:
-    """Conversations about puzzles, a batch at a time; `start` plays one, and is told which it is."""
-    found = []
-    for number, first in enumerate(range(0, len(puzzles), _BATCH)):
-        environments = [task.environment(compact=compact) for _ in puzzles[first : first + _BATCH]]
-        for environment, puzzle in zip(environments, puzzles[first:], strict=False):
-            environment.begin(puzzle)
-        found += start(TextBatch(environments), number)
-    return found
+    """Conversations about episodes, a batch at a time."""
+    batches = enumerate(source.batches(episodes, at_once))
+    return [one for number, batch in batches for one in start(batch, number)]
 
 
 def score_puzzles(
@@ -110,26 +110,47 @@ def score_puzzles(
     name: str = "model",
 ) -> tuple[list[PuzzleScore], list[Conversation]]:
     """Scores of greedy episodes and of `attempts` sampled ones; and the greedy conversations."""
-    puzzles = list(itertools.islice(puzzles_of(task, split), count))
+    source = PuzzleSource([task], player.prompter, compact=compact)
+    return score_episodes(
+        player, source, task.name, split=split, count=count, attempts=attempts, seed=seed, name=name
+    )
+
+
+def score_episodes(
+    player: Player,
+    source: EpisodeSource,
+    task: str,
+    *,
+    split: Split = "held-out",
+    count: int = 100,
+    attempts: int = 0,
+    seed: int = 0,
+    name: str = "model",
+) -> tuple[list[PuzzleScore], list[Conversation]]:
+    """`score_puzzles` of any source's task."""
+    episodes = _episodes(source, task, split, count)
+    player = dataclasses.replace(player, prompter=source.prompter)
     greedy = dataclasses.replace(player, sampling=player.sampling.model_copy(update={"temperature": 0.0}))
-    told = played_puzzles(task, puzzles, lambda batch, _: play(greedy, batch), compact)
-    scores = [_score(task, name, "greedy", puzzles, told)]
+    told = played_episodes(source, episodes, lambda batch, _: play(greedy, batch))
+    scores = [_score(task, name, "greedy", episodes, told)]
     if attempts:
         tried = [
-            played_puzzles(
-                task, puzzles, _drawing(player, jax.random.fold_in(jax.random.key(seed), at)), compact
-            )
+            played_episodes(source, episodes, _drawing(player, jax.random.fold_in(jax.random.key(seed), at)))
             for at in range(attempts)
         ]
         successes = [sum(one.solved for one in each) for each in zip(*tried, strict=True)]
-        sampled = _score(task, name, "sampled", puzzles, [one for each in tried for one in each])
+        sampled = _score(task, name, "sampled", episodes, [one for each in tried for one in each])
         asked = [k for k in (1, 2, 4, 8, 16, 32) if k < attempts] + [attempts]
         passes = {k: mean_pass_at_k(attempts, successes, k) for k in asked}
         scores.append(dataclasses.replace(sampled, pass_at_k=passes))
     return scores, told
 
 
-def _drawing(player: Player, key: Key) -> Callable[[TextBatch, int], list[Conversation]]:
+def _episodes(source: EpisodeSource, task: str, split: Split, count: int) -> list[Episode]:
+    return [Episode(task, seed) for seed in itertools.islice(source.seeds(task, split), count)]
+
+
+def _drawing(player: Player, key: Key) -> Start:
     return lambda batch, number: play(player, batch, jax.random.fold_in(key, number))
 
 
@@ -137,23 +158,37 @@ def score_random(
     task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0
 ) -> PuzzleScore:
     """Random legal moves, move by move: whole answers at random would hardly ever be right."""
-    puzzles = list(itertools.islice(puzzles_of(task, split), count))
     by_move = task._replace(turns="multi")
-    told = played_puzzles(by_move, puzzles, lambda batch, number: play_at_random(batch, seed + number), True)
-    return _score(task, "random", "sampled", puzzles, told)
+    source = PuzzleSource([by_move], Prompter("characters"))
+    episodes = _episodes(source, by_move.name, split, count)
+    told = played_episodes(source, episodes, lambda batch, number: play_at_random(batch, seed + number))
+    return _score(task.name, "random", "sampled", episodes, told)
+
+
+def score_random_actions(
+    source: EnvironmentSource, *, split: Split = "held-out", count: int = 100, seed: int = 0
+) -> PuzzleScore:
+    """Random legal actions of an environment."""
+    [task] = source.tasks
+    episodes, draws = _episodes(source, task, split, count), random.Random(seed)
+
+    def start(batch: TextBatch, number: int) -> list[Conversation]:
+        return played_by(batch, lambda place: source.random_action(batch, place, draws.getrandbits(32)))
+
+    return _score(task, "random", "sampled", episodes, played_episodes(source, episodes, start))
 
 
 def _score(
-    task: TextTask, player: str, mode: str, puzzles: Sequence[Puzzle], told: Sequence[Conversation]
+    task: str, player: str, mode: str, episodes: Sequence[Episode], told: Sequence[Conversation]
 ) -> PuzzleScore:
     answers = sum(len(one.turns) for one in told)
     solved = [one for one in told if one.solved]
     return PuzzleScore(
-        task.name,
+        task,
         player,
         mode,
-        len(puzzles),
-        len({(puzzle.given, puzzle.clues) for puzzle in puzzles}),
+        len(episodes),
+        len({one.turns[0].prompt for one in told}),
         len(solved) / max(len(told), 1),
         sum(one.legal for one in told) / max(answers, 1),
         sum(len(one.turns) for one in solved) / len(solved) if solved else None,
@@ -161,21 +196,21 @@ def _score(
 
 
 def evaluation_records(
-    player: Player, tasks: Sequence[TextTask], count: int, compact: bool, split: Split = "valid"
+    player: Player, source: EpisodeSource | None, count: int, split: Split = "valid"
 ) -> list[dict[str, Any]]:
     """Lines of `evaluations.jsonl`: all tasks together, then each."""
-    if not count or not tasks:
+    if not count or source is None:
         return []
-    found = [score_puzzles(player, task, split=split, count=count, compact=compact)[0][0] for task in tasks]
+    found = [score_episodes(player, source, task, split=split, count=count)[0][0] for task in source.tasks]
     return [score.as_record(split) for score in (overall(found), *found)]
 
 
-def sampled_conversations(
-    player: Player, tasks: Sequence[TextTask], compact: bool, update: int
-) -> list[dict[str, Any]]:
+def sampled_conversations(player: Player, source: EpisodeSource | None, update: int) -> list[dict[str, Any]]:
     """A puzzle of each task and what was said, as the logger takes it."""
-    told = (score_puzzles(player, task, split="valid", count=1, compact=compact)[1][0] for task in tasks)
+    if source is None:
+        return []
+    tasks = source.tasks
+    told = (score_episodes(player, source, task, split="valid", count=1)[1][0] for task in tasks)
     return [
-        summary(task.name, one, update, place)
-        for place, (task, one) in enumerate(zip(tasks, told, strict=True))
+        summary(task, one, update, place) for place, (task, one) in enumerate(zip(tasks, told, strict=True))
     ]

@@ -204,6 +204,16 @@ def tasks_of(data: LMDataConfig) -> tuple[TextTask, ...]:
     return read_tasks(data.environment, data.difficulty, data.turns)
 
 
+def played_name(data: LMDataConfig) -> str:
+    """What a config learns to answer in words, by its whole name; empty where that cannot be played.
+
+    Random play of an environment is learned as tokens of its own, and not in words.
+    """
+    if data.source == "env" and data.play == "solver" and not is_puzzles(data.environment):
+        return data.environment
+    return ",".join(task.name for task in tasks_of(data))
+
+
 def make_environment(name: str) -> Any:
     """An environment with its built-in tasks."""
     if name == "arc":

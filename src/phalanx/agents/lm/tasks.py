@@ -18,6 +18,7 @@ ALL_PUZZLES = "puzzles"
 """The name of all kinds together."""
 _PARTS = 16
 _AT_ONCE = 32
+_UNREAD = "?"
 
 
 class TextTask(NamedTuple):
@@ -121,3 +122,33 @@ class Prompter:
     def text(self, tokens: Sequence[int]) -> str:
         """What a model wrote."""
         return self.tokenizer.decode([token for token in tokens if token != self.end])
+
+
+class ReadablePrompter(Prompter):
+    """Prompts of any text: a character that the tokenizer has no token for is read as a question mark."""
+
+    def __init__(self, prompter: Prompter) -> None:
+        super().__init__(prompter.tokenizer)
+        self._known: dict[str, bool] = {}
+
+    def prompt(self, text: str) -> list[int]:
+        return super().prompt(self._readable(text))
+
+    def _readable(self, text: str) -> str:
+        for character in set(text) - self._known.keys():
+            try:
+                self._known[character] = bool(self.tokenizer.encode(character))
+            except ValueError:
+                self._known[character] = False
+        return "".join(c if self._known[c] else _UNREAD for c in text)
+
+
+class ArcadePrompter(ReadablePrompter):
+    """Prompts as samples of a server have them: the picture, and a command that ends with its line."""
+
+    def __init__(self, prompter: Prompter) -> None:
+        super().__init__(prompter)
+        [self.end] = self.tokenizer.encode("\n")
+
+    def prompt(self, text: str) -> list[int]:
+        return self.tokenizer.encode(self._readable(text))

@@ -11,8 +11,8 @@ import jax
 from phalanx.agents.lm.config import LMTrainingConfig
 from phalanx.agents.lm.grpo import GRPOTraining, GRPOTrainingConfig
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.agents.lm.sources import tasks_of
-from phalanx.agents.lm.tasks import Prompter, TextTask, read_tasks
+from phalanx.agents.lm.sources import played_name
+from phalanx.agents.lm.tasks import Prompter
 from phalanx.agents.lm.training import load_language_model
 from phalanx.runs.checkpoints import Which
 from phalanx.runs.folder import read_config, read_facts
@@ -26,9 +26,12 @@ class TrainedModel:
 
     model: LanguageModel
     prompter: Prompter
-    tasks: tuple[TextTask, ...]
+    played: str
+    """By name, as `local_source` takes it; empty where it was trained on something else."""
     compact: bool
     max_new_tokens: int = 64
+    overrides: tuple[str, ...] = ()
+    """Settings of the environment that was played."""
 
     def untrained(self, seed: int = 0) -> "TrainedModel":
         """One like it that has learned nothing."""
@@ -42,18 +45,18 @@ def load_trained(run: str | Path, which: Which = "newest") -> TrainedModel:
     if kind == "lm":
         config, model = load_language_model(run, which)
         data = config.data
-        return TrainedModel(model, Prompter(data.tokenizer), tasks_of(data), data.compact)
+        return TrainedModel(model, Prompter(data.tokenizer), played_name(data), data.compact)
     if kind != "grpo":
         raise ValueError(f"{run} is a run of kind {kind!r}, and no language model's")
     training = GRPOTraining(read_config(run, GRPOTrainingConfig))
     settings: GRPOTrainingConfig = training.config
-    tasks = read_tasks(settings.environment, settings.difficulty, settings.turns)
     return TrainedModel(
         load_policy(training, run, which),
         Prompter(settings.tokenizer),
-        tasks,
+        settings.played,
         settings.compact,
         settings.max_new_tokens,
+        settings.overrides,
     )
 
 
@@ -64,13 +67,15 @@ def settings_of(origin: str) -> list[str]:
     if kind == "grpo":
         begun = read_config(run, GRPOTrainingConfig)
         model, tokenizer, compact = begun.model, begun.tokenizer, begun.compact
-        tasks = read_tasks(begun.environment, begun.difficulty, begun.turns)
+        played, overrides = begun.played, begun.overrides
     elif kind == "lm":
         data = read_config(run, LMTrainingConfig).data
         model, tokenizer, compact = read_config(run, LMTrainingConfig).model, data.tokenizer, data.compact
-        tasks = tasks_of(data)
+        played, overrides = played_name(data), ()
     else:
         raise ValueError(f"{run} is a run of kind {kind!r}, and no language model's")
-    named = [f"environment='{','.join(task.name for task in tasks)}'"] if tasks else []
+    named = [f"environment='{played}'"] if played else []
+    if overrides:
+        named.append(f"overrides=[{','.join(map(repr, overrides))}]")
     sizes = [f"model.{name}={getattr(model, name)}" for name in LanguageModelConfig.model_fields]
     return [*sizes, f"tokenizer={tokenizer}", f"compact={str(compact).lower()}", *named]

@@ -13,10 +13,11 @@ import numpy as np
 
 from phalanx.agents.lm.batches import BatchSource, TokenBatch, token_batch
 from phalanx.agents.lm.config import LMTrainingConfig
+from phalanx.agents.lm.episodes.opening import local_source
 from phalanx.agents.lm.model import LanguageModel
 from phalanx.agents.lm.playing import Player
 from phalanx.agents.lm.puzzle_scores import evaluation_records, sampled_conversations
-from phalanx.agents.lm.sources import open_source, tasks_of
+from phalanx.agents.lm.sources import open_source, played_name
 from phalanx.agents.lm.speed import matmul_peak, training_flops
 from phalanx.agents.lm.tasks import Prompter
 from phalanx.agents.lm.update import LMLearner, LMTrainer
@@ -47,8 +48,11 @@ class LMTraining(Algorithm[LMLearner]):
         optimizer = config.optimizer.model_copy(update={"num_updates": updates})
         self._trainer = LMTrainer(config.model, optimizer)
         self._held_out = held_out_batches(self.source.held_out, config)
-        self._tasks = tasks_of(config.data)
-        self._prompter = Prompter(config.data.tokenizer)
+        self._prompter, played = Prompter(config.data.tokenizer), played_name(config.data)
+        self._played = None
+        """What it learns to answer, where that is something to play."""
+        if played:
+            self._played = local_source(played, self._prompter, compact=config.data.compact)
         self._peak = matmul_peak(config.model.compute)
 
     def compile(self) -> tuple[Start, Update]:
@@ -81,13 +85,13 @@ class LMTraining(Algorithm[LMLearner]):
 
     def evaluate(self, learner: LMLearner, update: int, last: bool) -> list[dict[str, Any]]:
         """The loss on held-out samples, where there are any; and puzzles played, where they are learned."""
-        settings, compact = self.config.evaluation, self.config.data.compact
-        played = evaluation_records(self._player(learner), self._tasks, settings.puzzles, compact)
+        settings = self.config.evaluation
+        played = evaluation_records(self._player(learner), self._played, settings.puzzles)
         return [*self._measured(learner), *played]
 
     def sample_episodes(self, learner: LMLearner, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each kind, where puzzles are learned, and what the model said."""
-        return sampled_conversations(self._player(learner), self._tasks, self.config.data.compact, update)
+        return sampled_conversations(self._player(learner), self._played, update)
 
     def _player(self, learner: LMLearner) -> Player:
         return Player(self.policy(learner), self._prompter)

@@ -43,7 +43,9 @@ COMMANDS = {
 
 
 class ArcadeTextBatch(TextBatch):
-    """Puzzles of one game of a server, each on a connection of its own; use it with `with`, or close it.
+    """Puzzles of a server, each on a connection of its own; use it with `with`, or close it.
+
+    They are of one game, unless `begin` is told others.
 
     Rows and columns are the server's, which count from 1. An episode ends when its puzzle is solved or lost,
     and is truncated after `max_steps` answers, or after `max_refused` refused ones in a row. The server knows
@@ -83,9 +85,20 @@ class ArcadeTextBatch(TextBatch):
 
     def step(self, answers: Sequence[str]) -> TextBatchStep:
         self._check(answers, "answers")
-        return gathered(
-            self.wait([game.ask(answer) for game, answer in zip(self.games, answers, strict=True)])
-        )
+        asked = zip(self.games[: len(self)], answers, strict=True)
+        return gathered(self.wait([game.ask(answer) for game, answer in asked]))
+
+    def begin(self, puzzles: Sequence[tuple[PuzzleGame | str, PuzzleDifficulty | str, int]]) -> list[str]:
+        """Start puzzles by game, difficulty and seed on as many of the connections; the others rest.
+
+        From now on the batch is as large as these are many.
+        """
+        if not 0 < len(puzzles) <= len(self.games):
+            raise ValueError(f"there are {len(self.games)} connections for {len(puzzles)} puzzles")
+        self.environments = list(self.games[: len(puzzles)])
+        for one, (game, difficulty, _) in zip(self.games, puzzles, strict=False):
+            one.game, one.difficulty = game_id(game), PuzzleDifficulty(difficulty)
+        return self._start(list(range(len(puzzles))), [seed for *_, seed in puzzles])
 
     def close(self) -> None:
         """Hang up; doing it twice is no mistake."""
@@ -110,6 +123,7 @@ class ArcadeGame(TextEnvironment):
 
     def __init__(self, batch: ArcadeTextBatch, client: TelnetGymClient) -> None:
         self.client = client
+        self.game, self.difficulty = batch.game, batch.difficulty
         self._batch = batch
         self._seen: PuzzleObservation | None = None
         self._info, self._taken, self._refused = TextInfo(), 0, 0
@@ -122,7 +136,7 @@ class ArcadeGame(TextEnvironment):
 
     async def begin(self, seed: int) -> str:
         """Start the puzzle of a seed."""
-        self._seen = await self.client.start_puzzle(self._batch.game, self._batch.difficulty, seed)
+        self._seen = await self.client.start_puzzle(self.game, self.difficulty, seed)
         self._info, self._taken, self._refused = TextInfo(), 0, 0
         return self.prompt
 
@@ -158,8 +172,8 @@ class ArcadeGame(TextEnvironment):
     def prompt(self) -> str:
         batch, seen = self._batch, self.observation
         if batch.worded is not None:
-            return batch.worded(batch.game, seen)
-        form = COMMANDS.get(batch.game, "`place ROW COLUMN DIGIT`")  # type: ignore[call-overload]
+            return batch.worded(self.game, seen)
+        form = COMMANDS.get(self.game, "`place ROW COLUMN DIGIT`")  # type: ignore[call-overload]
         return (
             f"This is the puzzle {seen.game} ({seen.difficulty.value}).\n\n{_picture(seen)}\n\n"
             f"Answer with one line: {form}. Rows and columns count from 1."

@@ -1,0 +1,161 @@
+"""What a language model plays: draws by curriculum and replay, environments with words, a live server."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real_server import running_server
+from typer.testing import CliRunner
+
+from phalanx.agents import LMTraining, LMTrainingConfig
+from phalanx.agents.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
+from phalanx.agents.lm.episodes.curriculum import Curriculum, CurriculumConfig
+from phalanx.agents.lm.episodes.environments import EnvironmentSource
+from phalanx.agents.lm.episodes.opening import local_source
+from phalanx.agents.lm.episodes.puzzles import PuzzleSource
+from phalanx.agents.lm.episodes.source import Episode
+from phalanx.agents.lm.puzzle_scores import score_random_actions
+from phalanx.agents.lm.tasks import Prompter, read_tasks
+from phalanx.cli import app
+from phalanx.core.config import load_config
+from phalanx.logs import read_records
+from phalanx.runs import train
+
+PROMPTER = Prompter("characters")
+MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+ONE_UPDATE = (
+    *MODEL,
+    "num_updates=1",
+    "max_new_tokens=6",
+    "grpo.rows=4",
+    "grpo.groups=2",
+    "grpo.group_size=2",
+)
+
+
+def lights(**settings: object) -> Curriculum:
+    source = PuzzleSource(read_tasks("lights_out::multi"), PROMPTER)
+    return Curriculum(source, CurriculumConfig(**settings), seed=3)
+
+
+def test_what_some_attempts_solve_comes_again_until_all_do() -> None:
+    curriculum = lights(replay=0.5)
+    first = curriculum.draw(0, 4)
+    assert len(set(first)) == 4
+    assert curriculum.known_again(first) == 0
+    curriculum.remember(first, np.array([[1, 1], [1, 0], [0, 1], [0, 0]], bool))
+    second = curriculum.draw(1, 4)
+    # Half of the draws, the two that were solved sometimes; the others are new.
+    assert second[:2] == [first[1], first[2]]
+    assert not set(second[2:]) & set(first)
+    rate = curriculum.rates["lights_out:easy:multi"]
+    curriculum.remember(second, np.array([[1, 1], [0, 0], [0, 0], [0, 0]], bool))
+    # Only the two new ones say something of the task.
+    assert curriculum.rates["lights_out:easy:multi"] == pytest.approx(0.9 * rate)
+    assert curriculum.draw(2, 4)[0] == first[2]
+    assert curriculum.known_again(curriculum.draw(3, 4)) == 1
+
+
+def test_old_puzzles_are_forgotten_and_none_is_remembered_without_replay() -> None:
+    curriculum = lights(replay=1.0, replay_size=2)
+    first = curriculum.draw(0, 3)
+    curriculum.remember(first, np.array([[1, 0]] * 3, bool))
+    assert curriculum.draw(1, 3)[:2] == first[1:]
+    plain = lights()
+    plain.remember(plain.draw(0, 3), np.array([[1, 0]] * 3, bool))
+    assert plain.save()["again"] == []
+
+
+def test_a_curriculum_that_was_saved_draws_on_as_it_would_have() -> None:
+    curriculum = lights(replay=0.5)
+    curriculum.remember(curriculum.draw(0, 4), np.array([[1, 0]] * 4, bool))
+    saved = json.loads(json.dumps(curriculum.save()))
+    other = lights(replay=0.5)
+    other.restore(saved)
+    assert other.draw(1, 6) == curriculum.draw(1, 6)
+    assert other.rates == curriculum.rates
+
+
+def test_episodes_of_an_environment_keep_to_their_split_and_are_the_same_again() -> None:
+    source = EnvironmentSource("proofs", PROMPTER)
+    asked = {}
+    for split in ("training", "valid", "held-out"):
+        seeds = itertools.islice(source.seeds("proofs", split), 6)
+        episodes = [Episode("proofs", seed) for seed in seeds]
+        asked[split] = source.begin(episodes).prompts
+        assert source.begin(episodes).prompts == asked[split]
+    assert not set(asked["training"]) & {*asked["valid"], *asked["held-out"]}
+    assert all("Choices:\n0: " in prompt for prompt in asked["valid"])
+    # A name with a letter that the tokenizer lacks is no reason to stop.
+    assert PROMPTER.text(source.prompter.prompt("née")) == "n?e>"
+    random = score_random_actions(source, count=8)
+    assert (random.legal_rate, random.puzzles) == (1.0, 8)
+
+
+def test_what_is_played_is_named_and_mistakes_are_told() -> None:
+    assert local_source("sudoku::multi", PROMPTER).tasks == ("sudoku:easy:multi",)
+    with pytest.raises(ValueError, match="did you mean 'sudoku'"):
+        local_source("sudoka", PROMPTER)
+    with pytest.raises(ValueError, match="are puzzles, and have no overrides"):
+        local_source("sudoku", PROMPTER, overrides=["x=1"])
+    with pytest.raises(ValueError, match="'proofs' has no settings here"):
+        local_source("proofs", PROMPTER, overrides=["x=1"])
+    with pytest.raises(ValueError, match="is no HOST:PORT"):
+        ArcadeSource(ArcadeSourceConfig(address="localhost"), PROMPTER)
+    with pytest.raises(ValueError, match="or one twice"):
+        ArcadeSource(ArcadeSourceConfig(address="localhost:1", games=("lights", "lights:easy")), PROMPTER)
+
+
+def test_an_environment_of_one_episode_has_no_other_split() -> None:
+    overrides = ("dataset.families=[recolor]", "dataset.num_tasks=1")
+    source = local_source("arc-v2", PROMPTER, overrides=overrides)
+    with pytest.raises(ValueError, match=r"falls into the split"):
+        for split in ("valid", "held-out"):
+            next(source.seeds("arc-v2", split))
+
+
+def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with running_server() as server:
+        asked = ["train", "grpo", "--arcade", f"127.0.0.1:{server.port}", "--games", "lights,binary:medium"]
+        # Four attempts on three connections are two batches.
+        settings = ["arcade.connections=3", "arcade.max_steps=2", "arcade.max_refused=1", "grpo.width=768"]
+        few = ["evaluation.puzzles=2", "--out", str(run)]
+        done = CliRunner().invoke(app, [*asked, *ONE_UPDATE, *settings, *few], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    [line] = read_records(run / "batch_metrics.jsonl")
+    assert {"solved_lights_easy", "solved_binary_medium"} <= line["metrics"].keys()
+    assert line["metrics"]["episodes"] == 4
+    played = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert [one["task"] for one in played[:3]] == ["all", "lights:easy:arcade", "binary:medium:arcade"]
+    told = CliRunner().invoke(app, ["eval", str(run)])
+    assert "or a server that has them, as --arcade" in str(told.exception)
+
+
+def test_reward_is_learned_from_an_environment_and_eval_plays_it(tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    settings = ("grpo.width=640", "evaluation.puzzles=0", "ahead=true")
+    asked = ["train", "grpo", "--env", "proofs", "--out", run, *ONE_UPDATE, *settings]
+    assert CliRunner().invoke(app, asked, catch_exceptions=False).exit_code == 0
+    told = CliRunner().invoke(
+        app, ["eval", run, "--attempts", "0", "--set", "puzzles=3", "--json"], catch_exceptions=False
+    )
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [(line["task"], line["player"]) for line in lines[:3]] == [
+        ("proofs", "model"),
+        ("proofs", "untrained"),
+        ("proofs", "random"),
+    ]
+    assert lines[2]["legal_rate"] == 1
+
+
+def test_a_model_that_learns_arc_plays_arc(tmp_path: Path) -> None:
+    settings = (*MODEL, "model.vocab_size=98", "data.tokenizer=characters", "data.environment=arc")
+    few = ("optimizer.num_updates=1", "evaluation.puzzles=2", "data.held_out=2", "data.window_size=8")
+    train(LMTraining(load_config(LMTrainingConfig, None, (*settings, *few))), tmp_path / "run")
+    played = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    greedy = [line for line in played if line["mode"] == "greedy"]
+    assert [line["task"] for line in greedy] == ["all", "arc"] * 2
+    assert greedy[1]["puzzles"] == 2
