@@ -44,6 +44,9 @@ if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sa
     sys.modules["phalanx._native"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["phalanx._native"])
 
+from lowering import share_contexts  # which imports JAX, and that reads the variables above
+
+share_contexts()
 check_annotations("phalanx")
 
 
