@@ -6,23 +6,21 @@ Making one takes milliseconds, which is most of the time for the small programs 
 import threading
 from typing import Any
 
-from jax._src.interpreters import mlir
-
 LIFETIME = 250
 """Programs to a context: it keeps the types, constants and places in files of all that it has seen."""
-
-_make_context = mlir.make_ir_context
-_here = threading.local()
 
 
 def share_contexts() -> None:
     """Have every thread use a context again."""
-    mlir.make_ir_context = _shared
+    from jax._src.interpreters import mlir
 
+    make, here = mlir.make_ir_context, threading.local()
 
-def _shared() -> Any:
-    uses = getattr(_here, "uses", 0)
-    if uses % LIFETIME == 0:
-        _here.context = _make_context()
-    _here.uses = uses + 1
-    return _here.context
+    def shared() -> Any:
+        uses = getattr(here, "uses", 0)
+        if uses % LIFETIME == 0:
+            here.context = make()
+        here.uses = uses + 1
+        return here.context
+
+    mlir.make_ir_context = shared
