@@ -6,13 +6,16 @@ Fixtures belong to the test files that use them. Which tests are slow is in `slo
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from annotations import check_annotations
+from lowering import share_contexts
 from speeds import HERE, is_slow
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -27,6 +30,11 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
+
+# Much of what the tests write is synced, which is waited for on a disk and done at once in memory.
+memory = Path("/dev/shm")
+if "TMPDIR" not in os.environ and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4e9:
+    os.environ["TMPDIR"], tempfile.tempdir = str(memory), str(memory)
 
 # A shell starts what it puts into the background with SIGINT ignored, which children inherit: tests that send
 # it would wait for ever.
@@ -44,6 +52,7 @@ if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sa
     sys.modules["phalanx._native"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["phalanx._native"])
 
+share_contexts()
 check_annotations("phalanx")
 
 

@@ -4,9 +4,11 @@ What the right answers are to calls that make sense is in `test_engines_against_
 """
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -48,6 +50,7 @@ def config(engine: str = "native", **sections: object) -> ArcConfig:
     return ArcConfig(**{"engine": engine, "dataset": CANVAS, **sections})
 
 
+@functools.cache
 def tasks(count: int = 12) -> TaskBuffer:
     return TaskBuffer.from_tasks(random_tasks((7, 6), with_all_kinds=False)[:count])
 
@@ -188,20 +191,29 @@ def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
     return jnp.asarray(changed)
 
 
+@functools.cache
+def first_states() -> ArcState:
+    environment = ArcEnvironment.create(config(), tasks())
+    return environment.unbind(batch(environment))
+
+
+@functools.cache
+def compiled_step(engine: str) -> Callable[..., Any]:
+    return jax.jit(ArcEnvironment.create(config(engine), tasks()).step)
+
+
 @RUNS
 @given(st.data())
 def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObject) -> None:
     """Registers of any value over tasks that are whole: the engines agree in all that comes out."""
     results = []
-    environment = ArcEnvironment.create(config(), tasks())
-    states = environment.unbind(batch(environment))
+    states = first_states()
     registers = sprinkled(data, states.registers)
     states = dataclasses.replace(states, registers=registers)
     fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int64)) for _ in range(4)]
     operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42) | numbers, np.int64))
     for engine in ("native", "xla"):
-        play = jax.jit(ArcEnvironment.create(config(engine), tasks()).step)
-        results.append(play(states, BboxAction(operation, *fields)))
+        results.append(compiled_step(engine)(states, BboxAction(operation, *fields)))
     for mine, other in zip(*map(jax.tree.leaves, results), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
 

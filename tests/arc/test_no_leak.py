@@ -4,6 +4,7 @@ It looks for any difference between two worlds that differ in the answers alone:
 the environment itself or through an adapter, must be the same in both until the last hand-in.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -43,9 +44,10 @@ def config(engine: str, attempts: int = 1) -> ArcConfig:
     )
 
 
-def puzzles(answers: np.random.Generator) -> list[ArcTask]:
+@functools.cache
+def puzzles(seed: int) -> tuple[ArcTask, ...]:
     """Tasks with one to three test pairs: all of it fixed but the answers, sizes included."""
-    rng = np.random.default_rng(0)
+    rng, answers = np.random.default_rng(0), np.random.default_rng(seed)
     made = []
     for number in range(TASKS):
         demo = GridPair(
@@ -60,7 +62,7 @@ def puzzles(answers: np.random.Generator) -> list[ArcTask]:
             )
             tests.append(GridPair(as_grid(given), as_grid(output)))
         made.append(ArcTask(f"puzzle-{number}", (demo,), tuple(tests)))
-    return made
+    return tuple(made)
 
 
 def readable(thing: Any) -> dict[str, Any]:
@@ -93,10 +95,7 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
     engine: str, attempts: int
 ) -> None:
     skip_without(engine)
-    worlds = [
-        ArcEnvironment.create(config(engine, attempts), puzzles(np.random.default_rng(seed)))
-        for seed in (1, 2)
-    ]
+    worlds = [ArcEnvironment.create(config(engine, attempts), puzzles(seed)) for seed in (1, 2)]
     rng = np.random.default_rng(3)
     rows = jnp.arange(TASKS, dtype=jnp.int32)
     step = jax.jit(lambda environment, states, actions: environment.batch_step(states, actions))
@@ -155,7 +154,7 @@ def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engi
 
 
 def test_a_state_holds_no_answer_and_no_solution() -> None:
-    environment = ArcEnvironment.create(config("xla"), puzzles(np.random.default_rng(1))[:3])
+    environment = ArcEnvironment.create(config("xla"), puzzles(1)[:3])
     state, _ = environment.reset(jax.random.key(0))
     assert all(pair.output is None for task in state.tasks for pair in task.tests)
     assert all(task.solutions == () for task in state.tasks)

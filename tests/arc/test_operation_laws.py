@@ -24,7 +24,7 @@ UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23
 NOTHING = np.zeros((BATCH, *CANVAS), bool)
 
 seeds = st.integers(0, 2**32 - 1)
-law = settings(max_examples=25, deadline=None, database=None)
+law = settings(max_examples=12, deadline=None, database=None)
 
 
 def random_tasks() -> list[ArcTask]:

@@ -1,17 +1,13 @@
 """`phalanx data lengths build --ray`: the same cache, by a cluster of its own or a running one; refusals."""
 
 import json
-import os
-import re
-import secrets
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray_cluster import VARIABLES, running
 
 ray = pytest.importorskip("ray")
 
@@ -39,47 +35,21 @@ def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
     assert not ray.is_initialized()
 
 
-@pytest.fixture
-def running_cluster() -> Iterator[tuple[str, dict[str, str]]]:
-    """`ray start --head`, with a token of its own: where it is, and the environment of who may use it."""
-    environment = os.environ | {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    start = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
-    options = ["--head", "--block", "--port", "0", "--num-cpus", "1", "--include-dashboard", "false"]
-    # Not pytest's folder: the names of Ray's sockets must be short.
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
-        options += ["--object-store-memory", "80000000", "--temp-dir", folder]
-        command = [sys.executable, "-W", "ignore", "-c", start, "start", *options]
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as head:
-            try:
-                said = ""
-                while (told := re.search(r"--address='([^']+)'", said)) is None:
-                    line = head.stdout.readline()
-                    assert line, said
-                    said += line
-                yield told[1], environment
-            finally:
-                head.terminate()
-                # Not until its pipe is closed, which Ray's other processes hold half a minute longer.
-                head.wait(timeout=120)
-
-
-def test_a_running_cluster_builds_the_same_cache_and_goes_on_running(phalanx, running_cluster):
-    address, environment = running_cluster
+def test_a_running_cluster_builds_the_same_cache_and_goes_on_running(phalanx, tmp_path):
     assert build(phalanx, "without.jsonl").code == 0
-    arguments = ["--dataset", "train.jsonl", "--ray", "--ray-address", address]
-    command = [sys.executable, "-m", "phalanx", "data", "lengths", "build", "-o", "with.jsonl", *arguments]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    with running(tmp_path / "log", num_cpus=1) as address:
+        said = build_on(address)
+        with socket.create_connection(address.split(":"), timeout=10):
+            pass
     assert said.returncode == 0, said.stderr
     assert said.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
-    with socket.create_connection(address.split(":"), timeout=10):
-        pass
+
+
+def build_on(address: str) -> subprocess.CompletedProcess[str]:
+    arguments = ["--dataset", "train.jsonl", "--ray", "--ray-address", address]
+    command = [sys.executable, "-m", "phalanx", "data", "lengths", "build", "-o", "with.jsonl", *arguments]
+    return subprocess.run(command, env=VARIABLES, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(

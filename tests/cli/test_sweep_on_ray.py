@@ -1,7 +1,5 @@
 """`phalanx sweep --ray-address`: trials on a cluster that `ray start --head` made on this machine."""
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,38 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_cluster import VARIABLES, running
 
 pytest.importorskip("ray")
 DESCENT = Path(__file__).parents[1] / "runs" / "descent.py"
 
 
-def variables() -> dict[str, str]:
-    """A cluster of our own takes a token of its own, whatever is set or kept for others."""
-    return os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a cluster of one machine, which ends with the tests; others on this machine are left alone."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # Sockets have short names, and those of pytest's folders are long.
-    folder = Path("/tmp", f"ray-{os.getpid()}")
-    command = [Path(sys.executable).parent / "ray", "start", "--head", "--block", f"--port={port}"]
-    options = ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--object-store-memory=100000000"]
-    options += ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}"]
-    log = tmp_path_factory.mktemp("ray") / "log"
-    with log.open("wb") as file:
-        head = subprocess.Popen([*command, *options], env=variables(), stdout=file, stderr=file)
-        began = time.monotonic()
-        while b"Ray runtime started" not in log.read_bytes():
-            assert head.poll() is None and time.monotonic() < began + 180, log.read_text()
-            time.sleep(0.2)
-        yield f"127.0.0.1:{port}"
-        head.send_signal(signal.SIGTERM)
-        head.wait(timeout=60)
-    shutil.rmtree(folder)
+    with running(tmp_path_factory.mktemp("ray") / "log", num_cpus=2) as address:
+        yield address
 
 
 def test_suggested_trials_are_trained_on_the_cluster(address: str, tmp_path: Path) -> None:
@@ -53,7 +29,7 @@ def test_suggested_trials_are_trained_on_the_cluster(address: str, tmp_path: Pat
     options = ["--optuna", "2", "--ray-address", address, "--metric", "distance", "--goal", "min"]
     done = subprocess.run(
         [*command, "num_updates=2", "--out", out, *options],
-        env=variables(),
+        env=VARIABLES,
         capture_output=True,
         text=True,
         check=False,
@@ -68,7 +44,7 @@ def test_a_stop_reaches_a_trial_on_the_cluster_and_it_saves(address: str, tmp_pa
     command = [sys.executable, "-m", "phalanx", "sweep", f"custom {DESCENT}", "num_updates=1000000"]
     child = subprocess.Popen(
         [*command, "--out", out, "--ray-address", address],
-        env=variables(),
+        env=VARIABLES,
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -15,6 +15,8 @@ import small_training
 
 # The same as the tests of the training have, so that what those compiled is found again.
 SMALL = (*small_training.SMALL, "evaluation.attempts=2", "logging.sample_frequency=1")
+DESCENT = str(Path(__file__).parents[1] / "runs" / "descent.py")
+"""The smallest algorithm; it compiles at once."""
 
 
 def in_a_process(*arguments: str | Path) -> subprocess.CompletedProcess:
@@ -105,27 +107,23 @@ def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[
     assert one.out.splitlines()[-1] == "Handing the input in: 0.0%; never handing in: 0.0%"
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("asked", "what", "long"),
+    [
+        (signal.SIGINT, ["arc"], [*SMALL, "ppo.num_updates=4000"]),
+        (signal.SIGTERM, ["custom", DESCENT], ["num_updates=1000000"]),
+    ],
+)
 def test_a_signal_saves_and_stops_with_its_exit_code(
-    tmp_path: Path, asked: signal.Signals, phalanx: Callable[..., Any]
+    tmp_path: Path, asked: signal.Signals, what: list[str], long: list[str], phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "phalanx",
-        "train",
-        "arc",
-        *SMALL,
-        "ppo.num_updates=4000",
-        "--out",
-        str(out),
-    ]
+    command = [sys.executable, "-m", "phalanx", "train", *what, *long, "--out", str(out)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics, began = out / "batch_metrics.jsonl", time.monotonic()
     while not (metrics.exists() and metrics.read_text()) and time.monotonic() < began + 120:
         time.sleep(0.1)
-    again = phalanx("train", "arc", "--out", out, "--resume")
+    again = phalanx("train", *what, "--out", out, "--resume")
     assert again.code == 2
     assert f"{out} is being trained by process {child.pid} on" in again.err
     child.send_signal(asked)

@@ -68,14 +68,14 @@ def test_lightning_resumes_in_mid_epoch_at_its_end_and_before_the_last_step(reci
     assert said.count("losses, samples and weights the same: True") == 3
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_that_were_killed_go_on_together(ranks: int) -> None:
+def test_ranks_that_were_killed_go_on_together() -> None:
+    """Three of them, so that neither the samples nor the packs are the same number for each."""
     pytest.importorskip("torch")
-    command = [sys.executable, str(TRAINERS / "ddp_training.py"), "--ranks", str(ranks), "--samples", "30"]
+    command = [sys.executable, str(TRAINERS / "ddp_training.py"), "--ranks", "3", "--samples", "31"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     said = ended.stdout
     check_losses(said)
-    assert f"{ranks} ranks" in said
+    assert "3 ranks" in said
     assert "every sample once an epoch: True" in said
     assert "losses and samples after the resume the same: True" in said

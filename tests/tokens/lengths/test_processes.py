@@ -168,10 +168,15 @@ def test_results_keep_their_order_and_workers_end_with_the_generator() -> None:
     assert not Path(f"/proc/{alive}").exists()
 
 
-def corpus_of_megabytes(path: Path) -> Path:
-    row = "".join(json.dumps({"text": "word " * (n % 50 + 1)}) + "\n" for n in range(20_000))
-    path.write_text(row * 5)
-    return path
+@pytest.fixture(scope="module")
+def megabytes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A corpus that takes a while, and its cache as one process writes it."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = "".join(json.dumps({"text": "word " * (n % 50 + 1)}) + "\n" for n in range(20_000))
+    (folder / "a.jsonl").write_text(lines * 4)
+    lengths = iterate_lengths(iterate_samples(folder / "a.jsonl"), ByteTokenizer())
+    written = cache_bytes(folder / "one.jsonl", lengths)
+    return folder / "a.jsonl", written.replace(b'"t"', f'"{ByteTokenizer().tokenizer_hash}"'.encode())
 
 
 def child_pids(pid: int) -> set[int]:
@@ -187,8 +192,10 @@ def child_pids(pid: int) -> set[int]:
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_build_keeps_whole_lines_ends_its_workers_and_goes_on(tmp_path: Path, way: int) -> None:
-    dataset, cache = corpus_of_megabytes(tmp_path / "a.jsonl"), tmp_path / "lengths.jsonl"
+def test_a_stopped_build_keeps_whole_lines_ends_its_workers_and_goes_on(
+    tmp_path: Path, way: int, megabytes: tuple[Path, bytes]
+) -> None:
+    (dataset, expected), cache = megabytes, tmp_path / "lengths.jsonl"
     command = [sys.executable, "-m", "phalanx", "data", "lengths", "build", str(dataset), "-o", str(cache)]
     command += ["--workers", "2"]
     with subprocess.Popen(
@@ -213,8 +220,7 @@ def test_a_stopped_build_keeps_whole_lines_ends_its_workers_and_goes_on(tmp_path
     assert len(children) >= 2
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
-    expected = cache_bytes(tmp_path / "one.jsonl", iterate_lengths(iterate_samples(dataset), ByteTokenizer()))
-    assert cache.read_bytes() == expected.replace(b'"t"', f'"{ByteTokenizer().tokenizer_hash}"'.encode())
+    assert cache.read_bytes() == expected
 
 
 CHAT = [

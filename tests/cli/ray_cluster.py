@@ -1,0 +1,43 @@
+"""A Ray cluster of one machine for the tests of commands that use one which is running already."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLES = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+"""The environment of who may use it: a token of its own, whatever is set or kept for others."""
+
+
+@contextlib.contextmanager
+def running(log: Path, num_cpus: int) -> Iterator[str]:
+    """Its address, while it runs; other clusters on this machine are left alone."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Sockets have short names, and those of pytest's folders are long.
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    command = [Path(sys.executable).parent / "ray", "start", "--head", "--block", f"--port={port}"]
+    options = ["--node-ip-address=127.0.0.1", f"--num-cpus={num_cpus}", "--object-store-memory=100000000"]
+    options += ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}"]
+    # Its words go into a file: Ray's other processes hold a pipe half a minute longer.
+    with log.open("wb") as file:
+        head = subprocess.Popen([*command, *options], env=VARIABLES, stdout=file, stderr=file)
+        try:
+            deadline = time.monotonic() + 180
+            while b"Ray runtime started" not in log.read_bytes():
+                assert head.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+            yield f"127.0.0.1:{port}"
+        finally:
+            head.send_signal(signal.SIGTERM)
+            head.wait(timeout=120)
+            shutil.rmtree(folder, ignore_errors=True)
