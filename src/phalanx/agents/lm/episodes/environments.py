@@ -22,7 +22,7 @@ from phalanx.core.text_bridge import EnvironmentTextBatch, host_rows
 from phalanx.core.text_environment import TextBatch
 
 _LOOKED_AT = 32
-_MOST_LOOKED_AT = 4096
+_MOST_LOOKED_AT = 1024
 _SEEDS = 2**32
 """Environments take seeds below this."""
 
@@ -98,8 +98,8 @@ class EnvironmentSource(EpisodeSource):
         """A random legal action of each episode, in words."""
         assert isinstance(batch, EnvironmentTextBatch)
         keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
-        actions = host_rows(_sampled(self.environment, keys, batch.states), np.asarray)
-        states = host_rows(self.environment.bind(batch.states), np.asarray)
+        actions = host_rows(_sampled(self.environment, keys, batch.states))
+        states = host_rows(self.environment.bind(batch.states))
         return [self.environment.action_text(*each) for each in zip(actions, states, strict=True)]
 
 
