@@ -14,6 +14,7 @@ from phalanx.agents.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
 from phalanx.agents.lm.episodes.curriculum import Curriculum, CurriculumConfig
 from phalanx.agents.lm.episodes.environments import EnvironmentSource
 from phalanx.agents.lm.episodes.opening import local_source
+from phalanx.agents.lm.episodes.proof_demonstrations import proof_samples
 from phalanx.agents.lm.episodes.puzzles import PuzzleSource
 from phalanx.agents.lm.episodes.source import Episode
 from phalanx.agents.lm.puzzle_scores import score_random_actions
@@ -33,6 +34,12 @@ ONE_UPDATE = (
     "grpo.groups=2",
     "grpo.group_size=2",
 )
+
+
+@pytest.fixture(scope="module")
+def proofs() -> EnvironmentSource:
+    """Queries of a knowledge base."""
+    return EnvironmentSource("proofs", PROMPTER)
 
 
 def lights(**settings: object) -> Curriculum:
@@ -78,20 +85,38 @@ def test_a_curriculum_that_was_saved_draws_on_as_it_would_have() -> None:
     assert other.rates == curriculum.rates
 
 
-def test_episodes_of_an_environment_keep_to_their_split_and_are_the_same_again() -> None:
-    source = EnvironmentSource("proofs", PROMPTER)
+def test_episodes_of_an_environment_keep_to_their_split_and_are_the_same_again(
+    proofs: EnvironmentSource,
+) -> None:
     asked = {}
     for split in ("training", "valid", "held-out"):
-        seeds = itertools.islice(source.seeds("proofs", split), 6)
+        seeds = itertools.islice(proofs.seeds("proofs", split), 6)
         episodes = [Episode("proofs", seed) for seed in seeds]
-        asked[split] = source.begin(episodes).prompts
-        assert source.begin(episodes).prompts == asked[split]
+        asked[split] = proofs.begin(episodes).prompts
+        assert proofs.begin(episodes).prompts == asked[split]
     assert not set(asked["training"]) & {*asked["valid"], *asked["held-out"]}
     assert all("Choices:\n0: " in prompt for prompt in asked["valid"])
     # A name with a letter that the tokenizer lacks is no reason to stop.
-    assert PROMPTER.text(source.prompter.prompt("née")) == "n?e>"
-    random = score_random_actions(source, count=8)
+    assert PROMPTER.text(proofs.prompter.prompt("née")) == "n?e>"
+    random = score_random_actions(proofs, count=8)
     assert (random.legal_rate, random.puzzles) == (1.0, 8)
+
+
+def test_proofs_are_demonstrated_by_steps_that_prove_them(proofs: EnvironmentSource) -> None:
+    samples = list(itertools.islice(proof_samples(proofs.environment, PROMPTER), 150))
+    assert samples == list(itertools.islice(proof_samples(proofs.environment, PROMPTER), 150))
+    by_seed: dict[int, list[str]] = {}
+    for sample in samples:
+        said = PROMPTER.text(sample.tokens[sample.mask == 1].tolist())
+        by_seed.setdefault(int(sample.sample_id.split("-")[2]), []).append(said)
+    whole = [(seed, said) for seed, said in by_seed.items() if seed < 64]
+    batch = proofs.begin([Episode("proofs", seed) for seed, _ in whole])
+    for step in range(max(len(said) for _, said in whole)):
+        told = batch.step([said[step] if step < len(said) else "" for _, said in whole])
+    # Queries that are true are proved, those that are false are given up, and both end well.
+    assert all(info.solved for info in told.infos)
+    assert {len(said) for _, said in whole} > {1}
+    assert {"True", "give up"} <= {said[-1] for _, said in whole}
 
 
 def test_what_is_played_is_named_and_mistakes_are_told() -> None:
@@ -111,9 +136,8 @@ def test_what_is_played_is_named_and_mistakes_are_told() -> None:
 def test_an_environment_of_one_episode_has_no_other_split() -> None:
     overrides = ("dataset.families=[recolor]", "dataset.num_tasks=1")
     source = local_source("arc-v2", PROMPTER, overrides=overrides)
-    with pytest.raises(ValueError, match=r"falls into the split"):
-        for split in ("valid", "held-out"):
-            next(source.seeds("arc-v2", split))
+    with pytest.raises(ValueError, match="of arc-v2 falls into the split 'valid'"):
+        next(source.seeds("arc-v2", "valid"))
 
 
 def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> None:

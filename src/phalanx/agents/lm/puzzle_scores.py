@@ -173,7 +173,15 @@ def score_random_actions(
     episodes, draws = _episodes(source, task, split, count), random.Random(seed)
 
     def start(batch: TextBatch, number: int) -> list[Conversation]:
-        return played_by(batch, lambda place: source.random_action(batch, place, draws.getrandbits(32)))
+        drawn: dict[int, str] = {}
+
+        def command(place: int) -> str:
+            # Each place is asked once a step, and an action is good for one.
+            if place not in drawn:
+                drawn.update(enumerate(source.random_actions(batch, draws.getrandbits(32))))
+            return drawn.pop(place)
+
+        return played_by(batch, command)
 
     return _score(task, "random", "sampled", episodes, played_episodes(source, episodes, start))
 

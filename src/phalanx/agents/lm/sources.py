@@ -131,7 +131,7 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     if data.environment not in ("arc", "proofs"):
         read_tasks(data.environment, data.difficulty, data.turns)
     if data.play == "solver":
-        return _arc(config)
+        return _solved(config)
     from phalanx.streams.environment_stream import EnvironmentStream
 
     environment = make_environment(data.environment)
@@ -145,21 +145,24 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     return play, tokenizer.vocab_size, f"env {data.environment} {config.seed}"
 
 
-def _arc(config: LMTrainingConfig) -> tuple[Samples, int, str]:
-    from phalanx.agents.lm.arc_demonstrations import arc_samples
-
+def _solved(config: LMTrainingConfig) -> tuple[Samples, int, str]:
+    """Plans of ARC tasks, or proofs of queries."""
     data, prompter = config.data, Prompter(config.data.tokenizer)
-    if data.environment != "arc":
-        raise ValueError(
-            f"no solver answers {data.environment}: set data.play=random for random legal actions"
-        )
     environment = make_environment(data.environment)
 
     def played(split: Split) -> Iterator[StreamSample]:
-        found = arc_samples(environment, prompter, seed=config.seed, split=split, compact=data.compact)
+        found: Iterator[StreamSample]
+        if data.environment == "arc":
+            from phalanx.agents.lm.arc_demonstrations import arc_samples
+
+            found = arc_samples(environment, prompter, seed=config.seed, split=split, compact=data.compact)
+        else:
+            from phalanx.agents.lm.episodes.proof_demonstrations import proof_samples
+
+            found = proof_samples(environment, prompter, seed=config.seed, split=split)
         return (sample for sample in found if sample.length <= data.max_length)
 
-    name = f"arc solved {data.tokenizer} {data.compact} {config.seed}"
+    name = f"{data.environment} solved {data.tokenizer} {data.compact} {config.seed}"
     return _behind_held_out(played, data.held_out), prompter.tokenizer.vocab_size, name
 
 

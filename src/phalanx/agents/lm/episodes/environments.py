@@ -3,6 +3,7 @@
 How states become words is the environments' own business.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +18,11 @@ from phalanx.agents.lm.tasks import Prompter, ReadablePrompter, Split, split_of
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.core.environment import Environment
 from phalanx.core.registry import make
-from phalanx.core.text_bridge import EnvironmentTextBatch
+from phalanx.core.text_bridge import EnvironmentTextBatch, host_rows
 from phalanx.core.text_environment import TextBatch
 
 _LOOKED_AT = 32
-_MOST_LOOKED_AT = 4096
+_MOST_LOOKED_AT = 1024
 _SEEDS = 2**32
 """Environments take seeds below this."""
 
@@ -93,10 +94,15 @@ class EnvironmentSource(EpisodeSource):
         tasks = np.asarray(batch.states.task_index).tolist()
         return [first_grid(self.environment.task_buffer[task]) for task in tasks]
 
-    def random_action(self, batch: TextBatch, place: int, seed: int) -> str:
-        """A random legal action of an episode, in words."""
+    def random_actions(self, batch: TextBatch, seed: int) -> list[str]:
+        """A random legal action of each episode, in words."""
         assert isinstance(batch, EnvironmentTextBatch)
-        states = jax.device_get(self.environment.bind(batch.states))
-        state: Any = jax.tree.map(lambda leaf: leaf[place], states)
-        action = self.environment.sample_action(jax.random.PRNGKey(seed), state)
-        return self.environment.action_text(action, state)
+        keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
+        actions = host_rows(_sampled(self.environment, keys, batch.states))
+        states = host_rows(self.environment.bind(batch.states))
+        return [self.environment.action_text(*each) for each in zip(actions, states, strict=True)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sampled(environment: Environment, keys: jax.Array, states: Any) -> Any:
+    return jax.vmap(environment.sample_action)(keys, states)
