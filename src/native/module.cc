@@ -10,6 +10,7 @@
 #include "mine.h"
 #include "packing.h"
 #include "parallel.h"
+#include "path_questions.h"
 #include "planes_ffi.h"
 #include "proof_ffi.h"
 #include "puzzles.h"
@@ -48,6 +49,7 @@ NB_MODULE(_native, module) {
   phalanx::arc::bind_plans(module);
   phalanx::mining::bind_mining(module);
   phalanx::packing::bind_packing(module);
+  phalanx::paths::bind_paths(module);
   phalanx::proofs::bind_proofs(module);
   phalanx::puzzles::bind_puzzles(module);
 }

@@ -50,6 +50,24 @@ def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
     assert set(json.loads(result.out)["chosen"]) == {"valid_mrr", "learning", "kge_weight"}
 
 
+def test_a_network_is_learned_written_and_read_again(phalanx, folder, tmp_path):
+    file = tmp_path / "network.npz"
+    given = ("mine", folder, "--rank", "test", "--aggregation", "network", "--network", file, "--threads", 1)
+    first = phalanx(*given, "--set", "layers=1", "--set", "epochs=20", "--set", "batch_size=4", "--json")
+    assert first.code == 0, first.err
+    record = json.loads(first.out)
+    assert (record["aggregation"], record["mrr"]) == ("network over paths", 1.0)
+    again = phalanx(*given)
+    assert again.out.startswith("test, 1 queries by a network over paths: MRR 1.000")
+    told = phalanx(*given, "--set", "layers=2")
+    assert told.code == 2 and "is learned already" in told.err
+
+
+def test_a_higher_power_is_nearer_to_the_maximum(phalanx, folder):
+    result = phalanx("mine", folder, "--rank", "test", "--aggregation", "power", "--power", 6, "--json")
+    assert result.code == 0 and json.loads(result.out)["mrr"] == 1.0, result.err
+
+
 def test_mistakes_are_told(phalanx, folder, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -59,6 +77,8 @@ def test_mistakes_are_told(phalanx, folder, tmp_path):
         ((tmp_path / "nowhere",), "nowhere"),
         ((folder, "--rules", "r.txt"), "give --rank, and no --out"),
         ((folder, "--set", "lenght=3"), "lenght"),
+        ((folder, "--aggregation", "network"), "a network ranks without rules: give --rank"),
+        ((folder, "--network", "n.npz"), "--network is a file of --aggregation network"),
     ):
         result = phalanx("mine", *arguments)
         assert result.code == 2 and said in result.err, result.err

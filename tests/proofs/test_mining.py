@@ -11,7 +11,8 @@ from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import KnowledgeBase, read_rules
 from phalanx.proofs.knowledge.vocabulary import IndexManager
 from phalanx.proofs.mining import MiningConfig, RuleRanker, RuleSet, mine, plain, rank_by_rules
-from phalanx.proofs.mining.rank import AGGREGATIONS, Learning, _best_by_relation
+from phalanx.proofs.mining.questions import best_by_relation
+from phalanx.proofs.mining.rank import AGGREGATIONS, WAYS, Learning
 
 native = extension()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
@@ -214,6 +215,19 @@ def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
     np.testing.assert_array_equal(without.above, ranker.ranks("test", "noisy-or", weights).above)
 
 
+def test_each_relation_has_the_aggregation_that_is_best_for_it_on_validation(monkeypatch) -> None:
+    data = random_base(5)
+    rules = mine(data, length=2)
+    monkeypatch.setattr("phalanx.proofs.mining.questions._PRIOR", 0.0)
+    found = rank_by_rules(rules, data, "valid", "by-relation")
+    alone = [rank_by_rules(rules, data, "valid", way, power=power).total.mrr for way, power in WAYS]
+    assert found.chosen["valid_mrr"] > max(alone)
+    assert sum(times for name, times in found.chosen.items() if name != "valid_mrr") == 6
+    assert found.aggregation == "by-relation"
+    with pytest.raises(ValueError, match="no validation queries to choose by"):
+        rank_by_rules(mine(FAMILY), FAMILY, aggregation="by-relation")
+
+
 def test_learning_is_chosen_on_validation() -> None:
     result = rank_by_rules(mine(random_base(4), length=2), random_base(4), aggregation="learned")
     assert set(result.chosen) == {"valid_mrr", "learning"}
@@ -272,6 +286,6 @@ def test_the_weight_of_an_embedding_is_each_relations_own_where_it_has_queries_e
     # Weight 0 is best for relation 0, weight 1 for relation 1; relation 2 has no queries, and goes by all.
     relations = np.repeat([0, 1], [30, 60])
     reciprocal = np.stack([np.where(relations == 0, 1.0, 0.2), np.where(relations == 0, 0.1, 0.9)])
-    assert _best_by_relation(reciprocal, relations, 3).tolist() == [0, 1, 1]
+    assert best_by_relation(reciprocal, relations, 3).tolist() == [0, 1, 1]
     few = np.array([0, *[1] * 60])
-    assert _best_by_relation(reciprocal[:, 29:], few, 2).tolist() == [1, 1], "one query is no reason"
+    assert best_by_relation(reciprocal[:, 29:], few, 2).tolist() == [1, 1], "one query is no reason"

@@ -1,4 +1,4 @@
-"""`phalanx mine`: rules from triples, written as `rules.txt`, and a split ranked by them.
+"""`phalanx mine`: rules from triples, written as `rules.txt`, and a split ranked by them or by a network.
 
 Mining is in `phalanx.proofs.mining`.
 """
@@ -24,12 +24,14 @@ class Split(enum.StrEnum):
 
 
 class Aggregation(enum.StrEnum):
-    """How the confidences of several rules become one."""
+    """How the confidences of several rules become one; a network goes by all paths, and by no rules."""
 
     maximum = "maximum"
     noisy_or = "noisy-or"
     power = "power"
     learned = "learned"
+    by_relation = "by-relation"
+    network = "network"
 
 
 @app.command()
@@ -43,7 +45,9 @@ def mine(
     threads: Annotated[int, typer.Option(min=1, help="Changes the time and nothing else.")] = 2,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Other mining settings, as min_support=5."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Other settings of mining, as min_support=5, or of a network."
+        ),
     ] = None,
     rules: Annotated[
         Path | None, typer.Option("--rules", help="Rank by the rules of this file; nothing is mined.")
@@ -56,6 +60,13 @@ def mine(
     ] = Aggregation.maximum,
     kge: Annotated[
         Path | None, typer.Option(help="Rank by an embedding too: a run of `phalanx train kge`.")
+    ] = None,
+    power: Annotated[
+        float, typer.Option(min=1, help="Of `power`: 1 is noisy-or, the higher the nearer to maximum.")
+    ] = 2.0,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="Of `network`: the file to read it from, or to write what is learned to."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -74,6 +85,13 @@ def mine(
 
     if rules is not None and (out is not None or rank is None):
         raise UserError("--rules reads rules to rank by: give --rank, and no --out")
+    if network is not None and aggregation is not Aggregation.network:
+        raise UserError("--network is a file of --aggregation network: give both")
+    if aggregation is Aggregation.network:
+        if rank is None or rules is not None or out is not None:
+            raise UserError("a network ranks without rules: give --rank, and neither --rules nor --out")
+        _rank_by_network(data, rank.value, network, settings or [], kge, threads, as_json)
+        return
     began = time.process_time()
     given = [f"length={length}", f"threads={threads}", *([f"seconds={seconds}"] if seconds else [])]
     with user_errors():
@@ -114,6 +132,7 @@ def mine(
                 rank.value,
                 aggregation.value,
                 kge=embedding,
+                power=power,
                 threads=threads,
                 limit=config.limit,
                 budget=budget,
@@ -123,3 +142,43 @@ def mine(
             typer.echo(ranking.describe())
     if as_json:
         print_json(record)
+
+
+def _rank_by_network(
+    data: Path,
+    split: str,
+    file: Path | None,
+    settings: list[str],
+    kge: Path | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Read a network or learn one, and rank a split by it."""
+    from phalanx.cli.evaluate import load_embedding
+    from phalanx.core.config import load_config
+    from phalanx.proofs.knowledge.budget import Budget, to_stderr
+    from phalanx.proofs.knowledge.data import DataHandler
+    from phalanx.proofs.mining.network import NetworkConfig, PathNetwork, learn_network, rank_by_network
+
+    began, budget = time.process_time(), Budget(None, to_stderr)
+    with user_errors():
+        base = DataHandler(path=data, on_leak="allow").binary()
+        if file is not None and file.exists():
+            if settings:
+                raise ValueError(f"{file} is learned already: --set changes nothing")
+            network = PathNetwork.load(file, base, threads)
+        else:
+            config = load_config(NetworkConfig, None, settings)
+            network = learn_network(base, config, threads=threads, budget=budget)
+            if file is not None:
+                network.save(file)
+        learned = time.process_time()
+        budget.say(f"ranking {len(base.queries(split)):,} queries")
+        embedding = None if kge is None else load_embedding(kge, network.index)
+        ranking = rank_by_network(network, base, split, kge=embedding, budget=budget)
+    if not as_json:
+        typer.echo(ranking.describe())
+        return
+    seconds = {"learning_cpu_seconds": learned - began, "ranking_cpu_seconds": time.process_time() - learned}
+    record = {"dataset": base.dataset, "facts": len(base.facts), **ranking.as_record()}
+    print_json(record | {name: round(value, 2) for name, value in seconds.items()})

@@ -40,10 +40,14 @@ from .knowledge import (
 from .mining import (
     Answer as Answer,
     MiningConfig as MiningConfig,
+    NetworkConfig as NetworkConfig,
+    PathNetwork as PathNetwork,
     RuleRanking as RuleRanking,
     RuleSet as RuleSet,
     Transfer as Transfer,
+    learn_network as learn_network,
     mine as mine,
+    rank_by_network as rank_by_network,
     rank_by_rules as rank_by_rules,
     rank_inductive as rank_inductive,
 )

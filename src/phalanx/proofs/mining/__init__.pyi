@@ -10,9 +10,17 @@ from .config import (
 from .miner import (
     mine as mine,
 )
+from .network import (
+    NetworkConfig as NetworkConfig,
+    PathNetwork as PathNetwork,
+    learn_network as learn_network,
+    rank_by_network as rank_by_network,
+)
+from .questions import (
+    RuleRanking as RuleRanking,
+)
 from .rank import (
     RuleRanker as RuleRanker,
-    RuleRanking as RuleRanking,
     rank_by_rules as rank_by_rules,
 )
 from .ruleset import (
