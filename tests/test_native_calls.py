@@ -74,7 +74,10 @@ def test_packing_survives_anything(data: st.DataObject) -> None:
     capacity = data.draw(SMALL | st.sampled_from([100, -(2**31), 2**31 - 1, 2**40]))
     attempt(kernels.pack_lengths, lengths, capacity, data.draw(st.sampled_from(modes)), bins)
     keys = data.draw(sometimes_other(arrays(np.uint64, None)))
-    attempt(kernels.sort_random_keys, keys, data.draw(NUMBERS), data.draw(arrays(np.int32, None)))
+    carried = data.draw(st.none() | sometimes_other(arrays(np.int16, None)))
+    attempt(kernels.sort_random_keys, keys, data.draw(NUMBERS), data.draw(arrays(np.int32, None)), carried)
+    runs = [data.draw(sometimes_other(arrays(np.int64, None, values=SMALL))) for _ in range(2)]
+    attempt(kernels.take_runs, lengths, *runs, bins)
     rows, width = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 8))
     out = [data.draw(sometimes_other(st.just(np.zeros((rows, width), t)))) for t in ("i4", "i1", "i4", "i4")]
     attempt(

@@ -40,8 +40,12 @@ void deal(const int32_t* lengths, int64_t count, const std::vector<int64_t>& cou
           const std::vector<Run>& runs, int32_t* bins);
 
 // Uses the keys up: `order` gets the `low` bits of each, in the order of the keys. Right for any distinct
-// keys, fast for those whose high bits are random.
-void sort_random_keys(uint64_t* keys, int64_t count, uint64_t low, int32_t* order);
+// keys, fast for those whose high bits are random. `values`, one for each key, are put into the same order:
+// they are read once from front to back, where looking them up afterwards would read all over the memory.
+void sort_random_keys(uint64_t* keys, int64_t count, uint64_t low, int32_t* order, int16_t* values = nullptr);
+
+// Copies `runs` pieces of `from`, each from `starts` to `ends`, one behind the other.
+void copy_runs(const int32_t* from, const int64_t* starts, const int64_t* ends, int64_t runs, int32_t* to);
 
 void bind_packing(nanobind::module_& module);
 

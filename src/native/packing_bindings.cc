@@ -46,14 +46,38 @@ int32_t pack_lengths(Array<const int32_t, 1> lengths, int32_t capacity, const st
   return packing.bins;
 }
 
-void sort_keys(Array<uint64_t, 1> keys, uint64_t low, Array<int32_t, 1> order) {
-  if (keys.shape(0) != order.shape(0)) throw std::invalid_argument("keys and order must be equally long");
+void sort_keys(Array<uint64_t, 1> keys, uint64_t low, Array<int32_t, 1> order,
+               std::optional<Array<int16_t, 1>> values) {
+  if (keys.shape(0) != order.shape(0) || (values && values->shape(0) != keys.shape(0))) {
+    throw std::invalid_argument("keys, order and values must be equally long");
+  }
   if (low > 0x7fffffff) throw std::invalid_argument("the low bits must fit 31");
   uint64_t* from = keys.data();
   int32_t* to = order.data();
+  int16_t* carried = values ? values->data() : nullptr;
   const int64_t count = static_cast<int64_t>(keys.shape(0));
   nb::gil_scoped_release unlocked;
-  sort_random_keys(from, count, low, to);
+  sort_random_keys(from, count, low, to, carried);
+}
+
+void take_runs(Array<const int32_t, 1> values, Array<const int64_t, 1> starts, Array<const int64_t, 1> ends,
+               Array<int32_t, 1> taken) {
+  const int64_t runs = static_cast<int64_t>(starts.shape(0)), size = static_cast<int64_t>(values.shape(0));
+  if (ends.shape(0) != starts.shape(0)) throw std::invalid_argument("starts and ends must be equally many");
+  const int64_t *first = starts.data(), *last = ends.data();
+  const int32_t* from = values.data();
+  int32_t* to = taken.data();
+  int64_t left = static_cast<int64_t>(taken.shape(0));
+  nb::gil_scoped_release unlocked;
+  for (int64_t run = 0; run < runs; ++run) {
+    if (first[run] < 0 || first[run] > last[run] || last[run] > size) {
+      throw std::invalid_argument("a run lies outside the values");
+    }
+    left -= last[run] - first[run];
+    if (left < 0) break;
+  }
+  if (left != 0) throw std::invalid_argument("taken must hold the runs exactly");
+  copy_runs(from, first, last, runs, to);
 }
 
 // One packed row after another: segments, a separator between them if asked for, then padding.
@@ -136,7 +160,11 @@ void bind_packing(nb::module_& module) {
              nb::arg("mode"), nb::arg("bins").noconvert(),
              "Write each sample's bin into `bins`; returns the number of bins.");
   module.def("sort_random_keys", &sort_keys, nb::arg("keys").noconvert(), nb::arg("low"),
-             nb::arg("order").noconvert(), "Use the keys up, and write their low bits in their order.");
+             nb::arg("order").noconvert(), nb::arg("values").noconvert().none() = nb::none(),
+             "Use the keys up, and write their low bits in their order; values follow their keys.");
+  module.def("take_runs", &take_runs, nb::arg("values").noconvert(), nb::arg("starts").noconvert(),
+             nb::arg("ends").noconvert(), nb::arg("taken").noconvert(),
+             "Copy runs of values one behind the other into `taken`.");
   module.def("fill_packs", &fill_packs, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
              nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
              nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),

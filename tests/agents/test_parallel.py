@@ -144,6 +144,23 @@ def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
         assert columns.tolist() == [[0, 0, 1, 1, 2, 2]]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) -> None:
+    # More than the buffers of a connection hold: processes that only sent would wait forever.
+    large = np.arange(3_000_000, dtype=np.int32)
+
+    def work(processes: Processes) -> tuple[list[list[bool]], int]:
+        mine = [(large + processes.rank)[None], np.full((2, 1), processes.rank, bool), np.zeros((1, 0))]
+        rows, columns, nothing = processes.gather_all(mine, [0, 1, 0])
+        expected = np.stack([large + rank for rank in range(count)])
+        assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
+        return columns.tolist(), processes.exchanges
+
+    for columns, exchanges in together(count, work):
+        assert columns == [[rank > 0 for rank in range(count)]] * 2
+        assert exchanges == 1
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_the_others_notice_whoever_is_lost(lost: int) -> None:
     def work(processes: Processes) -> str:

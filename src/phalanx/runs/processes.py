@@ -7,6 +7,7 @@ They speak over plain connections to the first process. How work is shared out a
 import contextlib
 import dataclasses
 import json
+import select
 import socket
 import struct
 import time
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import PyTree, Shaped
+from jaxtyping import PyTree, Shaped, UInt8
 
 _HELLO = "phalanx-processes-1"
 _MOST = 4096
@@ -63,37 +64,66 @@ class Processes:
 
     def gather(self, mine: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
         """The arrays of all processes, one behind the other along an axis; all must have one shape."""
-        parts = self.exchange(np.ascontiguousarray(mine).tobytes())
-        return np.concatenate([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts], axis)
+        return self.gather_all([mine], [axis])[0]
+
+    def gather_all(
+        self, mine: Sequence[Shaped[np.ndarray, "..."]], axes: Sequence[int]
+    ) -> list[Shaped[np.ndarray, "..."]]:
+        """Several arrays, each along its own axis, in one exchange: whoever is ahead waits once."""
+        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in mine]
+        told = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
+        ends = np.cumsum([len(array) for array in flat]).tolist()
+        found = []
+        for array, own, end, axis in zip(mine, flat, ends, axes, strict=True):
+            parts = np.ascontiguousarray(told[:, end - len(own) : end]).reshape(-1).view(array.dtype)
+            whole = (self.count * array.shape[0], *array.shape[1:])
+            # Along the first axis they lie behind one another as they came.
+            parts = parts.reshape(whole)
+            found.append(parts if axis == 0 else np.concatenate(np.split(parts, self.count), axis))
+        return found
 
     def exchange(self, mine: bytes) -> list[bytes]:
         """What each process has to tell, in their order; all must tell equally much."""
+        return [part.tobytes() for part in self._exchange(np.frombuffer(mine, np.uint8))]
+
+    def _exchange(self, mine: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
         self.exchanges += 1
-        header = _HEADER.pack(self.exchanges, len(mine))
+        told = np.empty((self.count, len(mine)), np.uint8)
+        told[self.rank] = mine
+        message = [memoryview(_HEADER.pack(self.exchanges, len(mine))), mine.data]
+        parts = {rank: row.data for rank, row in enumerate(told) if rank != self.rank}
         if self.rank:
-            self._send(0, header + mine)
-            whole, size = self._receive(0, len(mine) * self.count), len(mine)
-            return [whole[number * size : (number + 1) * size] for number in range(self.count)]
-        parts = [mine] + [self._receive(rank, len(mine)) for rank in range(1, self.count)]
-        told = header + b"".join(parts)
-        for rank in range(1, self.count):
-            self._send(rank, told)
-        return parts
+            self._swap({0: _Line(self.peers[0], message, [*parts.values()], self.exchanges, len(mine))})
+            return told
+        # The others' parts come while the first process's own goes to them; then it hands on what it got.
+        self._swap(
+            {
+                rank: _Line(peer, list(message), [parts[rank]], self.exchanges, len(mine))
+                for rank, peer in self.peers.items()
+            }
+        )
+        for rank, peer in self.peers.items():
+            with self._losing(rank):
+                for other, part in parts.items():
+                    if other != rank:
+                        peer.sendall(part)
+        return told
 
-    def _send(self, rank: int, message: bytes) -> None:
-        with self._losing(rank):
-            self.peers[rank].sendall(message)
-
-    def _receive(self, rank: int, size: int) -> bytes:
-        with self._losing(rank):
-            number, told = _HEADER.unpack(_read(self.peers[rank], _HEADER.size))
-            expected = size if not self.rank else size // self.count
-            if (number, told) != (self.exchanges, expected):
-                raise ProcessLostError(
-                    f"process {rank} does something else: it tells {told} bytes in exchange {number}, and "
-                    f"{expected} in exchange {self.exchanges} were expected; start all with the same command"
-                )
-            return _read(self.peers[rank], size)
+    def _swap(self, lines: "dict[int, _Line]") -> None:
+        """Send and receive at once: of two that send all and then read, neither might come to reading."""
+        # First of all each says what it is at, so that those who differ both learn it.
+        ready = {line.peer.fileno(): select.POLLOUT for line in lines.values()}
+        while lines:
+            for rank, line in list(lines.items()):
+                # What was ready may be so no more, which is no loss.
+                with self._losing(rank), contextlib.suppress(BlockingIOError):
+                    line.go_on(rank, ready.get(line.peer.fileno(), 0))
+                if not line.events:
+                    del lines[rank]
+            waiting = select.poll()
+            for line in lines.values():
+                waiting.register(line.peer, line.events)
+            ready = dict(waiting.poll()) if lines else {}
 
     @contextlib.contextmanager
     def _losing(self, rank: int) -> Iterator[None]:
@@ -101,6 +131,59 @@ class Processes:
             yield
         except (OSError, EOFError) as error:
             raise ProcessLostError(f"process {rank} was lost: {error}") from error
+
+
+class _Line:
+    """One connection during an exchange: what is still to be sent and to be received."""
+
+    def __init__(
+        self,
+        peer: socket.socket,
+        sending: list[memoryview],
+        receiving: list[memoryview],
+        number: int,
+        size: int,
+    ) -> None:
+        """A header comes before what is received: the same number of the exchange, and as many bytes."""
+        self.peer, self._sending = peer, sending
+        self._header = bytearray(_HEADER.size)
+        self._receiving = [memoryview(self._header), *receiving]
+        self._unread, self._expected = len(self._receiving), (number, size)
+
+    @property
+    def events(self) -> int:
+        """What the connection must be ready for; nothing at the end."""
+        return select.POLLIN * bool(self._receiving) | select.POLLOUT * bool(self._sending)
+
+    def go_on(self, rank: int, events: int) -> None:
+        """Send and receive as much as the connection takes and has, without waiting."""
+        if events & ~select.POLLOUT and self._receiving:
+            got = self.peer.recvmsg_into(self._receiving, 0, socket.MSG_DONTWAIT)[0]
+            if not got:
+                raise EOFError("it closed the connection")
+            _advance(self._receiving, got)
+            self._check(rank)
+        if events & ~select.POLLIN and self._sending:
+            _advance(self._sending, self.peer.sendmsg(self._sending, (), socket.MSG_DONTWAIT))
+
+    def _check(self, rank: int) -> None:
+        if len(self._receiving) == self._unread:
+            return  # the header is not there yet
+        number, told = _HEADER.unpack(self._header)
+        if (number, told) != self._expected:
+            raise ProcessLostError(
+                f"process {rank} does something else: it tells {told} bytes in exchange {number}, and "
+                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all with the same "
+                "command"
+            )
+
+
+def _advance(views: list[memoryview], done: int) -> None:
+    """Take so many bytes off the front."""
+    while views and done >= len(views[0]):
+        done -= len(views.pop(0))
+    if done:
+        views[0] = views[0][done:]
 
 
 def _listen(address: tuple[str, int], count: int, rank: int, until: float) -> dict[int, socket.socket]:

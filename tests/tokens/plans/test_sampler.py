@@ -107,8 +107,13 @@ def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.M
     if engine.extension() is None:
         pytest.skip("the compiled extension is not in use")
     compiled = random_order(count, np.random.PCG64(count))
+    values = (np.arange(count) % 1000).astype(np.int16)
+    carried = [values.copy(), values.copy()]
+    assert np.array_equal(random_order(count, np.random.PCG64(count), carried[0]), compiled)
     monkeypatch.setattr(engine, "extension", lambda: None)
-    assert np.array_equal(random_order(count, np.random.PCG64(count)), compiled)
+    assert np.array_equal(random_order(count, np.random.PCG64(count), carried[1]), compiled)
+    for found in carried:
+        assert np.array_equal(found, values[compiled])
 
 
 def test_keys_that_are_not_random_are_sorted_too():
@@ -121,6 +126,21 @@ def test_keys_that_are_not_random_are_sorted_too():
         assert order.tolist() == list(range(5000))
     with pytest.raises(ValueError, match="equally long"):
         kernels.sort_random_keys(np.zeros(3, np.uint64), 3, np.zeros(2, np.int32))
+
+
+def test_runs_are_copied_from_their_places_and_from_nowhere_else():
+    if (kernels := engine.extension()) is None:
+        pytest.skip("the compiled extension is not in use")
+    taken = np.empty(5, np.int32)
+    starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])
+    kernels.take_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
+    assert taken.tolist() == [16, 17, 12, 13, 10]
+    for start, end in ((-1, 1), (7, 9), (2, 1)):
+        with pytest.raises(ValueError, match="outside the values"):
+            kernels.take_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
+    for size in (1, 3):
+        with pytest.raises(ValueError, match="hold the runs exactly"):
+            kernels.take_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
 
 
 def test_a_shuffle_puts_everything_everywhere():

@@ -80,13 +80,14 @@ class DataParallel:
     def update(self, learner: Learner) -> tuple[Learner, Report]:
         """An update in compiled parts; the learner's memory is taken over.
 
-        Between the parts processes tell one another what their groups have found: once after playing, and
-        one vector for each group at every gradient step.
+        Between the parts processes tell one another what their groups have found: once after playing, with
+        the episodes, and one vector for each group at every gradient step.
         """
         config = self.ppo.config
         parts = _compiled(self.ppo, self.mesh, self.num_seeds, jax.tree.structure(learner))
         played = parts.play(learner)
-        statistics = parts.statistics(self._of_all(played.told), learner.key)
+        told, episodes = self._told(played)
+        statistics = parts.statistics(told, learner.key)
         progress = parts.begin(learner)
         for number in range(config.gradient_steps):
             if config.target_kl is not None and bool(np.all(progress.stopped)):
@@ -95,7 +96,7 @@ class DataParallel:
             progress = parts.apply(progress, self._of_all(vectors), learner.update)
         metrics = parts.metrics(progress, statistics, learner.update)
         counts = {"environment_steps": np.full(self._seeds, config.steps_per_update, np.int32)}
-        report = Report(metrics, self._episodes(played.episodes), counts)
+        report = Report(metrics, episodes, counts)
         return parts.end(learner.key, learner.update, progress, played.rollouts), report
 
     def whole(self, learner: Learner) -> Learner:
@@ -120,10 +121,26 @@ class DataParallel:
         """The axis of the seeds, where there is one."""
         return () if self.num_seeds == 1 else (self.num_seeds,)
 
+    def _told(self, played: Played) -> tuple[Array, Episodes]:
+        """What all groups tell after playing, and the episodes of all processes, [time, batch].
+
+        Episodes are few numbers, and any process may log them.
+        """
+        if self.processes.count == 1:
+            return self._everywhere(played.told), played.episodes
+        group, batch = len(self._seeds), len(self._seeds) + 1
+        arrays = [np.asarray(leaf) for leaf in (played.told, *played.episodes.values())]
+        told, *episodes = self.processes.gather_all(arrays, [group] + [batch] * len(played.episodes))
+        named = dict(zip(played.episodes, map(jnp.asarray, episodes), strict=True))
+        return self._everywhere(jnp.asarray(told)), named
+
     def _of_all(self, rows: Float[Array, "..."]) -> Array:
         """The rows of all groups, in their order, on every device."""
         if self.processes.count > 1:
             rows = jnp.asarray(self.processes.gather(np.asarray(rows), len(self._seeds)))
+        return self._everywhere(rows)
+
+    def _everywhere(self, rows: Array) -> Array:
         return rows if self.mesh is None else jax.device_put(rows, NamedSharding(self.mesh, P()))
 
     def _gathered(self, leaf: Array) -> Array:
@@ -132,16 +149,6 @@ class DataParallel:
             return jnp.asarray(self.processes.gather(np.asarray(leaf), len(self._seeds)))
         words = self.processes.gather(np.asarray(jax.random.key_data(leaf)), len(self._seeds))
         return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(leaf))
-
-    def _episodes(self, episodes: Episodes) -> Episodes:
-        """Of all processes, [time, batch]: they are few numbers, and any process may log them."""
-        if self.processes.count == 1:
-            return episodes
-        axis = len(self._seeds) + 1
-        return {
-            name: jnp.asarray(self.processes.gather(np.asarray(leaf), axis))
-            for name, leaf in episodes.items()
-        }
 
     def _placed(self, learner: Learner) -> Learner:
         """Environments spread over this process's devices, and the network on each of them."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
 from pydantic import Field, model_validator
 
+from phalanx.core import engine
 from phalanx.core.models import FrozenModel
 from phalanx.tokens.plans.buckets import BucketId
 
@@ -58,11 +59,23 @@ class BatchArrays:
     def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
         """These batches, in this order; one may be named more than once."""
         offsets = batch_offsets(self.counts[batches])
-        # Some batches at a time, so that the samples' places need no memory of their size.
         order = np.empty(int(offsets[-1]), self.order.dtype)
+        if (compiled := engine.extension()) is not None:
+            starts, ends = self.offsets[batches], self.offsets[1:][batches]
+            compiled.take_runs(np.ascontiguousarray(self.order), starts, ends, order)
+            return self._taken(batches, order, offsets)
+        # Some batches at a time, so that the samples' places need no memory of their size.
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             places, starts = ragged_take(self.offsets, batches[start : start + _BATCHES_AT_ONCE])
             order[offsets[start] : offsets[start] + starts[-1]] = self.order[places]
+        return self._taken(batches, order, offsets)
+
+    def _taken(
+        self,
+        batches: Int[np.ndarray, " chosen"],
+        order: Int32[np.ndarray, " rows"],
+        offsets: Int64[np.ndarray, " chosen_and_one"],
+    ) -> "BatchArrays":
         pack_offsets = None
         if self.pack_offsets is not None:
             packs, _ = ragged_take(self.pack_starts, batches)

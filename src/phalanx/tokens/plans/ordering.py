@@ -4,7 +4,7 @@ How samples choose their packs is in `phalanx.tokens.packing.layout`; what each 
 """
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int16, Int32, Int64
 
 from phalanx.core import engine
 from phalanx.tokens.packing.config import PackingConfig
@@ -16,6 +16,8 @@ from phalanx.tokens.plans.filter import FilteredSamples
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
 _BLOCK = 1 << 16
+_SMALL = np.iinfo(np.int16).max
+"""Lengths up to this are kept in two bytes while they are put in order."""
 _MIXED = 8
 """Batches' worth of samples from which on there are at least two pools."""
 
@@ -26,13 +28,12 @@ def order_epoch(
     """The batches of one epoch, in the order in which they are fed."""
     config = filtered.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
-    shuffled = random_order(filtered.num_kept, bits)
     if filtered.packing is not None:
-        batches, full = _cut_packs(filtered, filtered.packing, shuffled, bits)
+        batches, full = _cut_packs(filtered, filtered.packing, bits)
     elif config.is_predictable:
-        batches, full = _cut_buckets(filtered, shuffled)
+        batches, full = _cut_buckets(filtered, random_order(filtered.num_kept, bits))
     else:
-        batches, full = _cut_pools(filtered, shuffled)
+        batches, full = _cut_pools(filtered, bits)
     if config.drop_last:
         batches = batches.where(full)
     feed = spread_order(batches.counts, bits)
@@ -50,11 +51,15 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1, np.uint64)[0])
 
 
-def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count"]:
+def random_order(
+    count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
+) -> Int32[np.ndarray, " count"]:
     """A random permutation, from the bit generator's raw words, which stay the same in all NumPy versions.
 
-    The high bits of a word are random and the low bits name the place, so one sort of plain numbers shuffles;
-    a tie of the high bits (fewer than one in ten thousand at ten million) keeps its order.
+    `values` are put into its order, in place: carried along they cost a fraction of looking them up, for
+    which memory would be read all over. The high bits of a word are random and the low bits name the place,
+    so one sort of plain numbers shuffles; a tie of the high bits (fewer than one in ten thousand at ten
+    million) keeps its order.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
@@ -65,12 +70,25 @@ def random_order(count: int, bits: np.random.PCG64) -> Int32[np.ndarray, " count
         block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
     if (compiled := engine.extension()) is not None:
-        compiled.sort_random_keys(keys, int(low), order)
+        compiled.sort_random_keys(keys, int(low), order, values)
         return order
     keys.sort()
     for start in range(0, count, _BLOCK):
         order[start : start + _BLOCK] = keys[start : start + _BLOCK] & low
+    if values is not None:
+        values[:] = values[order]
     return order
+
+
+def _shuffled_lengths(
+    filtered: FilteredSamples, bits: np.random.PCG64
+) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
+    """A random order of the kept samples, and their lengths in it."""
+    if filtered.config.overflow_max > _SMALL:
+        order = random_order(filtered.num_kept, bits)
+        return order, filtered.lengths[order]
+    lengths = filtered.lengths.astype(np.int16)
+    return random_order(filtered.num_kept, bits, lengths), lengths
 
 
 def spread_order(
@@ -84,16 +102,30 @@ def spread_order(
     count = len(sizes)
     shuffled = random_order(count, bits)
     # By size, and among equal sizes at random.
-    by_size = shuffled[np.argsort(sizes[shuffled], kind="stable")]
+    by_size = shuffled[_stable_order(sizes[shuffled])]
     slots = np.arange(count) % _SLOTS
     group_sizes = np.full(count, _SLOTS)
     if count % _SLOTS:
         group_sizes[-(count % _SLOTS) :] = count % _SLOTS
-    # Inside a group the slots are shuffled: sort by (group, random word).
+    # Inside a group the slots are shuffled: sort its random words.
     words = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
-    within = np.lexsort((words[:count], np.arange(count) // _SLOTS))
+    whole = count - count % _SLOTS
+    within = np.arange(count)
+    within[:whole] += (
+        np.argsort(words[:whole].reshape(-1, _SLOTS), axis=1, kind="stable") - np.arange(_SLOTS)
+    ).reshape(-1)
+    within[whole:] = whole + np.argsort(words[whole:count], kind="stable")
     moments = (slots + words[count:] * 2.0**-53) / group_sizes
-    return by_size[within][np.argsort(moments, kind="stable")]
+    feed = np.argsort(moments)
+    ordered = moments[feed]
+    if (ordered[1:] == ordered[:-1]).any():  # which only a stable sort puts in a fixed order
+        feed = np.argsort(moments, kind="stable")
+    return by_size[within][feed]
+
+
+def _stable_order(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " batches"]:
+    """From small to large; NumPy's stable sort of small numbers takes time in proportion to their count."""
+    return np.argsort(sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes, kind="stable")
 
 
 def _cut_buckets(
@@ -139,14 +171,15 @@ def _by_bucket(
 
 
 def _cut_pools(
-    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"]
+    filtered: FilteredSamples, bits: np.random.PCG64
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Pools of the shuffle, each sorted from long to short, so that a batch's first row tells its width.
 
     What is left at the end of each pool (its shortest samples, too few for a batch) is pooled again, until
-    one pool holds the rest, so that at most one batch is not full. The shuffle's array is used up.
+    one pool holds the rest, so that at most one batch is not full.
     """
     config = filtered.config
+    shuffled, kept_lengths = _shuffled_lengths(filtered, bits)
     pool = _pool_samples(config, filtered.lengths)
     # Written over from its front: a pool is read before what is cut from it comes to the same place.
     order, placed = shuffled, 0
@@ -154,11 +187,11 @@ def _cut_pools(
     longest: list[int] = []
     kept, full = shuffled, True
     while len(kept):
-        left = [kept[:0]]
+        left, left_lengths = [kept[:0]], [kept_lengths[:0]]
         done = len(counts)
         for start in range(0, len(kept), pool):
             # A pool at a time lies in the cache, whatever the size of the set.
-            part, lengths = _longest_first(filtered, kept[start : start + pool])
+            part, lengths = _longest_first(kept[start : start + pool], kept_lengths[start : start + pool])
             steps = memoryview(_steps(config, lengths))  # type: ignore[arg-type, unused-ignore]
             begin, end = 0, len(part)
             while begin < end and begin + steps[begin] <= end:
@@ -172,9 +205,10 @@ def _cut_pools(
             order[placed : placed + begin] = part[:begin]
             placed += begin
             left.append(part[begin:])
+            left_lengths.append(lengths[begin:])
         if len(counts) == done:
             pool *= 2  # no pool filled a batch
-        kept = np.concatenate(left)
+        kept, kept_lengths = np.concatenate(left), np.concatenate(left_lengths)
     widest = np.array(longest, np.int32)
     bucket_ids = config.bucket_spec.get_bucket_ids(widest)
     batches = batches_of(
@@ -188,7 +222,6 @@ def _cut_pools(
 def _cut_packs(
     filtered: FilteredSamples,
     packing: PackingConfig,
-    shuffled: Int32[np.ndarray, " samples"],
     bits: np.random.PCG64,
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Each pool of the shuffle packed by itself, the packs shuffled, as many to a batch as the budget allows.
@@ -196,7 +229,8 @@ def _cut_packs(
     So packs are mixed anew in every epoch.
     """
     config = filtered.config
-    lengths = filtered.lengths_at(shuffled)
+    shuffled, carried = _shuffled_lengths(filtered, bits)
+    lengths = carried.astype(np.int32)
     places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     pool = _pool_samples(config, lengths)
     for start in range(0, len(lengths), pool):
@@ -251,12 +285,10 @@ def _steps(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[
 
 
 def _longest_first(
-    filtered: FilteredSamples, kept: Int32[np.ndarray, " pool"]
+    kept: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
     """The samples of a pool from long to short, and their lengths; equal lengths keep their order."""
-    lengths = filtered.lengths_at(kept)
     # Stable on small keys is NumPy's radix sort.
-    small = np.iinfo(np.int16).max
-    keys = (small - lengths).astype(np.int16) if filtered.config.overflow_max <= small else -lengths
+    keys = _SMALL - lengths if lengths.dtype == np.int16 else -lengths
     order = np.argsort(keys, kind="stable")
-    return kept[order], lengths[order]
+    return kept[order], lengths[order].astype(np.int32)
