@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from phalanx.agents.lm import update
 from phalanx.agents.lm.batches import TokenBatch
 from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.generation import generate
@@ -186,6 +187,19 @@ def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() ->
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
     for a, b in zip(jax.tree.leaves(small.arrays), jax.tree.leaves(large.arrays), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_rows_taken_in_turns_move_a_model_as_rows_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = rows([[1, 2, 3, 4, 5], [9, 7], [6, 5, 4], [2]])
+    moved = []
+    for together, turns in ((1, 4), (2 * batch.input_ids.shape[1], 2), (10**9, 1)):
+        monkeypatch.setattr(update, "_TOGETHER", together)
+        assert update._turns(*batch.input_ids.shape) == turns
+        trainer = LMTrainer(CONFIG, OptimizerConfig(num_updates=5))
+        moved.append(trainer.update(trainer.start(jax.random.key(0)), batch))
+    for found in moved[:2]:
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(moved[2]), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from jaxtyping import Array, Float, Int32, PyTree
 from phalanx.agents.lm.batches import TokenBatch
 from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
+from phalanx.core.engine import only_cpu
 from phalanx.core.environment import Key
+
+_TOGETHER = 1024
+"""Tokens that the CPU computes together at least. What a whole batch keeps for its gradient goes far beyond
+the processor's cache, and the system clears that much memory anew for every update."""
 
 
 class LMLearner(NamedTuple):
@@ -95,7 +100,20 @@ class LMTrainer:
 
     def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
         """The gradient of the summed loss, and the sums: batches can be added up."""
+        turns = _turns(*batch.input_ids.shape)
+        if turns == 1:
+            return self._together(arrays, batch)
+        parts = jax.tree.map(lambda leaf: jnp.reshape(leaf, (turns, -1, *leaf.shape[1:])), batch)
+        one = jax.eval_shape(self._together, arrays, jax.tree.map(lambda leaf: leaf[0], parts))
 
+        def add(total: tuple[PyTree, Losses], part: TokenBatch) -> tuple[tuple[PyTree, Losses], None]:
+            return jax.tree.map(jnp.add, total, self._together(arrays, part)), None
+
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
+        summed: tuple[PyTree, Losses] = jax.lax.scan(add, nothing, parts)[0]
+        return summed
+
+    def _together(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
         def loss(arrays: PyTree) -> tuple[Array, Losses]:
             found = summed_losses(eqx.combine(arrays, self._structure), batch)
             return found.loss, found
@@ -121,6 +139,16 @@ class LMTrainer:
     def measure(self, learner: LMLearner, batch: TokenBatch) -> Losses:
         """The loss without learning."""
         return losses(self.model(learner), batch)
+
+
+def _turns(rows: int, tokens: int) -> int:
+    """In how many equal parts, one after the other, the rows of a batch are computed."""
+    if not only_cpu() or jax.device_count() > 1:
+        return 1
+    parts = (
+        parts for parts in range(2, rows + 1) if rows % parts == 0 and rows // parts * tokens >= _TOGETHER
+    )
+    return max(parts, default=1)
 
 
 def losses(model: LanguageModel, batch: TokenBatch) -> Losses:
