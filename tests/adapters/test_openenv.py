@@ -31,7 +31,7 @@ def server() -> Iterator[OpenEnvServer]:
 
 
 def opened(server: OpenEnvServer, **settings: Any) -> ClientConnection:
-    return connect(server.url.replace("http", "ws") + "/ws", compression=None, open_timeout=20, **settings)
+    return connect(server.url.replace("http", "ws") + "/ws", compression=None, open_timeout=60, **settings)
 
 
 def asked(client: ClientConnection, message: Any) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def test_the_command_serves_on_this_machine_and_sigterm_ends_it() -> None:
         line = process.stdout.readline()
         assert line.startswith("serving lights_out at http://127.0.0.1:") and "2 sessions at most" in line
         url = line.split()[3].rstrip(",")
-        with connect(url.replace("http", "ws") + "/ws", compression=None, open_timeout=20) as client:
+        with connect(url.replace("http", "ws") + "/ws", compression=None, open_timeout=60) as client:
             told = asked(client, {"type": "reset", "data": {"seed": 1}})
             expected = PuzzleEnvironment("lights_out", "medium").reset(1)
             assert told["data"]["observation"]["text"] == expected
@@ -257,7 +257,7 @@ def test_the_command_serves_on_this_machine_and_sigterm_ends_it() -> None:
             with pytest.raises(ConnectionClosed) as closed:
                 client.recv(20)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (-signal.SIGTERM, "")
     finally:
         process.kill()

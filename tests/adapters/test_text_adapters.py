@@ -89,7 +89,7 @@ def trl(case: Case) -> Transcript:
 def openenv(case: Case) -> Transcript:
     with running(case.factory()) as server:
         url = server.url.replace("http", "ws") + "/ws"
-        with connect(url, compression=None, open_timeout=20) as client:
+        with connect(url, compression=None, open_timeout=60) as client:
 
             def asked(kind: str, data: dict[str, Any]) -> dict[str, Any]:
                 client.send(json.dumps({"type": kind, "data": data}))

@@ -158,6 +158,7 @@ def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
         loader().load_state_dict({"epoch": 0})
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # on one core
 def test_workers_share_the_batches_and_hand_them_on_in_order() -> None:
     expected = loader()
     many = TokenLoader(PlannedTokens(PACKED, SAMPLES), num_workers=2, persistent_workers=True)

@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(port: int, tmp_path:
                 break
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=20)
+        _, err = running.communicate(timeout=120)
     finally:
         running.kill()
         running.wait()

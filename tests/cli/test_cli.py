@@ -52,7 +52,7 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str], heavy: tupl
         f"    print('heavy:', [name for name in {heavy!r} if name in sys.modules])\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "heavy: []"

@@ -52,7 +52,7 @@ def test_a_stop_reaches_a_trial_on_the_cluster_and_it_saves(address: str, tmp_pa
     while not metrics.exists() and time.monotonic() < began + 180:
         time.sleep(0.1)
     child.send_signal(signal.SIGTERM)
-    said, _ = child.communicate(timeout=60)
+    said, _ = child.communicate(timeout=120)
     assert child.returncode == 143, said
     assert "trial_000: exit code 143" in said
     assert "Interrupted after" in (out / "trial_000.log").read_text()
