@@ -4,12 +4,14 @@ import itertools
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from real_server import running_server
 from typer.testing import CliRunner
 
-from phalanx.agents import LMTraining, LMTrainingConfig
+from phalanx.agents import LanguageModel, LanguageModelConfig, Player
+from phalanx.agents.lm.config import LMDataConfig
 from phalanx.agents.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
 from phalanx.agents.lm.episodes.curriculum import Curriculum, CurriculumConfig
 from phalanx.agents.lm.episodes.environments import EnvironmentSource
@@ -17,12 +19,11 @@ from phalanx.agents.lm.episodes.opening import local_source
 from phalanx.agents.lm.episodes.proof_demonstrations import proof_samples
 from phalanx.agents.lm.episodes.puzzles import PuzzleSource
 from phalanx.agents.lm.episodes.source import Episode
-from phalanx.agents.lm.puzzle_scores import score_random_actions
+from phalanx.agents.lm.puzzle_scores import score_episodes, score_random_actions
+from phalanx.agents.lm.sources import played_name
 from phalanx.agents.lm.tasks import Prompter, read_tasks
 from phalanx.cli import app
-from phalanx.core.config import load_config
 from phalanx.logs import read_records
-from phalanx.runs import train
 
 PROMPTER = Prompter("characters")
 MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
@@ -175,11 +176,15 @@ def test_reward_is_learned_from_an_environment_and_eval_plays_it(tmp_path: Path)
     assert lines[2]["legal_rate"] == 1
 
 
-def test_a_model_that_learns_arc_plays_arc(tmp_path: Path) -> None:
-    settings = (*MODEL, "model.vocab_size=98", "data.tokenizer=characters", "data.environment=arc")
-    few = ("optimizer.num_updates=1", "evaluation.puzzles=2", "data.held_out=2", "data.window_size=8")
-    train(LMTraining(load_config(LMTrainingConfig, None, (*settings, *few))), tmp_path / "run")
-    played = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
-    greedy = [line for line in played if line["mode"] == "greedy"]
-    assert [line["task"] for line in greedy] == ["all", "arc"] * 2
-    assert greedy[1]["puzzles"] == 2
+def test_arc_is_played_in_the_prompts_that_are_learned() -> None:
+    data = LMDataConfig(environment="arc")
+    source = local_source(played_name(data), PROMPTER)
+    model = LanguageModel(
+        LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16), key=jax.random.key(0)
+    )
+    player = Player(model, PROMPTER, max_new_tokens=2)
+    [score], told = score_episodes(player, source, "arc", count=2)
+    assert (score.task, score.puzzles, score.legal_rate) == ("arc", 2, 0.0)
+    assert all(one.turns[0].prompt.startswith("arc\n") for one in told)
+    # Random play is learned as tokens, which nobody can be asked in.
+    assert played_name(data.model_copy(update={"play": "random"})) == ""

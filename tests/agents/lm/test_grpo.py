@@ -165,7 +165,9 @@ def test_a_group_that_is_all_alike_teaches_nothing() -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(ahead: bool, tmp_path: Path) -> None:
-    settings = ("ahead=true", "curriculum.replay=0.5", "curriculum.replay_size=8") if ahead else ()
+    settings: tuple[str, ...] = ()
+    if ahead:
+        settings = ("ahead=true", "curriculum.replay=0.5", "curriculum.replay_size=8", "grpo.groups=4")
     config = load_config(GRPOTrainingConfig, None, (*TINY, *settings))
 
     def stop(progress: Progress) -> None:
@@ -185,7 +187,7 @@ def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(ahead: bool, tmp
     assert learned
     if ahead:
         # What is learned from was written before the last step, but for the first.
-        assert learned[0] < 1e-4 < learned[-1]
+        assert learned[0] < 1e-4 < max(learned)
         assert [path.name for path in sorted((tmp_path / "half" / "played_ahead").iterdir())] == [
             "2.json",
             "4.json",
