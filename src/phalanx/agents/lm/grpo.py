@@ -22,6 +22,7 @@ from phalanx.agents.lm.grpo_update import (
     GRPOLearner,
     GRPOTrainer,
     group_advantages,
+    turn_advantages,
     with_reference,
 )
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
@@ -141,15 +142,19 @@ class GRPOTraining(Algorithm[GRPOLearner]):
         rewards = np.array([[one.total_reward for one in group] for group in told])
         solved = np.array([[one.solved for one in group] for group in told])
         advantages = group_advantages(rewards, settings.scale)
+        conversations = [one for group in told for one in group]
+        by_turn = [[own] * len(one.turns) for one, own in zip(conversations, advantages.flat, strict=True)]
+        if settings.credit == "turn":
+            prompts = [[turn.prompt for turn in one.turns] for one in conversations]
+            paid = [[turn.reward for turn in one.turns] for one in conversations]
+            by_turn = turn_advantages(prompts, paid, settings.discount, settings.scale)
         answers = [
             Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
-            for group, own in zip(told, advantages, strict=True)
-            for one, advantage in zip(group, own, strict=True)
-            for turn in one.turns
+            for one, own in zip(conversations, by_turn, strict=True)
+            for turn, advantage in zip(one.turns, own, strict=True)
         ]
         learner, metrics = self._trainer.update(learner, answers)
         self._remember([task for task, _ in chosen], solved)
-        conversations = [one for group in told for one in group]
         turns = [turn for one in conversations for turn in one.turns]
         metrics |= {
             "informative_groups": float(np.mean(np.any(advantages != 0, axis=1))),
