@@ -4,6 +4,7 @@ What a gradient step is, is in `grpo_update`; playing is in `playing`.
 """
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ from phalanx.agents.lm.grpo_update import (
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.agents.lm.playing import Conversation, Player, play
 from phalanx.agents.lm.puzzle_scores import evaluation_records, sampled_conversations
-from phalanx.agents.lm.tasks import Prompter, TextTask, puzzles_of, read_tasks
+from phalanx.agents.lm.tasks import Prompter, TextTask, puzzles_of, read_tasks, split_of
 from phalanx.core.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.text_environment import TextBatch
@@ -135,7 +136,7 @@ class GRPOTraining(Algorithm[GRPOLearner]):
 
     def update(self, learner: GRPOLearner) -> tuple[GRPOLearner, Report]:
         """Play groups, and learn from what was better or worse than its group."""
-        settings, number = self.config.grpo, int(learner.update)
+        settings, number, began = self.config.grpo, int(learner.update), time.process_time()
         chosen = self._chosen(number)
         key = jax.random.fold_in(jax.random.key(self.config.seed), number)
         told = self._played(learner, chosen, key)
@@ -152,12 +153,15 @@ class GRPOTraining(Algorithm[GRPOLearner]):
             Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
             for one, own in zip(conversations, by_turn, strict=True)
             for turn, advantage in zip(one.turns, own, strict=True)
+            # A puzzle of the training may lead through a board that is another puzzle's, held out.
+            if not turn.board or split_of(turn.board) == "training"
         ]
         learner, metrics = self._trainer.update(learner, answers)
         self._remember([task for task, _ in chosen], solved)
         turns = [turn for one in conversations for turn in one.turns]
         metrics |= {
             "informative_groups": float(np.mean(np.any(advantages != 0, axis=1))),
+            "processor_seconds": time.process_time() - began,
             "legal_rate": float(np.mean([not turn.refused for turn in turns])),
             "answer_tokens": float(np.mean([len(turn.written) for turn in turns])),
             **{f"solved_{task.kind}_{task.difficulty}": rate for task, rate in self._rates.items()},

@@ -51,6 +51,9 @@ class GRPOConfig(Config):
     of what came after it over what came after other answers to the same prompt, in any attempt."""
     discount: float = Field(default=1.0, gt=0, le=1)
     """What a reward is worth one answer earlier, where credit goes by turn."""
+    negative: float = Field(default=1.0, ge=0, le=1)
+    """What advantages below zero are multiplied by. Where a puzzle has one solution, 0 leaves a puzzle's mean
+    gradient its direction and takes away the noise of wrong answers, most of whose tokens are right."""
     learned: int = Field(default=0, ge=0)
     """The most different answers to a prompt that are learned from, best and worst in turn; 0 for all."""
     width: int = Field(default=192, ge=16)
@@ -272,6 +275,12 @@ class GRPOTrainer:
         weigh as little as they hold.
         """
         told = distinct_answers(answers, self.config.learned)
+        told = [
+            answer
+            if answer.advantage > 0
+            else answer._replace(advantage=answer.advantage * self.config.negative)
+            for answer in told
+        ]
         told = [answer for answer in told if answer.advantage or self.config.kl]
         batches = answer_rows(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
         by_token = self.config.level == "token"

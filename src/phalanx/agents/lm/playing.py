@@ -38,6 +38,8 @@ class Turn(NamedTuple):
     """Of the tokens that were written."""
     allowed: Sequence[Sequence[int]] = ()
     """The tokens that could be written at each place; empty where all could."""
+    board: str = ""
+    """How things stood when it was asked; empty where nothing tells puzzles apart."""
 
 
 @dataclasses.dataclass
@@ -128,7 +130,9 @@ def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conve
             found = [batch.environments[place].legal_moves() for place in places]
             legal = None if any(moves is None for moves in found) else found
         now = None if key is None else jax.random.fold_in(key, step)
-        return player.answer([prompts[place] for place in places], now, legal, len(batch))
+        turns = player.answer([prompts[place] for place in places], now, legal, len(batch))
+        boards = (batch.environments[place].board for place in places)
+        return [turn._replace(board=board) for turn, board in zip(turns, boards, strict=True)]
 
     return _played(batch, answer)
 
