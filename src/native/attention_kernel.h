@@ -6,7 +6,6 @@
 
 namespace phalanx::attention {
 
-constexpr int kLanes = 8;    // numbers of a vector
 constexpr int kRows = 6;     // rows of a tile whose sums stay in registers
 constexpr int kQueries = 48;  // tokens that attend together: a multiple of kRows
 constexpr int kKeys = 96;     // tokens that are attended to together: a multiple of kRows and of two vectors
@@ -14,7 +13,7 @@ constexpr int kKeys = 96;     // tokens that are attended to together: a multipl
 struct Shape {
   int64_t rows, tokens, heads, size;
 
-  int64_t padded() const { return (size + kLanes - 1) / kLanes * kLanes; }
+  int64_t padded() const { return (size + 7) / 8 * 8; }
   // Tokens with room for whole tiles behind them.
   int64_t room() const { return (tokens + 15) / 16 * 16 + kKeys; }
   int64_t tasks() const { return rows * heads; }

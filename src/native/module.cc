@@ -13,6 +13,7 @@
 #include "planes_ffi.h"
 #include "proof_ffi.h"
 #include "puzzles.h"
+#include "writing_ffi.h"
 
 namespace nb = nanobind;
 
@@ -32,6 +33,7 @@ NB_MODULE(_native, module) {
         table["phalanx_arc_reset"] = target(phalanx_arc_reset);
         table["phalanx_attention_forward"] = target(phalanx_attention_forward);
         table["phalanx_attention_backward"] = target(phalanx_attention_backward);
+        table["phalanx_lm_write"] = target(phalanx_lm_write);
         table["phalanx_planes_forward"] = target(phalanx_planes_forward);
         table["phalanx_planes_forward_saving"] = target(phalanx_planes_forward_saving);
         table["phalanx_planes_backward"] = target(phalanx_planes_backward);

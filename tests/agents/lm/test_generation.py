@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from phalanx.agents import LanguageModel, LanguageModelConfig, SamplingConfig, generate, generate_batch
-from phalanx.agents.lm.generation import _choose
+from phalanx.agents.lm.decoding import _choose
 
 PROMPTS = [[4, 9, 2], [7], [1, 2, 3, 4, 5, 6, 7, 8]]
 END = 3
@@ -72,18 +72,22 @@ def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
     draw = jax.jit(_choose, static_argnums=2)
 
     def drawn(top_k: int, top_p: float | None) -> set[int]:
-        share = None if top_p is None else jnp.float32(top_p)
-        return set(np.asarray(draw(logs, jnp.float32(1), top_k, share, jax.random.key(0))).tolist())
+        share, uniform = (
+            None if top_p is None else jnp.float32(top_p),
+            jax.random.uniform(jax.random.key(0), (400,)),
+        )
+        return set(np.asarray(draw(logs, jnp.float32(1), top_k, share, uniform)).tolist())
 
     assert drawn(0, None) == {0, 1, 2, 3}
     assert drawn(2, None) == {0, 1}
     # 0.5 is not enough, 0.5 + 0.3 passes it.
     assert drawn(0, 0.6) == {0, 1}
     assert drawn(0, 0.4) == {0}
-    assert set(np.asarray(draw(logs, jnp.float32(0), 0, None, jax.random.key(0))).tolist()) == {0}
+    assert set(np.asarray(draw(logs, jnp.float32(0), 0, None, jnp.zeros(400))).tolist()) == {0}
 
 
 def test_draws_follow_the_probabilities() -> None:
     logs = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]] * 20_000))
-    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, jnp.float32(1), 0, None, jax.random.key(1)))
+    uniform = jax.random.uniform(jax.random.key(1), (20_000,))
+    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, jnp.float32(1), 0, None, uniform))
     np.testing.assert_allclose(np.bincount(found) / len(found), [0.5, 0.3, 0.15, 0.05], atol=0.015)
