@@ -81,7 +81,11 @@ class Player:
         filler = max(_LEAST_BATCH, 1 << (max(size, len(read)) - 1).bit_length()) - len(read)
         choices = None
         if legal is not None:
-            choices = [[self.prompter.answer(move) for move in moves] for moves in legal]
+            # Few moves are told apart, and each is legal on many boards.
+            moves_as_tokens = {
+                move: self.prompter.answer(move) for move in {move for moves in legal for move in moves}
+            }
+            choices = [[moves_as_tokens[move] for move in moves] for moves in legal]
             choices += choices[:1] * filler
         said = generate_batch(
             self.model,
