@@ -73,6 +73,11 @@ class TextEnvironment(abc.ABC):
     def prompt(self) -> str:
         """Everything that one must know to answer now, rules included: what a policy without memory reads."""
 
+    @property
+    def board(self) -> str:
+        """How things stand, in the fewest characters that tell puzzles apart; empty where nothing does."""
+        return ""
+
     def demonstration(self) -> list[str] | None:
         """Answers that solve the episode from here on; None where no solver knows any."""
         return None

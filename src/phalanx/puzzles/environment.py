@@ -66,6 +66,11 @@ class PuzzleEnvironment(TextEnvironment):
         return self._state
 
     @property
+    def board(self) -> str:
+        """The puzzle as it stands, in few characters; equal where another seed made or led to the same."""
+        return self.kind.compact(self.puzzle, self._state)
+
+    @property
     def done(self) -> bool:
         """Whether the episode has ended."""
         return self._info.terminated or self._info.truncated
@@ -91,7 +96,7 @@ class PuzzleEnvironment(TextEnvironment):
     def prompt(self) -> str:
         puzzle = self.puzzle
         if self.compact:
-            return f"{self.kind.name[:2]}\n{self.kind.compact(puzzle, self._state)}\n"
+            return f"{self.kind.name[:2]}\n{self.board}\n"
         form = self.kind.moves(puzzle) if self.turns == "multi" else self.kind.whole(puzzle)
         return f"{self.kind.rules(puzzle)}\n\n{self.kind.draw(puzzle, self._state)}\n\n{form}"
 

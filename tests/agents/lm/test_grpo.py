@@ -18,7 +18,15 @@ from phalanx.agents import (
     SamplingConfig,
     generate_batch,
 )
-from phalanx.agents.lm.grpo_update import Answer, GRPOTrainer, answer_rows, group_advantages, with_reference
+from phalanx.agents.lm.grpo_update import (
+    Answer,
+    GRPOTrainer,
+    answer_rows,
+    distinct_answers,
+    group_advantages,
+    turn_advantages,
+    with_reference,
+)
 from phalanx.core.config import load_config
 from phalanx.logs import read_records
 from phalanx.runs import Progress, train
@@ -130,6 +138,47 @@ def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
         assert metrics["gradient_norm"] == pytest.approx(moved[0][0]["gradient_norm"], rel=1e-4)
         for a, b in zip(state, moved[0][1], strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
+    [first, second] = ANSWERS
+    answers = [first, first, first._replace(advantage=0.4), second]
+    merged = distinct_answers(answers)
+    assert [(one.advantage, one.times) for one in merged] == [(pytest.approx(0.8), 3), (-1.0, 1)]
+    for level in ("token", "sequence"):
+        found = trainer(level=level)
+        learner = found.start(jax.random.key(0))
+        # Probabilities as they are, so that nothing is clipped.
+        [batch] = answer_rows(answers, width=32, rows=1)
+        [alike] = answer_rows(merged, width=32, rows=1)
+        both = []
+        for rows in (batch, alike):
+            found_rows = rows._replace(log_probs=np.full_like(rows.log_probs, -4.6))
+            gradient = jax.grad(
+                lambda arrays, rows=found_rows, found=found, learner=learner: found.loss(
+                    arrays, learner.reference, rows, jnp.float32(11)
+                )[0]
+            )(learner.arrays)
+            both.append(gradient)
+        for a, b in zip(*map(jax.tree.leaves, both), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_the_best_and_the_worst_are_learned_from_and_weigh_as_much_as_all() -> None:
+    advantages = [2.0, 1.5, -0.5, -0.7, -0.6, -0.7]
+    answers = [Answer([3], [4 + at], [-1.0], each) for at, each in enumerate(advantages)]
+    kept = distinct_answers([*answers, Answer([9], [4], [-1.0], 1.0)], most=3)
+    assert [(one.advantage, one.times) for one in kept] == [(2.0, 1), (1.5, 1), (-0.7, 4), (1.0, 1)]
+    assert distinct_answers(answers, most=6) == answers
+
+
+def test_a_move_is_compared_with_others_on_the_same_board() -> None:
+    prompts = [["start", "near"], ["start", "far", "near"], ["start", "lost"]]
+    rewards = [[0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0]]
+    found = turn_advantages(prompts, rewards, discount=0.5, scale=False)
+    np.testing.assert_allclose(found[0], [1 / 3, 0.5])
+    np.testing.assert_allclose(found[1], [-1 / 6, 0, -0.5])
+    np.testing.assert_allclose(found[2], [-1 / 6, 0])
 
 
 def test_reward_alone_teaches_which_token_to_write() -> None:

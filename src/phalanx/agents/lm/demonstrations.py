@@ -85,7 +85,7 @@ def _of_task(
 
 
 def _may_learn(environment: PuzzleEnvironment, split: Split) -> bool:
-    return split_of(environment.kind.compact(environment.puzzle, environment.state)) in (split, "training")
+    return split_of(environment.board) in (split, "training")
 
 
 def _answer(environment: PuzzleEnvironment, draws: random.Random, solver: bool) -> str | None:

@@ -4,6 +4,7 @@ What a gradient step is, is in `grpo_update`; what is played, in `episodes`; pla
 """
 
 import concurrent.futures
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,12 +27,13 @@ from phalanx.agents.lm.grpo_update import (
     GRPOLearner,
     GRPOTrainer,
     group_advantages,
+    turn_advantages,
     with_reference,
 )
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.agents.lm.playing import Conversation, Player, Turn, play
 from phalanx.agents.lm.puzzle_scores import evaluation_records, played_episodes, sampled_conversations
-from phalanx.agents.lm.tasks import Prompter, read_tasks
+from phalanx.agents.lm.tasks import Prompter, read_tasks, split_of
 from phalanx.core.environment import Key
 from phalanx.core.files import atomic_write, read_sealed_json, write_sealed_json
 from phalanx.core.text_environment import TextBatch
@@ -181,22 +183,29 @@ class GRPOTraining(Algorithm[GRPOLearner]):
 
     def update(self, learner: GRPOLearner) -> tuple[GRPOLearner, Report]:
         """Play groups, and learn from what was better or worse than its group."""
-        number = int(learner.update)
+        settings, number, began = self.config.grpo, int(learner.update), time.process_time()
         played = self._ahead or self._played(learner.arrays, self._drawn(number), number)
         again = self._curriculum.known_again(played.episodes)
         self._curriculum.remember(played.episodes, played.solved)
-        advantages = group_advantages(played.rewards, self.config.grpo.scale)
+        advantages = group_advantages(played.rewards, settings.scale)
+        conversations = [one for group in played.told for one in group]
+        by_turn = [[own] * len(one.turns) for one, own in zip(conversations, advantages.flat, strict=True)]
+        if settings.credit == "turn":
+            prompts = [[turn.prompt for turn in one.turns] for one in conversations]
+            paid = [[turn.reward for turn in one.turns] for one in conversations]
+            by_turn = turn_advantages(prompts, paid, settings.discount, settings.scale)
         answers = [
             Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
-            for group, own in zip(played.told, advantages, strict=True)
-            for one, advantage in zip(group, own, strict=True)
-            for turn in one.turns
+            for one, own in zip(conversations, by_turn, strict=True)
+            for turn, advantage in zip(one.turns, own, strict=True)
+            # A puzzle of the training may lead through a board that is another puzzle's, held out.
+            if not turn.board or split_of(turn.board) == "training"
         ]
         learner, metrics = self._learned(learner, answers, number)
-        conversations = [one for group in played.told for one in group]
         turns = [turn for one in conversations for turn in one.turns]
         metrics |= {
             "informative_groups": float(np.mean(np.any(advantages != 0, axis=1))),
+            "processor_seconds": time.process_time() - began,
             "legal_rate": float(np.mean([not turn.refused for turn in turns])),
             "answer_tokens": float(np.mean([len(turn.written) for turn in turns])),
             "replayed": again / len(played.episodes),

@@ -1,11 +1,12 @@
 """One step of GRPO: group-relative advantages, packed rows of what was written, the clipped loss.
 
 Shao et al. 2024, "DeepSeekMath"; with `level="sequence"` the ratio is that of a whole answer (Zheng et al.
-2025, "Group Sequence Policy Optimization"). Where answers come from is in `grpo`.
+2025, "Group Sequence Policy Optimization"); with `credit="turn"` a move is compared with the others of its
+board (Feng et al. 2025, "Group-in-Group Policy Optimization"). Where answers come from is in `grpo`.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -45,6 +46,16 @@ class GRPOConfig(Config):
     """Whether each token has a ratio and counts by itself, or each answer as a whole."""
     scale: bool = True
     """Whether advantages are divided by the rewards' deviation in their group."""
+    credit: Literal["episode", "turn"] = "episode"
+    """Whether all answers of an attempt have the advantage of its whole reward over its group's, or each that
+    of what came after it over what came after other answers to the same prompt, in any attempt."""
+    discount: float = Field(default=1.0, gt=0, le=1)
+    """What a reward is worth one answer earlier, where credit goes by turn."""
+    negative: float = Field(default=1.0, ge=0, le=1)
+    """What advantages below zero are multiplied by. Where a puzzle has one solution, 0 leaves a puzzle's mean
+    gradient its direction and takes away the noise of wrong answers, most of whose tokens are right."""
+    learned: int = Field(default=0, ge=0)
+    """The most different answers to a prompt that are learned from, best and worst in turn; 0 for all."""
     width: int = Field(default=192, ge=16)
     """Width of a packed row."""
     rows: int = Field(default=16, ge=1)
@@ -70,6 +81,8 @@ class Answer(NamedTuple):
     advantage: float
     allowed: Sequence[Sequence[int]] = ()
     """The tokens that could be written at each place; empty where all could."""
+    times: float = 1.0
+    """How many equal answers it stands for."""
 
 
 class AnswerRows(NamedTuple):
@@ -82,6 +95,8 @@ class AnswerRows(NamedTuple):
     """1 where the model wrote the token."""
     log_probs: Float32[np.ndarray, "rows width"]
     advantages: Float32[np.ndarray, "rows width"]
+    times: Float32[np.ndarray, "rows width"]
+    """How many equal answers the token's stands for."""
     allowed: Bool[np.ndarray, "rows width vocabulary"] | None = None
     """Which tokens could be written in a place; None where all could everywhere."""
 
@@ -100,6 +115,79 @@ def group_advantages(
     if not scale:
         return centered
     return centered / (rewards.std(axis=1, keepdims=True) + 1e-6)
+
+
+def turn_advantages(
+    prompts: Sequence[Sequence[Hashable]],
+    rewards: Sequence[Sequence[float]],
+    discount: float = 1.0,
+    scale: bool = True,
+) -> list[list[float]]:
+    """How much better what came after each answer was than after the others to the same prompt.
+
+    Both are by attempt and turn. What nobody else was asked is compared with nothing, and teaches nothing.
+
+    >>> turn_advantages([["a", "b"], ["a"]], [[0.0, 1.0], [0.0]], scale=False)
+    [[0.5, 0.0], [-0.5]]
+    """
+    returns = [_returns(each, discount) for each in rewards]
+    found: dict[Hashable, list[tuple[int, int]]] = {}
+    for attempt, asked in enumerate(prompts):
+        for turn, prompt in enumerate(asked):
+            found.setdefault(prompt, []).append((attempt, turn))
+    advantages = [[0.0] * len(each) for each in rewards]
+    for places in found.values():
+        group = np.array([[returns[attempt][turn] for attempt, turn in places]])
+        for (attempt, turn), advantage in zip(places, group_advantages(group, scale)[0], strict=True):
+            advantages[attempt][turn] = float(advantage)
+    return advantages
+
+
+def _returns(rewards: Sequence[float], discount: float) -> list[float]:
+    """What came after each turn, with its own reward.
+
+    >>> _returns([0.0, 0.0, 1.0], 0.5)
+    [0.25, 0.5, 1.0]
+    """
+    found, after = [0.0] * len(rewards), 0.0
+    for turn in reversed(range(len(rewards))):
+        found[turn] = after = rewards[turn] + discount * after
+    return found
+
+
+def distinct_answers(answers: Sequence[Answer], most: int = 0) -> list[Answer]:
+    """Equal answers to the same prompt as one, with the mean of their advantages and as heavy as all of them.
+
+    Where a prompt has more than `most` different ones (0: any number), the best and the worst of them are
+    taken in turn, and weigh as much as all of their sign did.
+
+    >>> [one] = distinct_answers([Answer([5], [6], [-1.0], 1.0), Answer([5], [6], [-1.0], 0.0)])
+    >>> one.advantage, one.times
+    (0.5, 2.0)
+    """
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Answer]] = {}
+    for answer in answers:
+        alike.setdefault((tuple(answer.read), tuple(answer.written)), []).append(answer)
+    asked: dict[tuple[int, ...], list[Answer]] = {}
+    for (read, _), same in alike.items():
+        times = sum(answer.times for answer in same)
+        mean = sum(answer.advantage * answer.times for answer in same) / times
+        asked.setdefault(read, []).append(same[0]._replace(advantage=mean, times=times))
+    return [answer for group in asked.values() for answer in _extremes(group, most)]
+
+
+def _extremes(group: list[Answer], most: int) -> list[Answer]:
+    if not most or len(group) <= most:
+        return group
+    ordered = sorted(group, key=lambda answer: -answer.advantage)
+    better = [answer for answer in ordered if answer.advantage > 0]
+    worse = [answer for answer in reversed(ordered) if answer.advantage <= 0]
+    kept_better = min(len(better), max(-(-most // 2), most - len(worse)))
+    kept: list[Answer] = []
+    for side, count in ((better, kept_better), (worse, most - kept_better)):
+        weight = sum(answer.times for answer in side) / max(sum(answer.times for answer in side[:count]), 1)
+        kept += [answer._replace(times=answer.times * weight) for answer in side[:count]]
+    return kept
 
 
 def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: int = 0) -> list[AnswerRows]:
@@ -125,6 +213,7 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: in
         written=np.zeros(whole, real),
         log_probs=np.zeros(whole, real),
         advantages=np.zeros(whole, real),
+        times=np.zeros(whole, real),
         allowed=allowed,
     )
     filled, segments = [0] * count, [0] * count
@@ -137,6 +226,7 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: in
         made.written[row, middle:end] = 1
         made.log_probs[row, middle:end] = answer.log_probs
         made.advantages[row, middle:end] = answer.advantage
+        made.times[row, middle:end] = answer.times
         for at, tokens in enumerate(answer.allowed, middle):
             assert allowed is not None
             allowed[row, at] = False
@@ -181,9 +271,17 @@ class GRPOTrainer:
         """Steps on all answers, as often as the config says; the learner's arrays are used up.
 
         A step is one of the optimizer's, on the mean over everything that was written: answers that teach
-        nothing count, but are not computed, and rows that are nearly empty weigh as little as they hold.
+        nothing count, but are not computed, equal ones are computed once, and rows that are nearly empty
+        weigh as little as they hold.
         """
-        told = [answer for answer in answers if answer.advantage or self.config.kl]
+        told = distinct_answers(answers, self.config.learned)
+        told = [
+            answer
+            if answer.advantage > 0
+            else answer._replace(advantage=answer.advantage * self.config.negative)
+            for answer in told
+        ]
+        told = [answer for answer in told if answer.advantage or self.config.kl]
         batches = answer_rows(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
         by_token = self.config.level == "token"
         count = jnp.float32(sum(len(answer.written) if by_token else 1 for answer in answers))
@@ -204,6 +302,7 @@ class GRPOTrainer:
         # The first step's ratios are 1, but for rounding, if what learns computes as what wrote.
         means["first_gap"] = found[0]["largest_gap"] if found else 0.0
         means["gradient_steps"] = len(found)
+        means["learned_tokens"] = sum(len(answer.read) + len(answer.written) for answer in told)
         return learner._replace(arrays=arrays, optimizer=optimizer, update=learner.update + 1), means
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -242,13 +341,14 @@ class GRPOTrainer:
         written, before = jnp.asarray(batch.written)[:, 1:], jnp.asarray(batch.log_probs)[:, 1:]
         advantages = jnp.asarray(batch.advantages)[:, 1:]
         gap = jnp.where(written > 0, now - before, 0.0)
-        weights = written / count
+        times = jnp.asarray(batch.times)[:, 1:]
+        weights = times * written / count
         ratio_of = gap
         if settings.level == "sequence":
             mean, lengths = _means_of_answers(gap, written, jnp.asarray(batch.segment_ids)[:, 1:])
             # The value is the answer's, the gradient reaches each of its tokens alike.
             ratio_of = jnp.where(written > 0, mean, 0.0)
-            weights = jnp.where(written > 0, 1 / jnp.maximum(lengths, 1), 0.0) / count
+            weights = jnp.where(written > 0, times / jnp.maximum(lengths, 1), 0.0) / count
         ratio = jnp.exp(ratio_of)
         clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip_high)
         gain = jnp.minimum(ratio * advantages, clipped * advantages)

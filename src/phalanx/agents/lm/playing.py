@@ -38,6 +38,8 @@ class Turn(NamedTuple):
     """Of the tokens that were written."""
     allowed: Sequence[Sequence[int]] = ()
     """The tokens that could be written at each place; empty where all could."""
+    board: str = ""
+    """How things stood when it was asked; empty where nothing tells puzzles apart."""
 
 
 @dataclasses.dataclass
@@ -79,7 +81,11 @@ class Player:
         filler = max(_LEAST_BATCH, 1 << (max(size, len(read)) - 1).bit_length()) - len(read)
         choices = None
         if legal is not None:
-            choices = [[self.prompter.answer(move) for move in moves] for moves in legal]
+            # Few moves are told apart, and each is legal on many boards.
+            moves_as_tokens = {
+                move: self.prompter.answer(move) for move in {move for moves in legal for move in moves}
+            }
+            choices = [[moves_as_tokens[move] for move in moves] for moves in legal]
             choices += choices[:1] * filler
         said = generate_batch(
             self.model,
@@ -128,7 +134,9 @@ def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conve
             found = [batch.environments[place].legal_moves() for place in places]
             legal = None if any(moves is None for moves in found) else found
         now = None if key is None else jax.random.fold_in(key, step)
-        return player.answer([prompts[place] for place in places], now, legal, len(batch))
+        turns = player.answer([prompts[place] for place in places], now, legal, len(batch))
+        boards = (batch.environments[place].board for place in places)
+        return [turn._replace(board=board) for turn, board in zip(turns, boards, strict=True)]
 
     return _played(batch, answer)
 
