@@ -76,8 +76,9 @@ def _lines(this: Room, width: float) -> list[str]:
     """Modules, then each sub-room with its own, wrapped to the width."""
     found = _wrapped("", this.modules, width)
     for inner in this.rooms:
-        names = [*inner.modules, *(f"{deeper.name}/" for deeper in inner.rooms)]
-        found += _wrapped(f"{inner.name}/ ", names or ["(one page)"], width)
+        found += _wrapped(f"{inner.name}/ ", inner.modules or ["(one page)"], width)
+        for deeper in inner.rooms:
+            found += _wrapped(f"{inner.name}/{deeper.name}/ ", deeper.modules or ["(one page)"], width)
     return found
 
 
