@@ -6,7 +6,7 @@ Mining is in `phalanx.proofs.mining`.
 import enum
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -130,7 +130,7 @@ def mine(
                 found,
                 base,
                 rank.value,
-                aggregation.value,
+                cast(Any, aggregation.value),
                 kge=embedding,
                 power=power,
                 threads=threads,

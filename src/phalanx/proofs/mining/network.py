@@ -172,7 +172,7 @@ def learn_network(
         rate = config.learning_rate * min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / steps)) / 2
         far = np.sqrt(square / (1 - 0.999 ** (step + 1))) + np.float32(1e-8)
         parameters -= (rate / (1 - 0.9 ** (step + 1))) * mean / far
-        budget.word(f"learning: {step:,} of {counted(steps, 'minibatch')}, loss {loss:.3f}")
+        budget.word(f"learning: {step:,} of {counted(steps, 'step')}, loss {loss:.3f}")
     return network
 
 

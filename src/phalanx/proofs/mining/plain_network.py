@@ -42,7 +42,7 @@ class PathQuestions:
             def loss(
                 values: Any, row: Any = (entity, relation, answer), right: Any = right, kept: Any = ~hidden
             ) -> Any:
-                scores = jnp.where(right, -jnp.inf, self._scores(values, *row[:2], kept))
+                scores = jnp.where(right, -jnp.inf, self._scores(values, row[0], row[1], kept))
                 return jax.nn.logsumexp(scores) - scores[row[2]]
 
             value, slope = jax.value_and_grad(loss)(jnp.asarray(parameters))
