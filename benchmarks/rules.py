@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from measuring.conditions import conditions
@@ -33,7 +33,7 @@ from phalanx.proofs.mining import (
     rank_by_network,
     rank_by_rules,
 )
-from phalanx.proofs.mining.rank import Aggregation
+from phalanx.proofs.mining.rank import POWER, Aggregation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Workload:
     dataset: str
     config: MiningConfig
     bar: float
-    aggregation: Aggregation | Literal["by-relation"] = "maximum"
+    aggregation: Aggregation = "maximum"
+    power: float = POWER
     cpu_seconds: float | None = None
     """For mining and ranking together."""
     kge_bar: float | None = None
@@ -59,9 +60,7 @@ WORKLOADS = (
         cpu_seconds=60,
         kge_bar=0.53,
     ),
-    Workload(
-        "fb15k-237", MiningConfig(length=2, max_constants=13_000_000), 0.33, "by-relation", kge_bar=0.36
-    ),
+    Workload("fb15k-237", MiningConfig(length=2, max_constants=13_000_000), 0.33, "power", 6.0, kge_bar=0.36),
     Workload("umls", MiningConfig(length=2), 0.90),
     Workload("kinship", MiningConfig(length=2), 0.72, "learned"),
     Workload("family", MiningConfig(length=2), 0.98),
@@ -90,6 +89,7 @@ def ranking(
         # Beside an embedding a rule counts for the logarithm of its confidence.
         workload.aggregation if kge is None else "maximum",
         kge=embedding,
+        power=workload.power,
         limit=config.limit,
         threads=threads,
         budget=budget,
