@@ -158,6 +158,29 @@ def writers(batch: int, prompt: int, new: int) -> dict[str, Callable[[], int]]:
     return {"phalanx": phalanx, "huggingface": huggingface}
 
 
+def answers(seconds: float) -> None:
+    """Seconds of a call as GRPO makes them: 128 prompts of 48 tokens, 32 new ones each."""
+    model, rng = LanguageModel(CONFIG, key=jax.random.key(0)), np.random.default_rng(1)
+    prompts = rng.integers(2, CONFIG.vocab_size, (128, 48)).tolist()
+    texts = [[*text, 2] for text in rng.integers(3, CONFIG.vocab_size, (32, 30)).tolist()]
+    draws: dict[str, Any] = {"sampling": SamplingConfig(), "key": jax.random.key(0)}
+    kinds: dict[str, tuple[list[list[int]], dict[str, Any]]] = {
+        "different": (prompts, draws),
+        "every prompt 8 times": ([prompt for prompt in prompts[:16] for _ in range(8)], draws),
+        "top_p 0.9": (prompts, {**draws, "sampling": SamplingConfig(top_p=0.9)}),
+        "choices": (prompts, {**draws, "stop_token": 2, "choices": [texts] * 128}),
+    }
+    for kind, (given, options) in kinds.items():
+        generate_batch(model, given, 32, **options)
+        best, began = float("inf"), time.perf_counter()
+        while time.perf_counter() - began < seconds / 4:
+            clock = time.perf_counter()
+            generate_batch(model, given, 32, **options)
+            best = min(best, time.perf_counter() - clock)
+        about = {"load": os.getloadavg()[0], "engine": ENGINE}
+        print(json.dumps({"part": "answers", "kind": kind, "seconds": round(best, 4), **about}), flush=True)
+
+
 def measure(what: dict[str, Any], runners: dict[str, Callable[[], int]], seconds: float, rounds: int) -> None:
     """Each in turn, several times; the best round by the clock counts."""
     for run in runners.values():
@@ -195,6 +218,8 @@ def main() -> None:
                 runners["torch compiled"] = theirs(segments, compiled=True)
             about = {"part": "training", "rows": ROWS, "width": WIDTH, "segments": segments}
             measure(about, runners, arguments.seconds, arguments.rounds)
+    if "answers" in arguments.parts:
+        answers(arguments.seconds)
     if "generation" in arguments.parts:
         about = {"part": "generation", "batch": 64, "prompt": 64, "new": arguments.new_tokens}
         measure(about, writers(64, 64, arguments.new_tokens), arguments.seconds, arguments.rounds)
