@@ -30,6 +30,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.kge.config": ("KGEConfig",),
         "phalanx.proofs.ranking.rank": ("HybridConfig",),
         "phalanx.proofs.mining.config": ("MiningConfig",),
+        "phalanx.proofs.mining.network": ("PathNetworkConfig",),
     },
     "Token batches": {
         "phalanx.tokens.plans.config": ("BatchingConfig",),

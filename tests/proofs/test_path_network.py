@@ -7,7 +7,7 @@ from phalanx.core.engine import extension
 from phalanx.proofs.knowledge.atoms import Atom
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import KnowledgeBase
-from phalanx.proofs.mining import NetworkConfig, PathNetwork, learn_network, plain, rank_by_network
+from phalanx.proofs.mining import PathNetworkConfig, PathNetwork, learn_network, plain, rank_by_network
 from phalanx.proofs.mining.plain_network import PathQuestions
 
 native = extension()
@@ -92,7 +92,7 @@ def test_plain_python_learns_too(monkeypatch) -> None:
 
 def test_a_network_reads_back_as_it_was_written(tmp_path) -> None:
     data, file = chains(4), tmp_path / "network.npz"
-    network = PathNetwork(data, NetworkConfig(layers=2, seed=5))
+    network = PathNetwork(data, PathNetworkConfig(layers=2, seed=5))
     network.save(file)
     read = PathNetwork.load(file, data)
     np.testing.assert_array_equal(read.parameters, network.parameters)
@@ -105,7 +105,7 @@ def test_a_network_reads_back_as_it_was_written(tmp_path) -> None:
 
 def test_an_embedding_beside_a_network_is_weighed_on_validation() -> None:
     data = chains(4)
-    network = PathNetwork(data, NetworkConfig(layers=1))
+    network = PathNetwork(data, PathNetworkConfig(layers=1))
     alone = rank_by_network(network, data, "valid")
 
     class Knows:

@@ -158,7 +158,7 @@ def _rank_by_network(
     from phalanx.core.config import load_config
     from phalanx.proofs.knowledge.budget import Budget, to_stderr
     from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.mining.network import NetworkConfig, PathNetwork, learn_network, rank_by_network
+    from phalanx.proofs.mining.network import PathNetworkConfig, PathNetwork, learn_network, rank_by_network
 
     began, budget = time.process_time(), Budget(None, to_stderr)
     with user_errors():
@@ -168,7 +168,7 @@ def _rank_by_network(
                 raise ValueError(f"{file} is learned already: --set changes nothing")
             network = PathNetwork.load(file, base, threads)
         else:
-            config = load_config(NetworkConfig, None, settings)
+            config = load_config(PathNetworkConfig, None, settings)
             network = learn_network(base, config, threads=threads, budget=budget)
             if file is not None:
                 network.save(file)

@@ -40,7 +40,7 @@ from .knowledge import (
 from .mining import (
     Answer as Answer,
     MiningConfig as MiningConfig,
-    NetworkConfig as NetworkConfig,
+    PathNetworkConfig as PathNetworkConfig,
     PathNetwork as PathNetwork,
     RuleRanking as RuleRanking,
     RuleSet as RuleSet,

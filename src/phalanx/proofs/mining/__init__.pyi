@@ -11,7 +11,7 @@ from .miner import (
     mine as mine,
 )
 from .network import (
-    NetworkConfig as NetworkConfig,
+    PathNetworkConfig as PathNetworkConfig,
     PathNetwork as PathNetwork,
     learn_network as learn_network,
     rank_by_network as rank_by_network,

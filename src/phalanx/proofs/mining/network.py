@@ -39,7 +39,7 @@ NETWORK = "network over paths"
 _FEW_RELATIONS = 32
 
 
-class NetworkConfig(Config):
+class PathNetworkConfig(Config):
     """Settings of `learn_network`; the same ones give the same network, on any number of threads."""
 
     layers: int = Field(default=5, ge=1, le=8)
@@ -62,7 +62,7 @@ class PathNetwork:
     def __init__(
         self,
         data: DataHandler,
-        config: NetworkConfig,
+        config: PathNetworkConfig,
         parameters: Float32[np.ndarray, " parameters"] | None = None,
         threads: int = 2,
     ) -> None:
@@ -116,7 +116,7 @@ class PathNetwork:
                 parameters = arrays["parameters"]
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
             raise ValueError(f"{path} holds no path network: {error}") from error
-        network = cls(data, NetworkConfig(**json.loads(config)), threads=threads)
+        network = cls(data, PathNetworkConfig(**json.loads(config)), threads=threads)
         if relations != list(network.index.predicates):
             raise ValueError(f"{path} is a network of other relations, as {relations[0]}")
         if parameters.shape != network.parameters.shape or parameters.dtype != np.float32:
@@ -136,7 +136,7 @@ def _engine(graph: Any, layers: int, specific: bool, threads: int) -> Any:
 
 def learn_network(
     data: DataHandler,
-    config: NetworkConfig | None = None,
+    config: PathNetworkConfig | None = None,
     *,
     threads: int = 2,
     budget: Budget | None = None,
@@ -146,7 +146,7 @@ def learn_network(
 
     Adam on the softmax loss over all entities, other right answers left out.
     """
-    config = NetworkConfig(**{**(config or NetworkConfig()).model_dump(), **settings})
+    config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
     budget = budget or Budget()
     network = PathNetwork(data, config, threads=threads)
     relation, head, tail = (network.triples[network.triples[:, 1] != network.triples[:, 2]] - 1).T
