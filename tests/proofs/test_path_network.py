@@ -7,7 +7,7 @@ from phalanx.core.engine import extension
 from phalanx.proofs.knowledge.atoms import Atom
 from phalanx.proofs.knowledge.data import DataHandler
 from phalanx.proofs.knowledge.files import KnowledgeBase
-from phalanx.proofs.mining import PathNetworkConfig, PathNetwork, learn_network, plain, rank_by_network
+from phalanx.proofs.mining import PathNetwork, PathNetworkConfig, learn_network, plain, rank_by_network
 from phalanx.proofs.mining.plain_network import PathQuestions
 
 native = extension()

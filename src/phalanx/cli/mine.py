@@ -158,7 +158,7 @@ def _rank_by_network(
     from phalanx.core.config import load_config
     from phalanx.proofs.knowledge.budget import Budget, to_stderr
     from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.mining.network import PathNetworkConfig, PathNetwork, learn_network, rank_by_network
+    from phalanx.proofs.mining.network import PathNetwork, PathNetworkConfig, learn_network, rank_by_network
 
     began, budget = time.process_time(), Budget(None, to_stderr)
     with user_errors():

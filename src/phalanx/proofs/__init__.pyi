@@ -40,8 +40,8 @@ from .knowledge import (
 from .mining import (
     Answer as Answer,
     MiningConfig as MiningConfig,
-    PathNetworkConfig as PathNetworkConfig,
     PathNetwork as PathNetwork,
+    PathNetworkConfig as PathNetworkConfig,
     RuleRanking as RuleRanking,
     RuleSet as RuleSet,
     Transfer as Transfer,

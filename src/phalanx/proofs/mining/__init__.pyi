@@ -11,8 +11,8 @@ from .miner import (
     mine as mine,
 )
 from .network import (
-    PathNetworkConfig as PathNetworkConfig,
     PathNetwork as PathNetwork,
+    PathNetworkConfig as PathNetworkConfig,
     learn_network as learn_network,
     rank_by_network as rank_by_network,
 )
