@@ -78,6 +78,7 @@ def test_packing_survives_anything(data: st.DataObject) -> None:
     attempt(kernels.sort_random_keys, keys, data.draw(NUMBERS), data.draw(arrays(np.int32, None)), carried)
     runs = [data.draw(sometimes_other(arrays(np.int64, None, values=SMALL))) for _ in range(2)]
     attempt(kernels.take_runs, lengths, *runs, bins)
+    attempt(kernels.join_texts, data.draw(st.lists(sometimes_other(st.text(max_size=3)), max_size=4)), bins)
     rows, width = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 8))
     out = [data.draw(sometimes_other(st.just(np.zeros((rows, width), t)))) for t in ("i4", "i1", "i4", "i4")]
     attempt(

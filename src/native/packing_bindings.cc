@@ -1,4 +1,4 @@
-// `pack_lengths` and `fill_packs` of `phalanx._native`. Python checks the arguments and words the errors;
+// `pack_lengths`, `fill_packs` and what plans need of `phalanx._native`. Python checks the arguments and words the errors;
 // what is checked here again is what would otherwise read or write outside an array.
 
 #include <nanobind/nanobind.h>
@@ -78,6 +78,38 @@ void take_runs(Array<const int32_t, 1> values, Array<const int64_t, 1> starts, A
   }
   if (left != 0) throw std::invalid_argument("taken must hold the runs exactly");
   copy_runs(from, first, last, runs, to);
+}
+
+// The texts end to end as bytes, and the length of each; nothing where one is not a plain ASCII string.
+// Strings lie anywhere in memory: they are asked for some places before they are read.
+nb::object join_texts(nb::list texts, Array<int32_t, 1> lengths) {
+  constexpr Py_ssize_t ahead = 16;
+  const Py_ssize_t count = PyList_GET_SIZE(texts.ptr());
+  if (static_cast<Py_ssize_t>(lengths.shape(0)) != count) {
+    throw std::invalid_argument("there must be a length for each text");
+  }
+  const auto at = [&texts](Py_ssize_t i) { return PyList_GET_ITEM(texts.ptr(), i); };
+  Py_ssize_t total = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (i + ahead < count) __builtin_prefetch(at(i + ahead));
+    PyObject* text = at(i);
+    if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_COMPACT_ASCII(text)) return nb::none();
+    const Py_ssize_t size = PyUnicode_GET_LENGTH(text);
+    if (size > INT32_MAX) return nb::none();
+    lengths.data()[i] = static_cast<int32_t>(size);
+    total += size;
+  }
+  nb::object joined = nb::steal(PyBytes_FromStringAndSize(nullptr, total));
+  if (!joined.is_valid()) throw nb::python_error();
+  char* to = PyBytes_AS_STRING(joined.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (i + ahead < count) __builtin_prefetch(at(i + ahead));
+    // Its own length once more, not the array's, which is the caller's.
+    const Py_ssize_t size = PyUnicode_GET_LENGTH(at(i));
+    std::memcpy(to, PyUnicode_DATA(at(i)), size);
+    to += size;
+  }
+  return joined;
 }
 
 // One packed row after another: segments, a separator between them if asked for, then padding.
@@ -165,6 +197,8 @@ void bind_packing(nb::module_& module) {
   module.def("take_runs", &take_runs, nb::arg("values").noconvert(), nb::arg("starts").noconvert(),
              nb::arg("ends").noconvert(), nb::arg("taken").noconvert(),
              "Copy runs of values one behind the other into `taken`.");
+  module.def("join_texts", &join_texts, nb::arg("texts"), nb::arg("lengths").noconvert(),
+             "The texts end to end, and the length of each written into `lengths`; None unless all are ASCII.");
   module.def("fill_packs", &fill_packs, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
              nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
              nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),

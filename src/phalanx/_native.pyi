@@ -19,6 +19,7 @@ def take_runs(
     ends: NDArray[np.int64],
     taken: NDArray[np.int32],
 ) -> None: ...
+def join_texts(texts: list[str], lengths: NDArray[np.int32]) -> bytes | None: ...
 def fill_packs(
     tokens: NDArray[np.int32],
     loss: NDArray[np.int8] | None,

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from planning_cases import recipes, small_plan
 
 from damage import write_json
+from phalanx.core import engine
 from phalanx.tokens import (
     BatchFingerprint,
     BatchingConfig,
@@ -288,6 +289,17 @@ def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
         BatchPlanBuilder(table, skipping).build_now().full_hash
         == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build_now().full_hash
     )
+
+
+@pytest.mark.parametrize("ids", [["a", "", "bcd"], ["a", "é", "水"], ["\ud800", "b", "c"], ("x", "yz", "0")])
+def test_a_plan_has_the_same_fingerprint_without_the_compiled_extension(ids, monkeypatch):
+    def found() -> str:
+        table = LengthTable(ids, np.array([3, 4, 5], np.int32)).trust()
+        return BatchPlanBuilder(table, CONFIG).build_now().full_hash
+
+    compiled = found()
+    monkeypatch.setattr(engine, "extension", lambda: None)
+    assert found() == compiled
 
 
 def test_a_rank_can_adopt_the_fingerprint_of_another():

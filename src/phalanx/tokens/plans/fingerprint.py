@@ -13,7 +13,9 @@ from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int32
 
+from phalanx.core import engine
 from phalanx.core.models import FrozenModel, load_json, save_json
 from phalanx.tokens.lengths.table import LengthTable, RangeIds
 from phalanx.tokens.plans.arrays import BatchArrays, MicrobatchSpec
@@ -23,10 +25,10 @@ from phalanx.tokens.plans.sampler import BatchSpec
 FINGERPRINT_VERSION = 1
 DIGEST_VERSION = 1
 SHORT = 16
+"""Characters of the short form."""
 _ROWS_AT_ONCE = 1 << 15
 _BEGUN: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weakref.WeakKeyDictionary()
 """Of every table that was hashed: by the settings, the hash before the first epoch."""
-"""Characters of the short form."""
 
 
 class BatchFingerprint(FrozenModel):
@@ -244,8 +246,20 @@ def _texts(sha: Any, texts: Sequence[str]) -> None:
     if isinstance(texts, RangeIds):
         _row_numbers(sha, len(texts))
         return
-    _numbers(sha, np.fromiter(map(len, texts), np.int32, len(texts)), "<i4")
-    sha.update("".join(texts).encode("utf-8", "surrogatepass"))
+    lengths, joined = _joined(texts)
+    _numbers(sha, lengths, "<i4")
+    sha.update(joined)
+
+
+def _joined(texts: Sequence[str]) -> tuple[Int32[np.ndarray, " texts"], bytes]:
+    """The length of each text, and all of them end to end."""
+    if (compiled := engine.extension()) is not None:
+        lengths = np.empty(len(texts), np.int32)
+        names = texts if isinstance(texts, list) else list(texts)
+        if (joined := compiled.join_texts(names, lengths)) is not None:
+            return lengths, joined
+    lengths = np.fromiter(map(len, texts), np.int32, len(texts))
+    return lengths, "".join(texts).encode("utf-8", "surrogatepass")
 
 
 def _row_numbers(sha: Any, count: int) -> None:

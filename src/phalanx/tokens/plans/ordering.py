@@ -4,7 +4,7 @@ How samples choose their packs is in `phalanx.tokens.packing.layout`; what each 
 """
 
 import numpy as np
-from jaxtyping import Bool, Int16, Int32, Int64
+from jaxtyping import Bool, Int8, Int16, Int32, Int64
 
 from phalanx.core import engine
 from phalanx.tokens.packing.config import PackingConfig
@@ -31,7 +31,7 @@ def order_epoch(
     if filtered.packing is not None:
         batches, full = _cut_packs(filtered, filtered.packing, bits)
     elif config.is_predictable:
-        batches, full = _cut_buckets(filtered, random_order(filtered.num_kept, bits))
+        batches, full = _cut_buckets(filtered, bits)
     else:
         batches, full = _cut_pools(filtered, bits)
     if config.drop_last:
@@ -129,12 +129,14 @@ def _stable_order(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " b
 
 
 def _cut_buckets(
-    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"]
+    filtered: FilteredSamples, bits: np.random.PCG64
 ) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
     """Bucket after bucket, cut into as many rows as fit the budget at the bucket's width."""
     config = filtered.config
     sizes = np.bincount(filtered.bucket_ids, minlength=len(config.bucket_widths))
-    by_bucket = _by_bucket(filtered, shuffled, sizes)
+    buckets = filtered.bucket_ids.astype(np.int16)
+    shuffled = random_order(filtered.num_kept, bits, buckets)
+    by_bucket = _by_bucket(shuffled, buckets.astype(filtered.bucket_ids.dtype), sizes)
     capacities = [config.token_budget // width for width in config.bucket_widths]
     numbers = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
     capacity = np.repeat(np.array(capacities, np.int64), numbers)
@@ -152,14 +154,16 @@ def _cut_buckets(
 
 
 def _by_bucket(
-    filtered: FilteredSamples, shuffled: Int32[np.ndarray, " samples"], sizes: Int64[np.ndarray, " buckets"]
+    shuffled: Int32[np.ndarray, " samples"],
+    bucket_ids: Int8[np.ndarray, " samples"] | Int16[np.ndarray, " samples"],
+    sizes: Int64[np.ndarray, " buckets"],
 ) -> Int32[np.ndarray, " samples"]:
-    """The shuffle, bucket after bucket, in its order inside each."""
+    """The shuffle, whose samples are in these buckets, bucket after bucket, in its order inside each."""
     order = np.empty(len(shuffled), np.int32)
     heads = (np.cumsum(sizes) - sizes).tolist()
     for start in range(0, len(shuffled), _BLOCK):
         block = shuffled[start : start + _BLOCK]
-        buckets = filtered.bucket_ids[block]
+        buckets = bucket_ids[start : start + _BLOCK]
         # Stable on small keys is NumPy's radix sort.
         block = block[np.argsort(buckets, kind="stable")]
         begin = 0
