@@ -1,6 +1,7 @@
 """The benchmark over all tasks of ARC-AGI-1: a training of seconds on two small tasks, and its budget."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -25,7 +26,12 @@ def instances(path: Path, side: int = 3) -> Path:
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", ["arc_tasks.py", *map(str, arguments)])
-    benchmark.main()
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        benchmark.main()
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def test_a_training_is_measured_saved_and_resumed(
