@@ -229,7 +229,7 @@ def test_the_cell_by_cell_script_resizes_and_paints_every_wrong_cell():
 
 @each_format
 def test_generated_pairs_are_planned_without_their_solutions(selection_format):
-    measured = measure(generate_tasks(num_tasks=75, seed=8), selection_format)
+    measured = measure(generate_tasks(num_tasks=150, seed=8), selection_format)
     assert measured.exact.all()
     assert (measured.steps <= measured.cells).all()
     longest = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
