@@ -11,6 +11,7 @@
 #include "attention_kernel.h"
 #include "ffi_sizes.h"
 #include "parallel.h"
+#include "processor.h"
 
 namespace phalanx::attention {
 namespace {
@@ -18,13 +19,7 @@ namespace {
 using F32 = ffi::Buffer<ffi::F32>;
 using S32 = ffi::Buffer<ffi::S32>;
 
-const Kernels& kernels() {
-#ifdef PHALANX_HAVE_AVX2
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (fast) return kAvx2Kernels;
-#endif
-  return kBaselineKernels;
-}
+const Kernels& kernels() { return PHALANX_BEST_KERNELS; }
 
 // Memory of a thread's own, aligned for vectors; kept from call to call.
 float* scratch_memory(int64_t floats) {

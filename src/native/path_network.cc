@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "path_questions.h"
+#include "processor.h"
 
 namespace phalanx::paths {
 namespace {
@@ -14,13 +15,7 @@ namespace {
 constexpr float kUnlikely = 1e-6f;
 constexpr int64_t kShares = 4;  // of a minibatch, each summed in order: the sum is the same on any number of threads
 
-const Kernels& kernels() {
-#ifdef PHALANX_HAVE_AVX2
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (fast) return kAvx2Kernels;
-#endif
-  return kBaselineKernels;
-}
+const Kernels& kernels() { return PHALANX_BEST_KERNELS; }
 
 }  // namespace
 

@@ -9,19 +9,14 @@
 
 #include "parallel.h"
 #include "planes_kernel.h"
+#include "processor.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 
 namespace phalanx::planes {
 
-const Kernels& kernels() {
-#ifdef PHALANX_HAVE_AVX2
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (fast) return kAvx2Kernels;
-#endif
-  return kBaselineKernels;
-}
+const Kernels& kernels() { return PHALANX_BEST_KERNELS; }
 
 namespace {
 

@@ -17,6 +17,7 @@
 
 #include "ffi_sizes.h"
 #include "parallel.h"
+#include "processor.h"
 #include "writing_draws.h"
 #include "writing_kernel.h"
 
@@ -32,13 +33,7 @@ constexpr int64_t kSameTogether = 8;    // rows of one prompt that one thread ta
 constexpr int64_t kHugePage = int64_t{1} << 21;
 constexpr int64_t kMostFloats = int64_t{1} << 38;
 
-const Kernels& kernels() {
-#ifdef PHALANX_HAVE_AVX2
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (fast) return kAvx2Kernels;
-#endif
-  return kBaselineKernels;
-}
+const Kernels& kernels() { return PHALANX_BEST_KERNELS; }
 
 struct Free {
   void operator()(float* memory) const { std::free(memory); }
