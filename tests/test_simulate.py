@@ -16,7 +16,7 @@ from phalanx.cli import arcade
 from phalanx.streams.arcade.client import TelnetGymClient, _Puzzle
 from phalanx.streams.arcade.errors import Retries
 
-WORLDS = int(os.environ.get("PHALANX_WORLDS", "150"))
+WORLDS = int(os.environ.get("PHALANX_WORLDS", "300"))
 
 
 def test_every_promise_holds_in_every_world() -> None:
