@@ -183,6 +183,25 @@ def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved)
     assert reads > 3
 
 
+def test_a_plan_that_was_replaced_and_put_back_in_the_middle_is_read_again(saved, monkeypatch):
+    first, second = small_plan(num_epochs=2), small_plan(samples=20)
+    save_batch_plan(first, saved, overwrite=True)
+    load, replaced = np.load, []
+
+    def load_from_another(path, **options):
+        if path.name != "offsets.npy" or replaced:
+            return load(path, **options)
+        replaced.append(path)
+        save_batch_plan(second, saved, overwrite=True)
+        array = load(path, **options)
+        save_batch_plan(first, saved, overwrite=True)
+        return array
+
+    monkeypatch.setattr(np, "load", load_from_another)
+    assert load_batch_plan(saved, verify=True).fingerprint == first.fingerprint
+    assert replaced
+
+
 def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
     left = saved.with_name(".plan.999999999-" + _machine() + "0123.tmp")
     left.mkdir()

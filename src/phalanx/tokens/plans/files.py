@@ -115,12 +115,25 @@ def load_batch_plan(
     """
     folder = Path(path)
     while True:
-        header = _read_header(folder)
+        place = _place(folder)
         try:
-            return _read(folder, header, verify, expected_tokenizer_hash, expected_dataset_hash)
+            header = _read_header(folder)
+            plan = _read(folder, header, verify, expected_tokenizer_hash, expected_dataset_hash)
         except (ValueError, FileNotFoundError):
-            if _read_header(folder) == header:
+            if _place(folder) == place:
                 raise
+        else:
+            if _place(folder) == place:
+                return plan
+
+
+def _place(folder: Path) -> tuple[int, int, int] | None:
+    """Which header file is there: another one after a replacement, even by a plan of the same contents."""
+    try:
+        found = (folder / HEADER).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _read(
