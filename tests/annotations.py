@@ -2,26 +2,30 @@
 
 A check takes a millisecond to make: here that is when its function is first called, and once for all
 functions that one inner `def` makes. Which of the package's functions are called is up to the tests.
+jaxtyping's own wrapper checks arguments twice and binds them by `inspect`, ten times the work of beartype's:
+here beartype wraps the function itself, in a scope for the names of axes where there are any.
 """
 
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 import jaxtyping
+from beartype import BeartypeConf, beartype
 
 _jaxtyped = jaxtyping.jaxtyped
+beartyped = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError))
+"""Checks a function or class; an integer is a float, too."""
 
 
 def check_annotations(package: str) -> None:
     """Check the calls of a package, of which nothing may have been imported yet."""
     jaxtyping.jaxtyped = deferred  # where the hook's decorators look it up
-    jaxtyping.install_import_hook(
-        package, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-    )
+    jaxtyping.install_import_hook(package, f"{__name__}.beartyped")
 
 
 def deferred(given: Any = None, *, typechecker: Any) -> Any:
@@ -38,11 +42,11 @@ def deferred(given: Any = None, *, typechecker: Any) -> Any:
         # One that is its parent's, or written out in the class, is checked already.
         own = isinstance(given.__init__, FunctionType) and given.__init__.__globals__ is not globals()
         if made and own and not left_out:
-            given.__init__ = _late(given.__init__, _jaxtyped, typechecker)
+            given.__init__ = _late(given.__init__, _checked, typechecker)
         return given
     if not isinstance(given, FunctionType):
         return _jaxtyped(given, typechecker=typechecker)
-    return _late(given, _checked_as_its_like if "<locals>" in given.__qualname__ else _jaxtyped, typechecker)
+    return _late(given, _checked_as_its_like if "<locals>" in given.__qualname__ else _checked, typechecker)
 
 
 def _late(function: FunctionType, check: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
@@ -57,6 +61,34 @@ def _late(function: FunctionType, check: Callable[..., Any], typechecker: Any) -
         return checked(*args, **kwargs)
 
     return wrapped
+
+
+def _checked(function: FunctionType, *, typechecker: Any) -> Callable[..., Any]:
+    """What jaxtyping checks, by beartype alone where that comes to the same."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError:  # jaxtyping leaves out what it cannot look up
+        return _jaxtyped(function, typechecker=typechecker)
+    arrays = [array for hint in hints.values() for array in _arrays_in(hint)]
+    if any("{" in array.dim_str for array in arrays):  # an axis that is computed from the arguments
+        return _jaxtyped(function, typechecker=typechecker)
+    check = typechecker(function)
+    if not arrays:
+        return check
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        with _jaxtyped("context"):
+            return check(*args, **kwargs)
+
+    return wrapped
+
+
+def _arrays_in(hint: Any) -> Iterator[Any]:
+    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _arrays_in(part)
 
 
 _like: dict[tuple[CodeType, tuple[tuple[str, Any], ...]], Callable[..., Any]] = {}
@@ -75,7 +107,7 @@ def _checked_as_its_like(function: FunctionType, *, typechecker: Any) -> Callabl
         # Annotations that are strings are looked up where the function stands. It must not be kept alive.
         names = {**function.__globals__, "_called": _called}
         stand_in = functools.wraps(function)(FunctionType(_called_last.__code__, names))
-        _like[key] = _jaxtyped(stand_in, typechecker=typechecker)
+        _like[key] = _checked(stand_in, typechecker=typechecker)
         del stand_in.__wrapped__
     check = _like[key]
 

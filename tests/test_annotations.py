@@ -1,14 +1,13 @@
-"""Checks of annotations are those of jaxtyping, whoever calls first and however often a `def` runs."""
+"""Calls are checked as jaxtyping says, whoever calls first and however often a `def` runs."""
 
 import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from beartype import beartype
 from jaxtyping import Float, TypeCheckError
 
-from annotations import deferred
+from annotations import beartyped, deferred
 from phalanx.core.text import counted
 
 
@@ -18,7 +17,7 @@ def test_the_packages_functions_are_checked() -> None:
         counted("two", "step")
 
 
-@deferred(typechecker=beartype)
+@deferred(typechecker=beartyped)
 def first_column(grid: Float[np.ndarray, "rows columns"], times: int = 1) -> Float[np.ndarray, " rows"]:
     return grid[0] if times == 0 else grid[:, 0] * times
 
@@ -27,12 +26,29 @@ def test_arguments_and_what_comes_back_have_the_shapes_that_are_said() -> None:
     assert first_column(np.ones((2, 3))).tolist() == [1, 1]
     with pytest.raises(TypeCheckError, match="grid"):
         first_column(np.ones(3))
-    with pytest.raises(TypeCheckError, match="return value"):
+    with pytest.raises(TypeCheckError, match="return"):
         first_column(np.ones((2, 3)), times=0)
 
 
+@deferred(typechecker=beartyped)
+def in_cells(row: Float[np.ndarray, " cells"], cells: int) -> Float[np.ndarray, "{cells}"]:
+    return row
+
+
+def test_axes_that_are_computed_or_named_in_a_call_within_are_told_apart() -> None:
+    assert in_cells(np.ones(3), 3).tolist() == [1, 1, 1]
+    with pytest.raises(TypeCheckError, match="return value"):
+        in_cells(np.ones(3), 2)
+
+    @deferred(typechecker=beartyped)
+    def lengths(rows: Float[np.ndarray, " rows"]) -> int:
+        return len(rows) + len(first_column(np.ones((len(rows) + 1, 2))))
+
+    assert lengths(np.ones(2)) == 5
+
+
 def adder(added: int) -> Callable[[int], int]:
-    @deferred(typechecker=beartype)
+    @deferred(typechecker=beartyped)
     def add(value: int, deep: int = 0) -> int:
         return add(value, deep - 1) + added if deep else value + added
 
@@ -49,7 +65,7 @@ def test_functions_of_one_inner_def_are_checked_alike_and_called_each_by_itself(
 
 def test_an_inner_function_that_calls_its_like_and_fails_leaves_the_next_call_whole() -> None:
     def player(other: Callable[[int], int] | None) -> Callable[[int], int]:
-        @deferred(typechecker=beartype)
+        @deferred(typechecker=beartyped)
         def play(value: int) -> int:
             if value < 0:
                 raise ValueError("below zero")
@@ -65,19 +81,19 @@ def test_an_inner_function_that_calls_its_like_and_fails_leaves_the_next_call_wh
     assert (outer(5), inner(5)) == (104, 5)
 
 
-@deferred(typechecker=beartype)
+@deferred(typechecker=beartyped)
 @dataclasses.dataclass
 class Grid:
     cells: Float[np.ndarray, "rows columns"]
 
 
-@deferred(typechecker=beartype)
+@deferred(typechecker=beartyped)
 @dataclasses.dataclass
 class NamedGrid(Grid):
     name: str = ""
 
 
-@deferred(typechecker=beartype)
+@deferred(typechecker=beartyped)
 class OtherGrid(NamedGrid):
     """It has its parent's fields."""
 
@@ -95,17 +111,17 @@ class Square:
     def __init__(self, side: int) -> None:
         self.side = side
 
-    @deferred(typechecker=beartype)
+    @deferred(typechecker=beartyped)
     @property
     def area(self) -> int:
         return self.side**2
 
-    @deferred(typechecker=beartype)
+    @deferred(typechecker=beartyped)
     @classmethod
     def like(cls, other: "Square") -> "Square":
         return cls(other.side)
 
-    @deferred(typechecker=beartype)
+    @deferred(typechecker=beartyped)
     @staticmethod
     def corners(side: int) -> int:
         return 4 * side
