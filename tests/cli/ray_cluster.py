@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 VARIABLES = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 """The environment of who may use it: a token of its own, whatever is set or kept for others."""
@@ -38,6 +39,10 @@ def running(log: Path, num_cpus: int) -> Iterator[str]:
                 time.sleep(0.1)
             yield f"127.0.0.1:{port}"
         finally:
-            head.send_signal(signal.SIGTERM)
+            # Asked to stop, Ray waits half a minute for workers that are still there.
+            family = [head, *psutil.Process(head.pid).children(recursive=True)]
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             head.wait(timeout=120)
             shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worker_cases import DyingTokenizer, FaultyTokenizer, pid_of
 
 from phalanx.tokens import (
     ByteTokenizer,
@@ -80,15 +81,23 @@ def cache_bytes(path: Path, batches: Iterator[tuple[list[str], list[int]]]) -> b
 
 def test_several_files_are_counted_in_their_order_and_make_the_same_cache(files: list[Path]) -> None:
     told: list[tuple[int, int]] = []
-    found = counted(files, on_bytes=lambda done, total: told.append((done, total)))
+    many = list(
+        iterate_lengths_in_processes(
+            files,
+            ByteTokenizer(),
+            workers=2,
+            part_bytes=60,
+            on_bytes=lambda done, total: told.append((done, total)),
+        )
+    )
+    found = joined(iter(many))
     assert found[:2] == [("a0", 2), ("a1", 4)] and found[-3:] == [("d0", 1), ("d1", 2), ("d2", 3)]
     assert found[16:19] == [("16", 3), ("17", 3), ("18", 6)]  # lines of a text are known by their number
     assert found == plain(files) == counted(files, 1)
     assert told == sorted(told) and told[0][0] == 0 and told[-1][0] == told[-1][1] > 200
     for name in ("x.jsonl", "x.npz"):
         one = cache_bytes(Path(f"one-{name}"), iterate_lengths(iterate_samples(files), ByteTokenizer()))
-        many = iterate_lengths_in_processes(files, ByteTokenizer(), workers=2, part_bytes=60)
-        assert cache_bytes(Path(f"many-{name}"), many) == one
+        assert cache_bytes(Path(f"many-{name}"), iter(many)) == one
 
 
 GOOD = [{"id": f"s{n}", "text": "some text"} for n in range(8)]
@@ -115,22 +124,6 @@ def test_a_bad_row_is_named_as_by_one_process(files: list[Path], rows: list[Any]
     assert str(many.value) == str(one.value) and str(one.value).startswith(complaint)
 
 
-class DyingTokenizer(ByteTokenizer):
-    """Takes its whole process down, as running out of memory does."""
-
-    def count_many(self, texts: Any) -> list[int]:
-        if "deadly" in texts:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().count_many(texts)
-
-
-class FaultyTokenizer(ByteTokenizer):
-    """Has a fault that nobody foresaw."""
-
-    def count_many(self, texts: Any) -> list[int]:
-        raise TypeError("texts must be singing")
-
-
 def test_a_worker_that_dies_or_fails_is_told(tmp_path: Path) -> None:
     rows = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}, {"id": "c", "text": "deadly"}]
     dataset = write_lines(tmp_path / "a.jsonl", *rows)
@@ -146,12 +139,6 @@ def test_a_worker_that_dies_or_fails_is_told(tmp_path: Path) -> None:
     local.hook = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"cannot be sent to other processes .*; use one worker"):
         joined(iterate_lengths_in_processes(dataset, local, workers=2, part_bytes=30))
-
-
-def pid_of(part: CorpusPart) -> int:
-    if part.begin == 7:
-        raise RuntimeError("seven")
-    return os.getpid()
 
 
 def test_results_keep_their_order_and_workers_end_with_the_generator() -> None:
