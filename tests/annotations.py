@@ -8,6 +8,7 @@ here beartype wraps the function itself, in a scope for the names of axes where 
 
 import dataclasses
 import functools
+import inspect
 import threading
 import typing
 from collections.abc import Callable, Iterator
@@ -20,6 +21,9 @@ from beartype import BeartypeConf, beartype
 _jaxtyped = jaxtyping.jaxtyped
 beartyped = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError))
 """Checks a function or class; an integer is a float, too."""
+
+
+_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def check_annotations(package: str) -> None:
@@ -65,6 +69,8 @@ def _late(function: FunctionType, check: Callable[..., Any], typechecker: Any) -
 
 def _checked(function: FunctionType, *, typechecker: Any) -> Callable[..., Any]:
     """What jaxtyping checks, by beartype alone where that comes to the same."""
+    if function.__code__.co_flags & _LATER:  # beartype would check its arguments when it first goes on
+        return _jaxtyped(function, typechecker=typechecker)
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except NameError:  # jaxtyping leaves out what it cannot look up

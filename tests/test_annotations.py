@@ -1,7 +1,7 @@
 """Calls are checked as jaxtyping says, whoever calls first and however often a `def` runs."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -45,6 +45,22 @@ def test_axes_that_are_computed_or_named_in_a_call_within_are_told_apart() -> No
         return len(rows) + len(first_column(np.ones((len(rows) + 1, 2))))
 
     assert lengths(np.ones(2)) == 5
+
+
+@deferred(typechecker=beartyped)
+def columns_of(grid: Float[np.ndarray, "rows columns"]) -> Iterator[np.ndarray]:
+    yield from grid.T
+
+
+def test_a_generator_is_checked_when_it_is_made_and_leaves_its_axes_to_itself() -> None:
+    with pytest.raises(TypeCheckError):
+        columns_of(np.ones(3))
+
+    @deferred(typechecker=beartyped)
+    def widths(rows: Float[np.ndarray, " rows"]) -> int:
+        return sum(len(column) for column in columns_of(np.ones((len(rows) + 1, 2))))
+
+    assert widths(np.ones(2)) == 6
 
 
 def adder(added: int) -> Callable[[int], int]:
