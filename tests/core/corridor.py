@@ -152,5 +152,5 @@ class CorridorConfig(Config):
 
 def walker(position: int, clock: int = 0) -> Walker:
     """A single state, for cases written by hand."""
-    off = jnp.array(False)
-    return Walker(jnp.int32(position), jnp.int32(clock), jax.random.PRNGKey(0), off, off)
+    numbers = np.int32(position), np.int32(clock), np.zeros(2, np.uint32)
+    return Walker(*jax.device_put((*numbers, np.False_, np.False_)))

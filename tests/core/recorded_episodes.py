@@ -18,7 +18,7 @@ from phalanx.arc import ArcTask
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.environment import Environment
 from phalanx.core.registry import RegisteredEnvironment, registered_environments
-from phalanx.core.spaces import with_choice
+from phalanx.core.spaces import Space, num_choices, with_choice
 from phalanx.proofs import DataHandler, KnowledgeBase, parse_atom, parse_rule
 
 RECORDED = Path(__file__).with_suffix(".json")
@@ -88,7 +88,8 @@ def cases_of(found: RegisteredEnvironment) -> dict[str, dict[str, Any]]:
 
 def digest(environment: Environment) -> str:
     """Of everything that an agent is given in some episodes from fixed keys, under random legal actions."""
-    seen = jax.device_get(_play(environment, jax.random.PRNGKey(7)))
+    key = jax.random.PRNGKey(7)
+    seen = jax.device_get(_play(environment, key, *_draws(environment.action_space, key)))
     hashed = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(seen):
         # Engines may round differently; a reward that differs by less is the same reward.
@@ -98,30 +99,34 @@ def digest(environment: Environment) -> str:
     return hashed.hexdigest()[:16]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
+    """Actions for every step and environment, and how much each choice is wished for; for all engines."""
+
+    def draw(key: jax.Array) -> tuple[Any, jax.Array]:
+        wishes = jax.random.uniform(jax.random.fold_in(key, 1), (num_choices(space) or 0,))
+        return space.sample(key), wishes
+
+    keys = jax.vmap(lambda key: jax.random.split(key, BATCH))(jax.random.split(key, STEPS))
+    return jax.vmap(jax.vmap(draw))(keys)
+
+
 @jax.jit
-def _play(environment: Environment, key: jax.Array) -> Any:
+def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Array) -> Any:
+    """Legal actions by space and mask alone: `sample_action` may change without changing the episodes."""
     layer = AutoReset(environment)
     state, first = layer.reset(jax.random.split(key, BATCH))
 
-    def step(state: Any, key: jax.Array) -> tuple[Any, Any]:
-        actions = jax.vmap(functools.partial(_legal_action, environment))(
-            jax.random.split(key, BATCH), state.states
-        )
+    def step(state: Any, drawn: tuple[Any, jax.Array]) -> tuple[Any, Any]:
+        actions, wishes = drawn
         legal = jax.vmap(environment.legal_actions)(state.states)
+        if legal is not None:
+            chosen = jnp.argmax(jnp.where(legal, wishes, -1.0), axis=-1).astype(jnp.int32)
+            actions = with_choice(environment.action_space, actions, chosen)
         state, seen, rewards, done, told = layer.step(state, actions)
         return state, (legal, seen, rewards, done, told.terminated, told.truncated, told.final_observation)
 
-    return first, jax.lax.scan(step, state, jax.random.split(key, STEPS))[1]
-
-
-def _legal_action(environment: Environment, key: jax.Array, state: Any) -> Any:
-    """By space and mask alone, so that `sample_action` may change without changing the episodes."""
-    space, mask = environment.action_space, environment.legal_actions(state)
-    action = space.sample(key)
-    if mask is None:
-        return action
-    wishes = jax.random.uniform(jax.random.fold_in(key, 1), mask.shape)
-    return with_choice(space, action, jnp.argmax(jnp.where(mask, wishes, -1.0)).astype(jnp.int32))
+    return first, jax.lax.scan(step, state, (actions, wishes))[1]
 
 
 def read() -> dict[str, dict[str, str]]:

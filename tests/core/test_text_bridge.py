@@ -1,5 +1,8 @@
 """Environments with words under the text protocol: the same episodes, alone and as a batch."""
 
+import functools
+from collections.abc import Callable
+
 import jax
 import numpy as np
 import pytest
@@ -9,15 +12,22 @@ import phalanx
 from phalanx.core import Environment, EnvironmentText, EnvironmentTextBatch, TextRewards
 
 
+@functools.cache
+def compiled(environment: Environment) -> tuple[Callable, Callable, Callable]:
+    """`reset`, `sample_action` and `step`, compiled once for all plays of a test."""
+    return jax.jit(environment.reset), jax.jit(environment.sample_action), jax.jit(environment.step)
+
+
 def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, float, bool]]:
     """A random episode, played without the protocol: answers, rewards, dones."""
     key = jax.random.PRNGKey(seed)
-    state, _ = environment.reset(key)
+    reset, sample_action, step = compiled(environment)
+    state, _ = reset(key)
     played = []
     for number in range(steps):
-        action = environment.sample_action(jax.random.fold_in(key, number), state)
+        action = sample_action(jax.random.fold_in(key, number), state)
         text = environment.action_text(action, environment.bind(state))
-        state, _, reward, done, _ = jax.jit(environment.step)(state, action)
+        state, _, reward, done, _ = step(state, action)
         played.append((text, float(reward), bool(done)))
         if done:
             break
@@ -37,7 +47,7 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     text = EnvironmentText(environment)
     for seed in range(2):
         played = play(environment, seed, 4)
-        state, _ = environment.reset(jax.random.PRNGKey(seed))
+        state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
         assert text.reset(seed) == environment.observation_text(environment.bind(state)) == text.prompt
         for answer, reward, done in played:
             step = text.step(answer)

@@ -70,15 +70,18 @@ class AutoReset:
     ) -> tuple[AutoResetState, PyTree, Float[Array, " batch"], Bool[Array, " batch"], AutoResetInfo]:
         """Step every environment, and start anew those that have ended."""
         states, observations, rewards, dones, info = self.environment.batch_step(state.states, actions)
-        terminated, truncated = info.terminated, info.truncated
-        if self.mode == "same_step":
-            mask = dones
-        else:
-            # Stepping a finished state is a no-op that pays 0, so only its flags have to be taken back.
-            mask = self.environment.is_done(state.states)
-            dones, terminated, truncated = dones & ~mask, terminated & ~mask, truncated & ~mask
+        mask, *flags = self._ended(state.states, dones, info.terminated, info.truncated)
         after, fresh = self.restart(mask, AutoResetState(states, state.keys), observations)
+        dones, terminated, truncated = flags
         return after, fresh, rewards, dones, AutoResetInfo(info, observations, mask, terminated, truncated)
+
+    def _ended(self, before: PyTree, *flags: Bool[Array, " batch"]) -> tuple[Bool[Array, " batch"], ...]:
+        """Whom to start anew after a step from these states, and its flags (the first is `done`)."""
+        if self.mode == "same_step":
+            return flags[0], *flags
+        # Stepping a finished state is a no-op that pays 0, so only its flags have to be taken back.
+        mask = self.environment.is_done(before)
+        return mask, *(flag & ~mask for flag in flags)
 
     def restart(
         self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree

@@ -35,8 +35,9 @@ def check_legal_actions_are_told(
         told = f"{shape.dtype}{list(shape.shape)}"
         wanted = "a first field of whole numbers" if choices is None else f"bool[{choices}]"
         return verdict("legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"])
-    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
-    mask = to_host(_masks(environment, steps.before))
+    keys = keys_from(seed, batch_size)
+    _, steps = play(environment, keys, num_steps)
+    mask, of_batch = to_host(_masks(environment, steps.before))
     over = np.asarray(plays.view(environment, steps.before)[1])
     chosen = np.asarray(choice_of(environment.action_space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
@@ -45,22 +46,29 @@ def check_legal_actions_are_told(
         found.append(f"{first_wrong(~over & ~mask.any(-1))}: nothing is legal, and the episode goes on")
     if np.any(~over & ~legal):
         found.append(f"{first_wrong(~over & ~legal)}: the sampled action is illegal by the mask")
-    of_batch = to_host(environment.legal_actions(at(steps.before, 0)))
     found += differences(at(mask, 0), of_batch, "legal_actions of a batch")
-    for time, state, action in _moments(environment, seed, batch_size, num_steps):
-        for choice in np.flatnonzero(~mask[time, 0])[:1]:
-            masked_out = _with_choice(environment, action, choice)
-            new = plays.step_one(environment, state, masked_out).states
-            kept, after = environment.content(state), environment.content(new)
-            found += differences(to_host(kept), to_host(after), f"content after the masked-out {choice}")
+    # The first masked-out choice of every state that has one, the others as they were sampled.
+    masked_out = np.where(mask.all(-1), chosen, np.argmin(mask, -1)).astype(chosen.dtype)
+    actions = with_choice(environment.action_space, steps.actions, masked_out)
+    _, step_keys = plays.play_keys(keys, num_steps)
+    after = plays.by_vmap(environment, step_keys, steps.before, actions)[1].states
+    kept, new = (to_host(plays.content(environment, states)) for states in (steps.before, after))
+    for choice in np.unique(masked_out[~mask.all(-1)]):
+        where = ~mask.all(-1) & (masked_out == choice)
+        found += differences(at(kept, where), at(new, where), f"content after the masked-out {choice}")
     return verdict("legal_actions must say what step does", found)
 
 
 @jax.jit
-def _masks(environment: Environment, states: PyTree) -> Bool[Array, "steps batch choices"]:
+def _masks(
+    environment: Environment, states: PyTree
+) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
+    """The masks of recorded states one by one, and those of the first batch of them."""
     masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
+    of_batch = environment.legal_actions(at(states, 0))
     assert masks is not None
-    return masks
+    assert of_batch is not None
+    return masks, of_batch
 
 
 def check_words_name_actions(
@@ -91,7 +99,7 @@ def check_words_name_actions(
             except ValueError:
                 continue
             found.append(f"step {time}: parse_action takes {nonsense!r} for an action")
-        twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+        twice = jax.tree.map(lambda leaf: jax.device_put(np.stack([leaf, leaf])), state)
         if environment.observation_texts(twice) != [text, text]:
             found.append(f"step {time}: observation_texts of a batch are not those of its rows")
         read, reasons = environment.parse_actions(
@@ -143,7 +151,7 @@ def _moments(
     times = np.flatnonzero(~over)
     host = to_host((steps.before, steps.actions))
     for time in np.unique(times[np.linspace(0, len(times) - 1, _FEW).astype(int)]):
-        state, action = jax.tree.map(jnp.asarray, at(host, int(time), 0))
+        state, action = jax.device_put(at(host, int(time), 0))
         yield int(time), state, action
 
 

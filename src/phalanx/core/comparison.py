@@ -4,8 +4,9 @@ Integers, booleans and keys must be equal; floats may differ by rounding, becaus
 environment are compiled into different code. The checks themselves are in `conformance` and `capabilities`.
 """
 
+import dataclasses
 from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from phalanx.core.autoreset import AutoReset
+from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.batching import select_rows
 from phalanx.core.environment import Environment, Key, Keys
 
@@ -100,23 +101,11 @@ class AutoStep(eqx.Module):
     plain: Outcome
     plain_view: PyTree
     """`observe` of the plain step's states."""
-    plain_over: Bool[Array, "*steps batch"]
+    plain_over: np.ndarray
     """`is_done` of the plain step's states."""
     auto: Outcome
     auto_view: PyTree
-    auto_over: Bool[Array, "*steps batch"]
-
-
-@partial(jax.jit, static_argnums=0)
-def reset_one(environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
-    """`reset`, compiled."""
-    return environment.reset(key)
-
-
-@partial(jax.jit, static_argnums=0)
-def step_one(environment: Environment, state: PyTree, action: PyTree) -> Outcome:
-    """`step`, compiled."""
-    return Outcome(*environment.step(state, action))
+    auto_over: np.ndarray
 
 
 @partial(jax.jit, static_argnums=1)
@@ -157,27 +146,31 @@ def play_batch(
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class _EitherMode(AutoReset):
+    """Auto-reset in next-step mode where a flag says so, else in same-step mode: one program plays both."""
+
+    next_step: Any = False
+
+    def _ended(self, before: PyTree, *flags: Bool[Array, " batch"]) -> tuple[Bool[Array, " batch"], ...]:
+        modes = (AutoReset(self.environment, mode) for mode in ("next_step", "same_step"))
+        by_mode = (layer._ended(before, *flags) for layer in modes)
+        return jax.tree.map(partial(jnp.where, self.next_step), *by_mode)
+
+
 @partial(jax.jit, static_argnums=0)
-def play_auto_reset(layer: AutoReset, keys: Keys, step_keys: PyTree) -> AutoStep:
-    """An auto-reset batch under legal random actions, with the plain step at its side."""
-    environment = layer.environment
-    state, _ = layer.reset(keys)
+def play_auto_reset(
+    environment: Environment, next_step: Bool[Array, ""], states: PyTree, keys: Keys, step_keys: PyTree
+) -> Step:
+    """An auto-reset batch under legal random actions, from the first of recorded states."""
+    layer = _EitherMode(environment, next_step=next_step)
 
-    def one(state: Any, keys: Keys) -> tuple[Any, AutoStep]:
+    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, Step]:
         actions = jax.vmap(environment.sample_action)(keys, state.states)
-        plain = Outcome(*environment.batch_step(state.states, actions))
-        state, *rest = layer.step(state, actions)
-        step = AutoStep(
-            plain,
-            jax.vmap(environment.observe)(plain.states),
-            environment.is_done(plain.states),
-            Outcome(state.states, *rest),
-            jax.vmap(environment.observe)(state.states),
-            environment.is_done(state.states),
-        )
-        return state, step
+        after, *rest = layer.step(state, actions)
+        return after, Step(state.states, actions, Outcome(after.states, *rest))
 
-    return jax.lax.scan(one, state, step_keys)[1]
+    return jax.lax.scan(one, AutoResetState(at(states, 0), keys), step_keys)[1]
 
 
 @partial(jax.jit, static_argnums=0)
@@ -193,25 +186,49 @@ def content(environment: Environment, states: PyTree) -> PyTree:
 
 
 @partial(jax.jit, static_argnums=0)
-def by_vmap(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
-    """`reset` and `step` of single environments, vmapped."""
-    return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
+def by_vmap(environment: Environment, keys: PyTree, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
+    """`reset` and `step` of single environments, vmapped, at each of the recorded steps."""
+
+    def one(given: tuple[Any, Any, Any]) -> tuple[Any, Outcome]:
+        keys, states, actions = given
+        return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
+
+    return jax.lax.map(one, (keys, states, actions))
 
 
 @partial(jax.jit, static_argnums=0)
-def by_batch(environment: Environment, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
-    """The environment's own `batch_reset` and `batch_step`."""
-    return environment.batch_reset(keys), Outcome(*environment.batch_step(states, actions))
+def by_batch(
+    environment: Environment,
+    keys: PyTree,
+    states: PyTree,
+    actions: PyTree,
+    mask: Bool[Array, "steps batch"],
+    observations: PyTree,
+) -> tuple[Any, Outcome, Any]:
+    """The environment's own `batch_reset`, `batch_step` and `batch_reset_where` at each recorded step."""
+
+    def one(given: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Outcome, Any]:
+        keys, states, actions, mask, observations = given
+        return (
+            environment.batch_reset(keys),
+            Outcome(*environment.batch_step(states, actions)),
+            environment.batch_reset_where(mask, keys, states, observations),
+        )
+
+    return jax.lax.map(one, (keys, states, actions, mask, observations))
 
 
 @partial(jax.jit, static_argnums=0)
-def reset_where(
-    environment: Environment, mask: Bool[Array, " batch"], keys: Keys, states: PyTree
-) -> tuple[tuple[PyTree, PyTree], tuple[PyTree, PyTree]]:
-    """What `batch_reset_where` must give, and what the environment's own gives."""
-    observations = jax.vmap(environment.observe)(states)
-    expected = Environment.batch_reset_where(environment, mask, keys, states, observations)
-    return expected, environment.batch_reset_where(mask, keys, states, observations)
+def by_batch_of_one(
+    environment: Environment, key: Key, states: PyTree, actions: PyTree
+) -> tuple[Any, Outcome]:
+    """`batch_reset` and `batch_step` of batches of one, along a recorded play of one environment."""
+
+    def one(given: tuple[Any, Any]) -> Outcome:
+        states, actions = at(given, None)
+        return at(Outcome(*environment.batch_step(states, actions)), 0)
+
+    return at(environment.batch_reset(key[None]), 0), jax.lax.map(one, (states, actions))
 
 
 def verdict(rule: str, found: list[str]) -> bool:
@@ -227,6 +244,7 @@ def keys_from(seed: int, batch_size: int) -> Keys:
     return jax.random.split(jax.random.PRNGKey(seed), batch_size)
 
 
+@lru_cache(maxsize=16)
 def has_invalid(environment: Environment) -> bool:
     """Whether an environment has invalid actions to offer."""
     key = jax.random.PRNGKey(0)
@@ -237,7 +255,7 @@ def has_invalid(environment: Environment) -> bool:
 def play(environment: Environment, keys: Keys, num_steps: int, invalid: Any = False) -> tuple[Any, Any]:
     """Random play; `invalid` (steps x batch) asks for invalid actions, which an environment may not have."""
     # Plays without invalid actions pass the flags too, so that all plays of one size share a compilation.
-    flags = jnp.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
+    flags = np.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
     return play_batch(environment, *play_keys(keys, num_steps), flags)
 
 

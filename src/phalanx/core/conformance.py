@@ -6,6 +6,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.core import comparison as plays
-from phalanx.core.autoreset import AutoReset
+from phalanx.core.autoreset import Mode
 from phalanx.core.capabilities import CAPABILITY_CHECKS
 from phalanx.core.comparison import (
     ConformanceError,
@@ -27,7 +28,7 @@ from phalanx.core.comparison import (
     to_host,
     verdict,
 )
-from phalanx.core.environment import Environment, Keys, TransitionInfo
+from phalanx.core.environment import Environment, TransitionInfo
 
 _EAGER_STEPS = 3
 """Steps taken without `jit`; every operation is then compiled on its own, which is slow the first time."""
@@ -74,11 +75,10 @@ def check_same_key_gives_same_episode(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """The same key gives the same episode, compiled or not."""
-    key = jax.random.PRNGKey(seed)
-    once, again = (_eager_play(environment, key) for _ in range(2))
+    reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
+    once, again = (_eager_play(environment, reset_key, step_keys) for _ in range(2))
     found = differences(once, again, "second run without jit")
-    (reset_key,), step_keys = plays.play_keys(key[None], num_steps)
-    first, second = (plays.play_one(environment, reset_key, step_keys[:, 0]) for _ in range(2))
+    first, second = (plays.play_one(environment, reset_key, step_keys) for _ in range(2))
     return verdict(
         "the same key must give the same episode", found + differences(first, second, "second run")
     )
@@ -88,26 +88,43 @@ def check_batch_of_one_equals_single(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """A batch of one environment is that environment."""
-    return _compare_with_singles(environment, keys_from(seed, batch_size)[:1], num_steps)
+    reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
+    first, steps = plays.play_one(environment, reset_key, step_keys)
+    begun, after = to_host(plays.by_batch_of_one(environment, reset_key, steps.before, steps.actions))
+    first, steps = to_host((first, steps))
+    found = differences((at(steps.before, 0), first), begun, "environment 0 of a batch of 1: reset")
+    found += differences(steps.after, after, "environment 0 of a batch of 1: step")
+    return verdict("a batch must equal its environments one by one", found)
 
 
 def check_batch_equals_loop(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """A batch is a loop over its environments: no environment feels its neighbours."""
-    return _compare_with_singles(environment, keys_from(seed, batch_size), num_steps)
+    keys = keys_from(seed, batch_size)
+    first, steps = to_host(play(environment, keys, num_steps))
+    found: list[str] = []
+    reset_keys, step_keys = to_host(plays.play_keys(keys, num_steps))
+    for index in range(batch_size):
+        single = plays.play_one(environment, reset_keys[index], step_keys[:, index])
+        single_first, single_steps = to_host(single)
+        name = f"environment {index} of a batch of {batch_size}: "
+        found += differences(single_first, at(first, index), f"{name}first observation")
+        found += differences(single_steps, at(steps, slice(None), index), f"{name}step")
+    return verdict("a batch must equal its environments one by one", found)
 
 
 def check_jit_equals_no_jit(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`reset` and `step` give the same whether they are compiled or not."""
-    key = jax.random.PRNGKey(seed)
-    plain_first, plain_steps = _eager_play(environment, key)
-    found = differences(plain_first, plays.reset_one(environment, key), "compiled reset")
+    reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
+    plain_first, plain_steps = _eager_play(environment, reset_key, step_keys)
+    first, steps = to_host(plays.play_one(environment, reset_key, step_keys))
+    found = differences(plain_first, (at(steps.before, 0), first), "compiled reset")
     for index, step in enumerate(plain_steps):
-        compiled = plays.step_one(environment, step.before, step.actions)
-        found += differences(step.after, compiled, f"compiled step {index}")
+        found += differences(step.actions, at(steps.actions, index), f"compiled sample_action {index}")
+        found += differences(step.after, at(steps.after, index), f"compiled step {index}")
     return verdict("jit must not change what an environment does", found)
 
 
@@ -117,16 +134,16 @@ def check_vmap_equals_batch_functions(
     """`batch_reset`, `batch_step` and `batch_reset_where` mean the vmapped `reset` and `step`."""
     keys = keys_from(seed, batch_size)
     _, steps = play(environment, keys, num_steps)
+    mask = _every_other(num_steps, batch_size)
+    seen, _ = plays.view(environment, steps.before)
+    _, step_keys = plays.play_keys(keys, num_steps)
+    resets, after = to_host(plays.by_vmap(environment, step_keys, steps.before, steps.actions))
+    actual = to_host(plays.by_batch(environment, step_keys, steps.before, steps.actions, mask, seen))
+    kept = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, seen)))
+    names = ("batch_reset", "batch_step", "batch_reset_where")
     found: list[str] = []
-    for time in sorted({0, num_steps // 8, num_steps // 2}):
-        states, actions = at(steps.before, time), at(steps.actions, time)
-        expected = plays.by_vmap(environment, keys, states, actions)
-        actual = plays.by_batch(environment, keys, states, actions)
-        for name, left, right in zip(("batch_reset", "batch_step"), expected, actual, strict=True):
-            found += differences(left, right, f"{name} at step {time}")
-        mask = jnp.arange(batch_size) % 2 == 0
-        wanted, given = plays.reset_where(environment, mask, keys, states)
-        found += differences(wanted, given, "batch_reset_where")
+    for name, left, right in zip(names, (resets, after, kept), actual, strict=True):
+        found += differences(left, right, f"{name}, by step and environment: ")
     return verdict("batch functions must equal vmap of the single ones", found)
 
 
@@ -135,7 +152,7 @@ def check_finished_states_stay_finished(
 ) -> bool:
     """Stepping a finished state changes nothing, pays nothing and stays done, whatever the action."""
     keys = keys_from(seed, batch_size)
-    every_other = jnp.arange(num_steps)[:, None] % 2 == 1
+    every_other = np.arange(num_steps)[:, None] % 2 == 1
     steps = to_host(play(environment, keys, num_steps, every_other)[1])
     ends = _ends(environment, steps.after.dones)
     found: list[str] = []
@@ -223,11 +240,11 @@ def check_invalid_actions_change_nothing(
     """Masked-out and malformed actions leave a state's `content` alone."""
     if not has_invalid(environment):
         return False
-    invalid = (jnp.arange(num_steps)[:, None] + jnp.arange(batch_size)) % 2 == 1
+    invalid = _every_other(num_steps, batch_size)
     _, steps = play(environment, keys_from(seed, batch_size), num_steps, invalid)
     before = to_host(plays.content(environment, steps.before))
     after = to_host(plays.content(environment, steps.after.states))
-    found = _where(np.asarray(invalid), before, after, "content after an invalid action")
+    found = _where(invalid, before, after, "content after an invalid action")
     return verdict("invalid actions must never change a state", found)
 
 
@@ -259,46 +276,52 @@ def check_sampled_actions_lie_in_their_space(
         for t, i in samples(num_steps, batch_size)
         if not space.contains(at(actions, t, i))
     ]
-    states, drawn = at(steps.before, 0), jax.vmap(space.sample)(keys)
-    result = plays.by_batch(environment, keys, states, drawn)[1]
-    blank = [jax.tree.map(np.zeros_like, to_host(it)) for it in (at(steps.after, 0), result)]
+    _, step_keys = plays.play_keys(keys, num_steps)
+    drawn = jax.jit(jax.vmap(jax.vmap(space.sample)))(step_keys)
+    result = _batch_steps(environment, step_keys, plays.Step(steps.before, drawn, steps.after))
+    blank = [jax.tree.map(np.zeros_like, to_host(it)) for it in (steps.after, result)]
     found += differences(blank[0], blank[1], "what step makes of action_space.sample")
     return verdict("sampled actions must lie in action_space", found)
 
 
-def _eager_play(environment: Environment, key: Any) -> tuple[Any, list[plays.Step]]:
+def _single_keys(seed: int, batch_size: int, num_steps: int) -> tuple[Any, Any]:
+    """The keys of a play's first environment: one for its reset, and one for each step."""
+    reset_keys, step_keys = to_host(plays.play_keys(keys_from(seed, batch_size), num_steps))
+    return jnp.asarray(reset_keys[0]), step_keys[:, 0]
+
+
+def _eager_play(environment: Environment, key: Any, step_keys: np.ndarray) -> tuple[Any, list[plays.Step]]:
     first = environment.reset(key)
     state, steps = first[0], []
-    for index in range(_EAGER_STEPS):
-        action = environment.sample_action(jax.random.fold_in(key, index), state)
+    for step_key in step_keys[:_EAGER_STEPS]:
+        action = environment.sample_action(jnp.asarray(step_key), state)
         after = plays.Outcome(*environment.step(state, action))
         steps.append(plays.Step(state, action, after))
         state = after.states
     return first, steps
 
 
-def _compare_with_singles(environment: Environment, keys: Keys, num_steps: int) -> bool:
-    first, steps = to_host(play(environment, keys, num_steps))
-    found: list[str] = []
-    reset_keys, step_keys = plays.play_keys(keys, num_steps)
-    for index in range(len(keys)):
-        single = plays.play_one(environment, reset_keys[index], step_keys[:, index])
-        single_first, single_steps = to_host(single)
-        name = f"environment {index} of a batch of {len(keys)}: "
-        found += differences(single_first, at(first, index), f"{name}first observation")
-        found += differences(single_steps, at(steps, slice(None), index), f"{name}step")
-    return verdict("a batch must equal its environments one by one", found)
+def _batch_steps(environment: Environment, step_keys: Any, steps: plays.Step) -> plays.Outcome:
+    """`batch_step` from recorded states, by the program that all checks of batch functions share."""
+    seen, over = plays.view(environment, steps.before)
+    return plays.by_batch(environment, step_keys, steps.before, steps.actions, np.asarray(over), seen)[1]
 
 
 def _auto_play(
-    environment: Environment, mode: Any, seed: int, batch_size: int, num_steps: int
+    environment: Environment, mode: Mode, seed: int, batch_size: int, num_steps: int
 ) -> tuple[plays.AutoStep, list[str]]:
     """A recording, and what is wrong with it in either mode."""
     keys = keys_from(seed, batch_size)
     reset_keys, step_keys = plays.play_keys(keys, num_steps)
-    steps = to_host(plays.play_auto_reset(AutoReset(environment, mode), reset_keys, step_keys))
+    begun = play(environment, keys, num_steps)[1].before
+    taken = plays.play_auto_reset(environment, mode == "next_step", begun, reset_keys, step_keys)
+    plain = _batch_steps(environment, step_keys, taken)
+    views = (plays.view(environment, states) for states in (plain.states, taken.after.states))
+    (plain_view, plain_over), (auto_view, auto_over) = to_host(tuple(views))
+    auto, plain = to_host((taken.after, plain))
+    steps = plays.AutoStep(plain, plain_view, plain_over, auto, auto_view, auto_over)
     _ends(environment, steps.plain.dones)
-    fresh, auto = steps.auto.infos.reset_mask, steps.auto
+    fresh = auto.infos.reset_mask
     found = []
     if np.any(steps.plain_over != steps.plain.dones):
         wrong = first_wrong(steps.plain_over != steps.plain.dones)
@@ -310,6 +333,14 @@ def _auto_play(
     if np.any(steps.auto_over & fresh):
         found.append(f"{first_wrong(steps.auto_over & fresh)} starts a new episode that is already done")
     return steps, found
+
+
+def _every_other(num_steps: int, batch_size: int) -> np.ndarray:
+    return (np.arange(num_steps)[:, None] + np.arange(batch_size)) % 2 == 1
+
+
+def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    return np.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
 
 def _ends(environment: Environment, dones: np.ndarray) -> dict[int, int]:
