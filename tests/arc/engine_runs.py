@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from literals import mask, text
-from oracle import OracleState, reset_oracle, start_candidates, step_oracle, view_of
+from oracle import OracleState, reset_oracle, start_candidates, step_oracle, views_of
 
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.buffer import TaskBuffer
@@ -45,12 +45,11 @@ def batch_action(
     action_format: str, operations: Any, selections: Any
 ) -> PointAction | BboxAction | MaskAction:
     """A batch of actions: selections are [B, 2], [B, 4] or [B, H, W]."""
-    ids = jnp.asarray(np.asarray(operations, np.int32))
+    ids = np.asarray(operations, np.int32)
     if action_format == "mask":
-        return MaskAction(ids, jnp.asarray(np.asarray(selections, bool)))
-    coordinates = np.asarray(selections, np.int32)
-    columns = [jnp.asarray(coordinates[:, i]) for i in range(coordinates.shape[1])]
-    return PointAction(ids, *columns) if action_format == "point" else BboxAction(ids, *columns)
+        return MaskAction(*jax.device_put((ids, np.asarray(selections, bool))))
+    columns = jax.device_put((ids, *np.asarray(selections, np.int32).T))
+    return PointAction(*columns) if action_format == "point" else BboxAction(*columns)
 
 
 @jax.jit
@@ -99,7 +98,7 @@ class Starts:
 
     def at(self, starts: Sequence[tuple[int, int]]) -> Any:
         """A batch of states, the i-th on the task and pair that `starts[i]` names."""
-        return _rows(self.states, jnp.array([self.rows[start] for start in starts]))
+        return _rows(self.states, np.array([self.rows[start] for start in starts], np.int32))
 
 
 class Player:
@@ -135,11 +134,14 @@ def working(state: Any) -> str:
     return text(read(state, "working_grid")[0])
 
 
+_two_words = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))
+
+
 def oracle_starts(
     keys: jax.Array, tasks: Sequence[ArcTask], config: ArcConfig, weights: Sequence[int] | None = None
 ) -> list[OracleState]:
     """The first states that these keys must give; weights are whole numbers, so that nothing is rounded."""
-    bits = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys))
+    bits = np.asarray(_two_words(keys))
     states = []
     for for_task, for_pair in bits.tolist():
         if weights is None:
@@ -170,5 +172,5 @@ def oracle_batch_step(
 
 def oracle_view(states: Sequence[OracleState], config: ArcConfig) -> dict[str, np.ndarray]:
     """The oracle's batch as `view` shows an engine's."""
-    views = [view_of(state, config) for state in states]
-    return {field: np.stack([one[field] for one in views]) for field in STATE_FIELDS}
+    views = views_of(states, config)
+    return {field: views[field] for field in STATE_FIELDS}

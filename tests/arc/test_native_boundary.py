@@ -55,8 +55,14 @@ def tasks(count: int = 12) -> TaskBuffer:
     return TaskBuffer.from_tasks(random_tasks((7, 6), with_all_kinds=False)[:count])
 
 
+@functools.cache
 def batch(environment: ArcEnvironment, size: int = BATCH) -> ArcState:
-    return environment.batch_reset(jax.random.split(jax.random.PRNGKey(1), size))[0]
+    return jax.jit(environment.batch_reset)(jax.random.split(jax.random.PRNGKey(1), size))[0]
+
+
+@functools.cache
+def single(environment: ArcEnvironment) -> ArcState:
+    return jax.jit(environment.reset)(jax.random.key(0))[0]
 
 
 def built(action: Any, *leaves: Any) -> Any:
@@ -86,7 +92,7 @@ WRONG_SHAPES = {
 def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, engine: str) -> None:
     shape, action = WRONG_SHAPES[case]
     environment = ArcEnvironment.create(config(engine), tasks())
-    states = batch(environment, shape[0]) if shape else environment.reset(jax.random.key(0))[0]
+    states = batch(environment, shape[0]) if shape else single(environment)
     with pytest.raises(ValueError, match=r"has shape .* it must have shape|does not cover a canvas"):
         environment.step(states, action)
 
@@ -95,7 +101,7 @@ def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, en
 @pytest.mark.parametrize("action", [POINT, BOX, MASK], ids=lambda action: type(action).__name__)
 def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dtype: str) -> None:
     environment = ArcEnvironment.create(config(), tasks())
-    state = environment.reset(jax.random.key(0))[0]
+    state = single(environment)
     for field in dataclasses.fields(action):
         if field.name == "selection" and dtype == "bool":
             continue
@@ -113,7 +119,7 @@ def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dty
 
 def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
     environment = ArcEnvironment.create(config(), tasks())
-    state = environment.reset(jax.random.key(0))[0]
+    state = single(environment)
     for huge in (2**32, 2**32 + 3, -(2**32), 2**63 - 1, np.uint32(2**32 - 1), np.uint64(2**64 - 1)):
         for action in (PointAction(huge, 0, 0), PointAction(0, huge, 0), PointAction(0, 0, huge)):
             assert int(environment.step(state, action)[4].operation_type) == -1
@@ -125,7 +131,7 @@ def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
 def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(engine: str) -> None:
     environment = ArcEnvironment.create(config(engine), tasks())
     states = batch(environment)
-    action = PointAction(*jnp.zeros((3, BATCH), jnp.int32))
+    action = PointAction(*np.zeros((3, BATCH), np.int32))
     keys = jax.random.split(jax.random.key(0), BATCH)
     for changes in (
         {"registers": states.registers.astype(jnp.float32)},
@@ -152,12 +158,13 @@ def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(engine: str) -> 
     states = large.unbind(batch(large, 40))
     foreign = np.asarray(states.task_index) > 0
     assert foreign.any() and not foreign.all()
-    fill = PointAction(*jnp.zeros((3, 40), jnp.int32))
-    after, seen, rewards, _, info = small.batch_step(states, fill)
+    fill = PointAction(*np.zeros((3, 40), np.int32))
+    after, seen, rewards, _, info = jax.jit(small.batch_step)(states, fill)
     assert (np.asarray(info.operation_type) == np.where(foreign, -1, 0)).all()
     assert (np.asarray(rewards)[foreign] == -1.0).all()
-    np.testing.assert_array_equal(after.boards[foreign], states.boards[foreign])
-    np.testing.assert_array_equal(seen[foreign], states.working_grid[foreign])
+    before, boards = np.asarray(states.working_grid), np.asarray(states.boards)
+    np.testing.assert_array_equal(np.asarray(after.boards)[foreign], boards[foreign])
+    np.testing.assert_array_equal(np.asarray(seen)[foreign], before[foreign])
 
 
 @pytest.mark.parametrize("engine", ["native", "xla"])
@@ -165,9 +172,9 @@ def test_no_states_at_all_can_be_reset_and_stepped(engine: str) -> None:
     see = ObservationConfig(input_grid=True, target_grid=True, selected=True, demonstrations=2, scalars=True)
     for sections in ({}, {"observation": see}):
         environment = ArcEnvironment.create(config(engine, **sections), tasks())
-        states, seen = environment.batch_reset(jax.random.split(jax.random.key(0), 0))
-        action = PointAction(*jnp.zeros((3, 0), jnp.int32))
-        states, seen, rewards, dones, _ = environment.batch_step(states, action)
+        states, seen = jax.jit(environment.batch_reset)(jax.random.split(jax.random.key(0), 0))
+        action = PointAction(*np.zeros((3, 0), np.int32))
+        states, seen, rewards, dones, _ = jax.jit(environment.batch_step)(states, action)
         assert states.batch_shape == rewards.shape == dones.shape == (0,)
         assert all(leaf.shape[0] == 0 for leaf in jax.tree.leaves(seen))
 
@@ -188,7 +195,7 @@ def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
     if flat.size:
         places = data.draw(st.lists(st.integers(0, flat.size - 1), max_size=at_most))
         flat[places] = [data.draw(numbers) for _ in places]
-    return jnp.asarray(changed)
+    return jax.device_put(changed)
 
 
 @functools.cache
@@ -232,7 +239,7 @@ def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -
     )
     states = batch(environment)
     packed = Packed(
-        jnp.asarray(drawn(data, (BATCH, 10, 1), words, np.uint32)) * jnp.ones((1, 1, 7), jnp.uint32),
+        jax.device_put(drawn(data, (BATCH, 10, 1), words, np.uint32) * np.ones((1, 1, 7), np.uint32)),
         sprinkled(data, states.registers),
         jnp.asarray(drawn(data, (BATCH,), st.sampled_from([0.0, 1.0, np.nan, np.inf]), np.float32)),
     )

@@ -9,7 +9,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine_runs import ENGINES, skip_without
@@ -65,16 +64,22 @@ def puzzles(seed: int) -> tuple[ArcTask, ...]:
     return tuple(made)
 
 
-def readable(thing: Any) -> dict[str, Any]:
-    """Everything public that can be read of a state, an observation or an info, as arrays or text."""
+@jax.jit
+def read(thing: Any) -> dict[str, Any]:
+    """Everything public of a thing, in one program: a property by itself would be a dozen small ones."""
     found: dict[str, Any] = {}
     for name in dir(thing):
         if name.startswith("_") or name == "tasks":
             continue
         value = getattr(thing, name)
         if not callable(value):
-            found[name] = jax.tree.map(np.asarray, eqx.filter(value, eqx.is_array_like))
+            found[name] = eqx.filter(value, eqx.is_array_like)
     return found
+
+
+def readable(thing: Any) -> dict[str, Any]:
+    """Everything public that can be read of a state, an observation or an info, as arrays."""
+    return jax.device_get(read(thing))
 
 
 def same(one: Any, other: Any, where: str) -> None:
@@ -97,9 +102,10 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
     skip_without(engine)
     worlds = [ArcEnvironment.create(config(engine, attempts), puzzles(seed)) for seed in (1, 2)]
     rng = np.random.default_rng(3)
-    rows = jnp.arange(TASKS, dtype=jnp.int32)
+    rows = np.arange(TASKS, dtype=np.int32)
     step = jax.jit(lambda environment, states, actions: environment.batch_step(states, actions))
-    begun = [jax.jit(lambda e: e.batch_reset_to(rows, 0 * rows))(world) for world in worlds]
+    begin = jax.jit(lambda environment, rows: environment.batch_reset_to(rows, 0 * rows))
+    begun = [begin(world, rows) for world in worlds]
     states = [world.bind(state) for world, (state, _) in zip(worlds, begun, strict=True)]
     same(readable(begun[0][1]), readable(begun[1][1]), "first observation")
     ended_apart = 0
@@ -107,7 +113,7 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
         # Fills, all pair operations (41 among them) and now and then a hand-in; the same in both worlds.
         operations = rng.choice([0, 1, 31, 32, 33, 34, 37, 38, 39, 40, 41], TASKS)
         boxes = rng.integers(0, SIDE, (4, TASKS))
-        actions = BboxAction(*(jnp.asarray(part, jnp.int32) for part in (operations, *boxes)))
+        actions = BboxAction(operations, *boxes)
         told = []
         for k, world in enumerate(worlds):
             after, seen, reward, done, info = step(world, world.unbind(states[k]), actions)
@@ -134,11 +140,11 @@ def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engi
     ]
     rules = config(engine).model_copy(update={"observation": ObservationConfig(scalars=True)})
     environment = ArcEnvironment.create(rules, tasks)
-    rows = jnp.arange(TASKS, dtype=jnp.int32)
+    rows = np.arange(TASKS, dtype=np.int32)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
-    states, seen = environment.batch_reset_to(rows, 0 * rows)
+    states, seen = jax.jit(lambda e, rows: e.batch_reset_to(rows, 0 * rows))(environment, rows)
     best = np.zeros(TASKS, np.float32)
-    zeros = jnp.zeros(TASKS, jnp.int32)
+    zeros = np.zeros(TASKS, np.int32)
     for column in range(2):
         kept = np.zeros(TASKS, np.int32)
         for color in (1, 0):
@@ -147,7 +153,7 @@ def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engi
             score = np.asarray(info.similarity) + np.asarray(seen.similarity) + np.asarray(reward)
             kept = np.where(score > best, color, kept)
             best = np.maximum(best, score)
-        states, *_ = step(environment, states, BboxAction(jnp.asarray(kept), *cells))
+        states, *_ = step(environment, states, BboxAction(kept, *cells))
     *_, info = step(environment, states, BboxAction(zeros + 34, zeros, zeros, zeros, zeros))
     solved = np.asarray(info.solved).mean()
     assert abs(solved - 1 / 4) < 4 * np.sqrt(0.25 * 0.75 / TASKS), f"solved {solved:.3f}, chance is 0.25"
@@ -155,7 +161,7 @@ def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engi
 
 def test_a_state_holds_no_answer_and_no_solution() -> None:
     environment = ArcEnvironment.create(config("xla"), puzzles(1)[:3])
-    state, _ = environment.reset(jax.random.key(0))
+    state, _ = jax.jit(environment.reset)(jax.random.key(0))
     assert all(pair.output is None for task in state.tasks for pair in task.tests)
     assert all(task.solutions == () for task in state.tasks)
     assert (np.asarray(state.target_grid) == -1).all()

@@ -1,6 +1,6 @@
 """Laws that hold for every grid: symmetries, undoing, idempotence, and what a flood is.
 
-Each example is a batch of 64 random environments; literal cases are in `test_operations`.
+Each example is a batch of 32 random environments; literal cases are in `test_operations`.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.batching import batch_step
 
-BATCH = 64
+BATCH = 32
 CANVAS = (30, 30)
 CLEAR, COPY_INPUT, RESIZE, CUT, PASTE = 31, 32, 33, 30, 29
 UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23

@@ -11,7 +11,7 @@ import pytest
 from engine_runs import ENGINES, FORMATS, Starts, batch_action, info_view, skip_without, view
 from literals import mask, selection_text, task, text
 from operation_cases import CASES, FAR, Case
-from oracle import reset_oracle, step_oracle, view_of
+from oracle import reset_oracle, step_oracle, views_of
 
 from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import create_bbox_action
@@ -51,7 +51,7 @@ def oracle_outcomes() -> dict[str, Outcome]:
         for operation, cells in case.steps:
             selection = mask(cells, SHAPE) if case.format == "mask" else cells
             state, reward, _, info = step_oracle(state, case.format, operation, selection, config)
-        outcomes[case.name] = view_of(state, config) | {
+        outcomes[case.name] = {field: values[0] for field, values in views_of([state], config).items()} | {
             "reward": reward,
             "operation_type": info["operation_type"],
         }

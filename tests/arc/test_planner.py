@@ -4,6 +4,7 @@ Whole data sets are planned by `benchmarks/planner.py`, whose measurement is use
 hold is in `test_demonstrations`.
 """
 
+import functools
 import json
 import sys
 from importlib.util import find_spec
@@ -76,6 +77,24 @@ def config_for(selection_format: str, side: int, engine: str = "auto", allowed=N
     )
 
 
+@functools.cache
+def generated(num_tasks: int, seed: int, side: int | None = None) -> list[ArcTask]:
+    """Tasks that are made once for all action formats."""
+    names = ("min_height", "max_height", "min_width", "max_width")
+    return generate_tasks(
+        num_tasks=num_tasks, seed=seed, **({} if side is None else dict.fromkeys(names, side))
+    )
+
+
+@functools.cache
+def real_tasks() -> list[ArcTask]:
+    """Every fortieth task of the data sets, read once for all action formats."""
+    names = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
+    # The second ARC set holds tasks of the first under the same names.
+    tasks = {made.id: made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]}
+    return list(tasks.values())
+
+
 def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
     """Whether the solution of each pair solves it in the environment."""
     plans = [solution_plan(task, pair, config) for task in tasks for pair in range(len(task.pairs))]
@@ -85,8 +104,7 @@ def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
 @each_format
 @pytest.mark.parametrize(("engine", "per_family"), [("auto", 20), ("xla", 4)])
 def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, engine, per_family):
-    tasks = generate_tasks(num_tasks=per_family * len(FAMILIES), seed=11)
-    exact = replayed(tasks, config_for(selection_format, 10, engine))
+    exact = replayed(generated(per_family * len(FAMILIES), 11), config_for(selection_format, 10, engine))
     assert len(exact) == 4 * per_family * len(FAMILIES)
     assert exact.all()
 
@@ -94,8 +112,7 @@ def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_f
 @each_format
 @pytest.mark.parametrize("side", [4, 30])
 def test_they_do_on_grids_that_fill_the_canvas(selection_format, side):
-    sides = {"min_height": side, "max_height": side, "min_width": side, "max_width": side}
-    assert replayed(generate_tasks(num_tasks=30, seed=3, **sides), config_for(selection_format, side)).all()
+    assert replayed(generated(30, 3, side), config_for(selection_format, side)).all()
 
 
 @pytest.mark.parametrize("selection_format", ["bbox", "mask"])
@@ -229,7 +246,7 @@ def test_the_cell_by_cell_script_resizes_and_paints_every_wrong_cell():
 
 @each_format
 def test_generated_pairs_are_planned_without_their_solutions(selection_format):
-    measured = measure(generate_tasks(num_tasks=150, seed=8), selection_format)
+    measured = measure(generated(150, 8), selection_format)
     assert measured.exact.all()
     assert (measured.steps <= measured.cells).all()
     longest = {"point": 0.85, "bbox": 0.4, "mask": 0.4}
@@ -261,10 +278,7 @@ def test_the_benchmark_tells_of_every_data_set_and_of_all(tmp_path, monkeypatch,
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @each_format
 def test_real_pairs_have_exact_and_short_plans(selection_format):
-    names = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
-    # The second ARC set holds tasks of the first under the same names.
-    tasks = {made.id: made for name in names for made in load_tasks(name, "all", data_dir=SHARED)[::40]}
-    measured = measure(list(tasks.values()), selection_format)
+    measured = measure(real_tasks(), selection_format)
     assert len(measured.exact) > 200 and measured.exact.all()
     shortest = {"point": 0.8, "bbox": 0.35, "mask": 0.2}
     assert measured.record()["ratio_median"] <= shortest[selection_format]

@@ -24,6 +24,7 @@ from phalanx.arc import (
     as_grid,
 )
 from phalanx.arc.rewards import REWARD_NUMBERS, as_reward
+from phalanx.core import batch_reset
 
 SUBMIT = 34
 ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]])),), ())
@@ -51,7 +52,7 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
     environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
         **{name: getattr(wanted, name) for name in REWARD_NUMBERS}
     )
-    states, _ = environment.batch_reset(keys_of(scenario))
+    states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
     states = environment.unbind(states)
     for turn in oracle_run(scenario).turns:
@@ -75,17 +76,18 @@ def facts(reward: jax.Array) -> str:
 def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
     config = row_config(engine, environment=EnvironmentConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=transitions)
-    state, _ = environment.reset(jax.random.key(0))
+    state, _ = jax.jit(environment.reset)(jax.random.key(0))
+    step = jax.jit(environment.step)
     told = []
     for action in ((2, 0), (2, 1), (99, 0), (2, 2), (2, 3)):
-        state, _, reward, _, _ = environment.step(state, PointAction(action[0], 0, action[1]))
+        state, _, reward, _, _ = step(state, PointAction(action[0], 0, action[1]))
         told.append(facts(reward))
     # Quarters before and after, steps; invalid, submitted, solved, terminated, truncated.
     assert told == ["01100000", "12200000", "22310000", "23400001", "00000000"]
     state = environment.state_from_grid([[2, 2, 2, 2]])
-    assert facts(environment.step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
+    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
     state = environment.state_from_grid([[2, 2, 2, 1]])
-    assert facts(environment.step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
+    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
 def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(engine: str) -> None:
@@ -96,10 +98,10 @@ def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(engine: str
         return jnp.where(happened.solved, happened.max_steps - happened.step_count, -0.5)
 
     environment = ArcEnvironment.create(row_config(engine), ROW, reward=half)
-    states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 3))
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
     actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
-    assert environment.batch_step(states, actions)[2].tolist() == [-0.5] * 3
-    assert jax.vmap(environment.step)(states, actions)[2].tolist() == [-0.5] * 3
+    assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
+    assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
     assert set(shapes) == {()}
     with pytest.raises(ValueError, match=r"one number for one transition, got shape \(2,\)"):
         environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
@@ -118,14 +120,15 @@ class Bonus(eqx.Module):
 
 def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
-    states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 2))
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
     states, actions = environment.unbind(states), PointAction([2, 2], [0, 0], [0, 1])
     step = jax.jit(lambda e: e.batch_step(states, actions)[2])
     for size in (1.0, 8.0):
         assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
     assert step._cache_size() == 1
-    sizes = jnp.array([1.0, 2.0, 4.0])
-    paid = jax.vmap(lambda size: environment.with_reward(Bonus(size)).batch_step(states, actions)[2])(sizes)
+    sizes = np.array([1.0, 2.0, 4.0], np.float32)
+    paid = jax.vmap(lambda size: environment.with_reward(Bonus(size)).batch_step(states, actions)[2])
+    paid = jax.jit(paid)(sizes)
     assert paid.tolist() == [[0.25] * 2, [0.5] * 2, [1.0] * 2]
 
 
@@ -163,7 +166,7 @@ def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
     ):
         assert type(changed) is Generous
     generous = dataclasses.replace(mine, gift=5.0)
-    state, _ = generous.reset(jax.random.key(0))
+    state, _ = jax.jit(generous.reset)(jax.random.key(0))
     action = PointAction(99, 0, 0)
     assert float(generous.step(state, action)[2]) == 4.0
     step = jax.jit(lambda environment, state: environment.step(state, action)[2])

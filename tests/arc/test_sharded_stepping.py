@@ -34,11 +34,11 @@ PROGRAM = textwrap.dedent("""
             ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
         )
         program = jax.jit(play)
-        text = program.lower(environment, sharded).compile().as_text()
-        apart, together = program(environment, sharded), program(environment, keys)
+        spread_out = program.lower(environment, sharded).compile()
+        apart, together = spread_out(environment, sharded), program(environment, keys)
         for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
             np.testing.assert_array_equal(one, other)
-        print(engine, text.count("all-gather"), apart[1].sharding.is_equivalent_to(spread, 3))
+        print(engine, spread_out.as_text().count("all-gather"), apart[1].sharding.is_equivalent_to(spread, 3))
 """)
 
 

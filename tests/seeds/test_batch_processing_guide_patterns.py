@@ -9,6 +9,7 @@ One call has smaller arguments than the guide's: 11 episodes of 20 steps, not 50
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from phalanx import core
 from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction, arc_reset
@@ -116,7 +117,7 @@ def test_dynamic_batch_sizes(config: JaxArcConfig, task: JaxArcTask) -> None:
         for process in (process_dynamic_batch, core.process_dynamic_batch):
             result = process(states_list, actions_list, config, max_batch_size=size)
             for got, wanted in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
-                assert jnp.array_equal(got, wanted)
+                np.testing.assert_array_equal(got, wanted)
 
 
 def test_hierarchical_batch_processing(config: JaxArcConfig, task: JaxArcTask) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from batched_logging_blocks import (
     BATCHED_YAML,
@@ -42,13 +43,13 @@ BATCHED = OurLoggingConfig(**OmegaConf.to_container(OmegaConf.create(BATCHED_YAM
 
 def example(size: int, step: int) -> dict[str, Any]:
     """A value of the type that `batch_data` gives for every key."""
-    keys = jax.random.split(jax.random.PRNGKey(7), 4)
+    rng = np.random.default_rng(7)
     return {
         "update_step": step,
-        "episode_returns": jax.random.normal(keys[0], (size,)),
-        "episode_lengths": jax.random.randint(keys[1], (size,), 1, 100),
-        "similarity_scores": jax.random.uniform(keys[2], (size,)),
-        "success_mask": jax.random.bernoulli(keys[3], 0.3, (size,)),
+        "episode_returns": jax.device_put(rng.standard_normal(size, np.float32)),
+        "episode_lengths": jax.device_put(rng.integers(1, 100, size, np.int32)),
+        "similarity_scores": jax.device_put(rng.random(size, np.float32)),
+        "success_mask": jax.device_put(rng.random(size) < 0.3),
         "policy_loss": 0.5,
         "value_loss": 0.25,
         "gradient_norm": 2.0,

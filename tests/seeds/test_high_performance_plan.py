@@ -13,6 +13,7 @@ import inspect
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from phalanx import arc
@@ -120,7 +121,7 @@ def test_safe_action_processing(config: JaxArcConfig, task: JaxArcTask) -> None:
         jax.tree.leaves(arc_step(state, good, config)),
         strict=True,
     ):
-        assert jnp.array_equal(got, wanted)
+        np.testing.assert_array_equal(got, wanted)
     for bad in (create_point_action(42, 3, 7), create_point_action(-1, 3, 7), create_point_action(1, 30, 7)):
         kept, _, reward, done, info = safe_arc_step(state, bad, config)
         assert eqx.tree_equal(kept, state)

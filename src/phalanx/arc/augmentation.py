@@ -4,6 +4,7 @@ What the drawn tasks are used for is the learners' part: `ArcEnvironment.with_ta
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ _WORD = 32
 _TRANSPOSE = 1
 
 
+@partial(jax.jit, static_argnames=("symmetries", "colors", "keep_black"))
 def augmented(
     arrays: TaskArrays, key: Key, *, symmetries: bool = True, colors: bool = True, keep_black: bool = True
 ) -> TaskArrays:
@@ -44,9 +46,6 @@ def augmented(
     order = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
     same = jnp.broadcast_to(jnp.arange(fixed), (count, fixed))
     return changed(arrays, drawn, jnp.concatenate([same, order], axis=-1).astype(jnp.int32))
-
-
-_compiled = jax.jit(augmented, static_argnames=("symmetries", "colors", "keep_black"))
 
 
 def changed(
@@ -77,7 +76,7 @@ def augmented_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> lis
     Families and solutions are left out, because they may not hold for what comes of it.
     """
     room = max(max(task.max_shape) for task in tasks)
-    arrays = jax.device_get(_compiled(TaskBuffer.from_tasks(tasks, num_rows=room).arrays, key, **settings))
+    arrays = jax.device_get(augmented(TaskBuffer.from_tasks(tasks, num_rows=room).arrays, key, **settings))
     columns, bits = np.arange(_WORD, dtype=np.uint32), np.arange(NUM_PLANES)[:, None, None]
     cells = ((arrays.pairs[..., None] >> columns & 1) << bits).sum(axis=2).astype(np.int8)
 

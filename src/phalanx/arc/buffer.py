@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
@@ -167,7 +166,7 @@ class TaskBuffer(ByFingerprint):
         """The packed arrays on the device, concrete even when first asked for under a trace."""
         with jax.ensure_compile_time_eval():
             count = np.int32(len(self.tasks))
-            return TaskArrays(*(jnp.asarray(part) for part in (self.pairs, self.sizes, self.table, count)))
+            return TaskArrays(*jax.device_put((self.pairs, self.sizes, self.table, count)))
 
     @functools.cached_property
     def fingerprint(self) -> str:

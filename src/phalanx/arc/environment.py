@@ -158,7 +158,9 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             raise ValueError(f"there are {len(self.task_buffer)} tasks, so there is no task {index}")
         state, _ = self._start(given_start(jnp.int32(index), jnp.int32(pair), self.arrays))
         planes = pack_grid(cells, rows)
-        packed = transition.with_grid(self.config, self.arrays, packed_of(state), planes, *cells.shape)
+        packed: Packed = transition.with_grid(
+            self.config, self.arrays, packed_of(state), planes, *cells.shape
+        )
         return ArcState(*packed, state.tasks, columns, state.work)
 
     @property
@@ -168,6 +170,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
     def _start(self, words: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
         if self.answers is not None:
             tests = words_by_test(words, self.answers.sizes.shape[-2])
+            packed: Packed
             packed, work = begin(self.config, self.arrays, words, self._first_states(tests)[0])
             state = ArcState(*packed, self._shown, self.config.grid_shape[1], work)
             return state, self._observation(state, None)
@@ -218,8 +221,9 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         work: Work | None = None
         seen: Array | None = outcome.observation
         if self.answers is not None:
+            nameless = bound_to(None, state)
             packed, work, outcome = settle(
-                self.config, self.arrays, self.answers, self.numbers, state, packed, outcome
+                self.config, self.arrays, self.answers, self.numbers, nameless, packed, outcome
             )
             seen = None
         new = ArcState(*packed, state.tasks, state.columns, work)

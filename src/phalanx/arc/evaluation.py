@@ -58,7 +58,7 @@ def answers_of(tasks: TaskBuffer, rows: int) -> Answers:
             if pair.output is not None:
                 planes[index, number] = pack_grid(pair.output, rows)
                 sizes[index, number] = pair.output.shape
-    return Answers(jnp.asarray(planes), jnp.asarray(sizes))
+    return Answers(*jax.device_put((planes, sizes)))
 
 
 def examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
@@ -85,6 +85,7 @@ def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays,
     return tasks._replace(pairs=pairs, sizes=kept), Answers(planes, sizes)
 
 
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array, "*batch tests 3"]:
     """The words of a start on each test pair of the task that a start names; see `starts`."""
     number = jnp.arange(tests, dtype=jnp.uint32)
@@ -92,6 +93,7 @@ def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array,
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
 
 
+@functools.partial(jax.jit, static_argnums=0, inline=True)
 def begin(
     config: ArcConfig, tasks: TaskArrays, words: UInt32[Array, "*batch 3"], starts: Packed
 ) -> tuple[Packed, Work]:
@@ -120,6 +122,7 @@ def begin(
     return Packed(pick(starts.boards), pick(starts.registers), pick(starts.similarity)), work
 
 
+@functools.partial(jax.jit, static_argnums=0, inline=True)
 def settle(
     config: ArcConfig,
     tasks: TaskArrays,

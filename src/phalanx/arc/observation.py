@@ -3,6 +3,8 @@
 In evaluation the score stays hidden until the last hand-in. What actions do is in the engines.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32
 
 from phalanx.arc.actions import Action
+from phalanx.arc.buffer import TaskArrays
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.arc.planes import unpack_cells
-from phalanx.arc.state import ArcState, pair_grid
+from phalanx.arc.state import PAIR, TASK, ArcState, pair_grid
 from phalanx.core.spaces import Box, Record, Space
 
 
@@ -75,13 +78,19 @@ def observation_of(
 
 def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
     """The first `count` demonstrations but the current pair, which would give its answer away."""
-    tasks = state.task_arrays
-    table = tasks.table[state.task_index]
+    return _other_demonstrations(state.task_arrays, state.registers, count, state.grid_shape)
+
+
+@partial(jax.jit, static_argnums=(2, 3), inline=True)
+def _other_demonstrations(
+    tasks: TaskArrays, registers: Int32[Array, "*batch 8"], count: int, grid_shape: tuple[int, int]
+) -> Int8[Array, "*batch shown 2 rows columns"]:
+    table = tasks.table[registers[..., TASK]]
     slot = jnp.arange(count)
-    chosen = slot + (slot >= state.pair_index[..., None])
+    chosen = slot + (slot >= registers[..., PAIR, None])
     there = chosen < table[..., 1, None]
     place = table[..., 0, None] + jnp.where(there, chosen, 0)
-    rows, columns = state.grid_shape
+    rows, columns = grid_shape
     grids = [unpack_cells(*pair_grid(tasks, place, output, rows), columns) for output in (False, True)]
     return jnp.where(there[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
 

@@ -3,6 +3,8 @@
 Bit c of row word r in plane k is bit k of the color at (r, c). Operations on planes are in the engines.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +45,8 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
+# Each is compiled as one where the caller compiles nothing, and else is part of the caller's program.
+@partial(jax.jit, static_argnums=2, inline=True)
 def area_words(
     height: Int[Array, "*batch"], width: Int[Array, "*batch"], rows: int
 ) -> UInt32[Array, "*batch rows"]:
@@ -50,17 +54,20 @@ def area_words(
     return jnp.where(jnp.arange(rows) < height[..., None], low_bits(width)[..., None], jnp.uint32(0))
 
 
+@partial(jax.jit, inline=True)
 def pack_mask(mask: Bool[Array, "*batch rows columns"]) -> UInt32[Array, "*batch rows"]:
     """Row words of a mask."""
     weights = jnp.uint32(1) << jnp.arange(mask.shape[-1], dtype=jnp.uint32)
     return jnp.sum(jnp.where(mask, weights, jnp.uint32(0)), axis=-1, dtype=jnp.uint32)
 
 
+@partial(jax.jit, static_argnums=1, inline=True)
 def unpack_mask(words: UInt32[Array, "*batch rows"], columns: int) -> Bool[Array, "*batch rows columns"]:
     """The mask that row words stand for."""
     return (words[..., None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1 != 0
 
 
+@partial(jax.jit, static_argnums=2, inline=True)
 def unpack_cells(
     planes: UInt32[Array, "*batch 4 rows"], inside: UInt32[Array, "*batch rows"], columns: int
 ) -> Int8[Array, "*batch rows columns"]:

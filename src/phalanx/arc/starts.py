@@ -3,6 +3,8 @@
 What becomes of the draw is the engines' part: they look the pair up and write the first working grid.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +38,8 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
     return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
 
 
+# Compiled as one where the caller compiles nothing, as is the draw.
+@partial(jax.jit, inline=True)
 def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """Where each task's part of the interval from 0 to the sum of all weights ends.
 
@@ -47,6 +51,7 @@ def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32
     return jax.lax.cummax(jnp.where(there, sums, 0.0))
 
 
+@partial(jax.jit, inline=True)
 def draw_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
     """The words of a start; without bounds every task is as likely as any other."""
     words = jax.random.bits(key, (2,), jnp.uint32)
@@ -61,6 +66,7 @@ def draw_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | N
     return jnp.stack([task, words[1], noise(words[0], words[1])])
 
 
+@partial(jax.jit, inline=True)
 def given_start(
     task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
 ) -> UInt32[Array, "*batch 3"]:

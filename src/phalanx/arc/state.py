@@ -3,6 +3,7 @@
 Making and changing states is in `environment` and the engines.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -179,9 +180,7 @@ class ArcState(eqx.Module):
 
     def _pair_grid(self, output: bool) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
         """Planes and area of the current pair's input or output."""
-        tasks = self.task_arrays
-        place = tasks.table[self.task_index, 0] + self.pair_index
-        return pair_grid(tasks, place, output, self.boards.shape[-1])
+        return _current_grid(self.task_arrays, self.registers, output, self.boards.shape[-1])
 
     @property
     def task_arrays(self) -> TaskArrays:
@@ -238,6 +237,7 @@ _UNBOUND = (
 )
 
 
+@partial(jax.jit, static_argnums=(2, 3), inline=True)
 def pair_grid(
     tasks: TaskArrays, place: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
@@ -245,6 +245,14 @@ def pair_grid(
     side = int(output)
     size = tasks.sizes[place, 2 * side : 2 * side + 2]
     return fit_rows(tasks.pairs[place, side], rows), area_words(size[..., 0], size[..., 1], rows)
+
+
+@partial(jax.jit, static_argnums=(2, 3), inline=True)
+def _current_grid(
+    tasks: TaskArrays, registers: Int32[Array, "*batch 8"], output: bool, rows: int
+) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
+    place = tasks.table[registers[..., TASK], 0] + registers[..., PAIR]
+    return pair_grid(tasks, place, output, rows)
 
 
 ArcEnvState = ArcState

@@ -6,9 +6,9 @@ The public functions with states and configs are in `environment`.
 import functools
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Int8, UInt32
+from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from phalanx.arc.buffer import TaskArrays
 from phalanx.arc.config import ArcConfig
@@ -40,13 +40,14 @@ def reset(
     return _batched_reset(config, (not is_traced(tasks),))((tasks,), where, words, packed, observation)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def with_grid(
     config: ArcConfig,
     tasks: TaskArrays,
     packed: Packed,
-    planes: UInt32[np.ndarray, "4 rows"],
-    height: int,
-    width: int,
+    planes: UInt32[Array, "4 rows"],
+    height: Int[Array, ""],
+    width: Int[Array, ""],
 ) -> Packed:
     """A single state whose working grid is this one, with the similarity that it has."""
     boards = packed.boards.at[WORKING:CLIPBOARD].set(planes)
