@@ -94,12 +94,15 @@ def padded(states: Any, count: int, atoms: int, arity: int = 2) -> np.ndarray:
 
 
 def unpadded(rows: np.ndarray) -> oracle.State:
-    return tuple(tuple(int(x) for x in atom) for atom in rows if atom[0] != 0)
+    return tuple(tuple(atom) for atom in rows.tolist() if atom[0] != 0)
+
+
+_empty_nodes = jax.jit(empty_nodes, static_argnums=(0, 1, 2))
 
 
 def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> Node:
     """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
-    node = empty_nodes(config, rules.program, (len(cases),))
+    node = _empty_nodes(config, rules.program, (len(cases),))
     atoms = config.padding_atoms, rules.program.arity
     node = node._replace(
         goals=jnp.asarray(padded([case.goals for case in cases], len(cases), *atoms)),
@@ -147,12 +150,16 @@ def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: Node) -> Node:
     return xla_resolution.expand(shape.rules, False, arrays, asked, node)
 
 
+# Both engines are asked about the same cases, and what the oracle says of them is the same.
+_expected = functools.cache(oracle.expand)
+
+
 def check_against_oracle(
     kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: Node
 ) -> None:
     """Successors as sequences, counts and flags of a batch, and the padding behind the successors."""
     for index, case in enumerate(cases):
-        expected = oracle.expand(
+        expected = _expected(
             kb,
             case.goals,
             case.query if case.positive else None,

@@ -152,11 +152,12 @@ def closure(kb: KnowledgeBase, excluded: Atom | None) -> set[Atom]:
     known = set(kb.fact_set) - {excluded}
     while True:
         new: set[Atom] = set()
-        by_predicate: dict[int, list[Atom]] = {}
+        by_start: dict[Atom, list[Atom]] = {}
         for atom in known:
-            by_predicate.setdefault(atom[0], []).append(atom)
+            for start in (atom[:1], atom[:2]):
+                by_start.setdefault(start, []).append(atom)
         for head, body in kb.rules:
-            for bindings in _matches(body, by_predicate, {}):
+            for bindings in _matches(body, by_start, {}):
                 # A variable that is in the head alone stands for any constant.
                 loose = {t for t in head[1:] if t < 0 and t not in bindings}
                 for values in product(range(1, kb.constants + 1), repeat=len(loose)):
@@ -167,13 +168,15 @@ def closure(kb: KnowledgeBase, excluded: Atom | None) -> set[Atom]:
 
 
 def _matches(
-    body: Sequence[Atom], known: dict[int, list[Atom]], bindings: dict[int, int]
+    body: Sequence[Atom], known: dict[Atom, list[Atom]], bindings: dict[int, int]
 ) -> Iterator[dict[int, int]]:
     if not body:
         yield bindings
         return
-    predicate, *terms = apply(body[0], bindings)
-    for fact in known.get(predicate, []):
+    goal = apply(body[0], bindings)
+    terms = goal[1:]
+    # The facts of its predicate, and of its first argument where that is known.
+    for fact in known.get(goal[:2] if terms[0] > 0 else goal[:1], []):
         more = dict(bindings)
         # A constant stands for itself; a variable that has a value already stands for that.
         if all(

@@ -1,5 +1,7 @@
 """Goals that an embedding closes: what is offered, what taking it leaves and pays, on both engines."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,9 +34,14 @@ MODEL = KGE.create(KGEConfig(dim=4), NAMES.num_predicates, NAMES.num_constants, 
 ENGINES = ("native", "xla")
 
 
-def environment(engine: str = "xla", kge: KGE | None = MODEL, **settings: object) -> ProofEnv:
-    config = CONFIG.model_copy(update={"engine": engine, **settings})
-    return ProofEnv.from_data(config, DATA, "valid", NAMES, kge=kge)
+@functools.cache
+def environment(engine: str = "xla", *, closes: bool = True, **settings: object) -> ProofEnv:
+    """With the embedding or without it; what one test has compiled serves the others."""
+    return made(MODEL if closes else None, engine=engine, **settings)
+
+
+def made(kge: KGE | None, **settings: object) -> ProofEnv:
+    return ProofEnv.from_data(CONFIG.model_copy(update=settings), DATA, "valid", NAMES, kge=kge)
 
 
 def started(env: ProofEnv, query: str, label: bool = True):
@@ -78,7 +85,7 @@ def test_with_log_the_logarithm_is_paid_at_once_beside_the_whole_reward():
 
 
 def test_without_an_embedding_nothing_changes():
-    plain, closing = environment(kge=None), environment(kge_closes_query=True)
+    plain, closing = environment(closes=False), environment(kge_closes_query=True)
     state = started(plain, "grandparent(a,c)")
     assert state.log_score is None and plain.step(state, jnp.int32(0))[4].log_score is None
     assert choices(started(closing, "grandparent(a,c)"))[:-1] == choices(state)
@@ -86,14 +93,20 @@ def test_without_an_embedding_nothing_changes():
 
 def test_the_engines_agree_and_the_environment_conforms():
     one, other = (environment(engine, kge_closes_query=True) for engine in ENGINES)
-    keys = jax.random.split(jax.random.PRNGKey(1), 16)
-    first, second = one.batch_reset(keys)[0], other.batch_reset(keys)[0]
+
+    @jax.jit
+    def begin(key):
+        keys = jax.random.split(key, 16)
+        return one.batch_reset(keys)[0], other.batch_reset(keys)[0]
+
+    @jax.jit
+    def step(first, second, key):
+        actions = jax.vmap(one.sample_action)(jax.random.split(key, 16), first)
+        return one.batch_step(first, actions), other.batch_step(second, actions)
+
+    first, second = begin(jax.random.PRNGKey(1))
     for number in range(5):
-        actions = jax.vmap(one.sample_action)(jax.random.split(jax.random.PRNGKey(number), 16), first)
-        (first, _, paid, *_), (second, _, paid_too, *_) = (
-            one.batch_step(first, actions),
-            other.batch_step(second, actions),
-        )
+        (first, _, paid, *_), (second, _, paid_too, *_) = step(first, second, jax.random.PRNGKey(number))
         for left, right in zip(
             jax.tree.leaves((first, paid)), jax.tree.leaves((second, paid_too)), strict=True
         ):
@@ -115,6 +128,6 @@ def test_a_search_adds_the_embedding_s_logarithms_to_the_policy_s():
 def test_an_embedding_of_other_sizes_and_skipped_states_are_refused_in_words():
     small = KGE.create(KGEConfig(dim=4), 1, 2, np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"the embedding has 1 predicates and 2 constants.*load_kge"):
-        environment(kge=small)
+        made(small)
     with pytest.raises(ValueError, match="skip_unary_actions passes states"):
-        environment(skip_unary_actions=True)
+        made(MODEL, skip_unary_actions=True)

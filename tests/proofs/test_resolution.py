@@ -1,6 +1,7 @@
 """Both engines against the oracle on random knowledge bases, and against one another."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -16,11 +17,16 @@ CASES_A_PROGRAM = 850
 PROGRAMS = 12
 
 
-def cases_of(seed: int, config: ProofConfig, count: int, arity: int = 2) -> tuple:
+def cases_of(seed: int, config: ProofConfig, arity: int = 2) -> tuple:
+    """A program, what the oracle knows of it, and cases: the same ones for both engines."""
+    return drawn_cases(seed, config.padding_atoms, config.memory, arity)
+
+
+@functools.cache
+def drawn_cases(seed: int, atoms: int, memory: int, arity: int) -> tuple:
     program, kb = pc.random_program(seed, arity)
     rng = np.random.default_rng(1000 + seed)
-    cases = [pc.random_case(kb, rng, config.padding_atoms, config.memory) for _ in range(count)]
-    return program, kb, cases
+    return program, kb, [pc.random_case(kb, rng, atoms, memory) for _ in range(CASES_A_PROGRAM)]
 
 
 @pytest.mark.parametrize("engine", pc.ENGINES)
@@ -29,7 +35,7 @@ def test_successors_equal_the_oracles_on_ten_thousand_random_states(engine: str)
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5, engine=engine)
     seen = {"overflow": 0, "too long": 0, "true": 0, "false": 0, "variables": 0}
     for seed in range(PROGRAMS):
-        program, kb, cases = cases_of(seed, config, CASES_A_PROGRAM)
+        program, kb, cases = cases_of(seed, config)
         node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
         pc.check_against_oracle(kb, config, cases, node)
         seen["overflow"] += int(node.overflow.sum())
@@ -46,7 +52,7 @@ def test_successors_of_atoms_with_three_terms_equal_the_oracles(engine: str) -> 
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5, engine=engine)
     seen = {"overflow": 0, "too long": 0, "true": 0, "false": 0}
     for seed in range(300, 306):
-        program, kb, cases = cases_of(seed, config, CASES_A_PROGRAM, arity=3)
+        program, kb, cases = cases_of(seed, config, arity=3)
         node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
         pc.check_against_oracle(kb, config, cases, node)
         seen["overflow"] += int(node.overflow.sum())
@@ -62,9 +68,7 @@ def test_wide_padding_without_end_action_and_memory_equals_the_oracle(engine: st
         padding_states=40, padding_atoms=6, end_proof_action=False, memory_pruning=False, engine=engine
     )
     for seed in (100, 101):
-        program, kb = pc.random_program(seed)
-        rng = np.random.default_rng(seed)
-        cases = [pc.random_case(kb, rng, 6, 1)._replace(visited=()) for _ in range(CASES_A_PROGRAM)]
+        program, kb, cases = drawn_cases(seed, atoms=6, memory=1, arity=2)
         node = pc.expand_cases(ResolutionSettings.of(config, program), config, cases)
         pc.check_against_oracle(kb, config, cases, node)
 
@@ -75,7 +79,7 @@ def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=2, skip_unary_actions=True)
     skipped = 0
     for seed in (200, 201, 202):
-        program, _, cases = cases_of(seed, config, CASES_A_PROGRAM)
+        program, _, cases = cases_of(seed, config)
         both = [
             dataclasses.replace(ResolutionSettings.of(config, program), engine=engine)
             for engine in ("native", "xla")
@@ -89,7 +93,7 @@ def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
 @pytest.mark.skipif(not native.available(), reason=native.reason())
 def test_rows_that_are_not_asked_for_stay_as_they_are() -> None:
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
-    program, _, cases = cases_of(3, config, CASES_A_PROGRAM)
+    program, _, cases = cases_of(3, config)
     for engine in ("native", "xla"):
         rules = dataclasses.replace(ResolutionSettings.of(config, program), engine=engine)
         done = pc.expand_cases(rules, config, cases)

@@ -3,7 +3,8 @@
 The names, the arguments and the results are those of `phalanx._native`, which is checked against this.
 """
 
-from typing import Any
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,18 @@ from jaxtyping import Array, Float32, Int32
 from phalanx.proofs.mining.plain import MiningGraph
 
 _WIDTH = 32
+
+
+class _Asked(NamedTuple):
+    """A question, the edges and which of them are not left out, and what each layer has reached."""
+
+    entity: np.int32
+    relation: np.int32
+    relations: np.ndarray
+    """As many as there are directed ones."""
+    edges: np.ndarray
+    kept: np.ndarray
+    reached: np.ndarray
 
 
 class PathQuestions:
@@ -38,14 +51,8 @@ class PathQuestions:
             right = np.zeros(self.graph.entities, bool)
             right[self.graph.targets(entity, relation)] = True
             right[answer] = False
-
-            def loss(
-                values: Any, row: Any = (entity, relation, answer), right: Any = right, kept: Any = ~hidden
-            ) -> Any:
-                scores = jnp.where(right, -jnp.inf, self._scores(values, row[0], row[1], kept))
-                return jax.nn.logsumexp(scores) - scores[row[2]]
-
-            value, slope = jax.value_and_grad(loss)(jnp.asarray(parameters))
+            asked = self._asked(entity, relation, ~hidden)
+            value, slope = _slope(parameters, answer, right, asked, self.layers, self.specific)
             total += float(value)
             gradient += np.asarray(slope)
         return total
@@ -59,34 +66,53 @@ class PathQuestions:
         """Writes the score of every entity for each question."""
         every = np.ones(len(self.edges), bool)
         for place, (entity, relation) in enumerate(rows.tolist()):
-            table[place] = np.asarray(self._scores(jnp.asarray(parameters), entity, relation, every))
+            asked = self._asked(entity, relation, every)
+            table[place] = _scores(parameters, asked, self.layers, self.specific)
 
-    def _scores(self, parameters: Array, entity: int, relation: int, kept: np.ndarray) -> Array:
-        directed, count = self.graph.directed, self.graph.entities
-        source, through, target = self.edges.T
-        at = 0
-
-        def take(*shape: int) -> Array:
-            nonlocal at
-            at += int(np.prod(shape))
-            return parameters[at - int(np.prod(shape)) : at].reshape(shape)
-
-        reached = np.zeros(count, bool)
-        reached[entity] = True
-        layers = []
+    def _asked(self, entity: int, relation: int, kept: np.ndarray) -> _Asked:
+        source, _, target = self.edges.T
+        reached, now = [], np.arange(self.graph.entities) == entity
         for _ in range(self.layers):
-            messages = take(directed, _WIDTH)
-            if self.specific:
-                messages = messages + take(directed, directed, _WIDTH)[relation]
-            layers.append((messages, take(_WIDTH, _WIDTH), take(_WIDTH, _WIDTH), *take(3, _WIDTH)))
-        start, last, rest = take(directed, _WIDTH), take(directed, _WIDTH), take(directed)
-        begin = jnp.zeros((count, _WIDTH)).at[entity].set(start[relation])
-        state = begin
-        for messages, mixing, own, bias, gain, shift in layers:
-            sums = begin.at[target].add(state[source] * messages[through] * kept[:, None])
-            mixed = sums @ mixing + state @ own + bias
-            mixed = mixed - mixed.mean(axis=1, keepdims=True)
-            normal = mixed / jnp.sqrt((mixed**2).mean(axis=1, keepdims=True) + 1e-5)
-            reached[target[reached[source] & kept]] = True
-            state = jnp.where(reached.copy()[:, None], state + jax.nn.relu(normal * gain + shift), 0.0)
-        return jnp.where(reached, state @ last[relation], rest[relation])
+            now[target[now[source] & kept]] = True
+            reached.append(now.copy())
+        start = np.int32(entity), np.int32(relation), np.arange(self.graph.directed)
+        return _Asked(*start, self.edges, kept, np.array(reached))
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _scores(parameters: Array, asked: _Asked, layers: int, specific: bool) -> Array:
+    directed, count = len(asked.relations), asked.reached.shape[1]
+    source, through, target = asked.edges.T
+    at = 0
+
+    def take(*shape: int) -> Array:
+        nonlocal at
+        at += int(np.prod(shape))
+        return parameters[at - int(np.prod(shape)) : at].reshape(shape)
+
+    taken = []
+    for _ in range(layers):
+        messages = take(directed, _WIDTH)
+        if specific:
+            messages = messages + take(directed, directed, _WIDTH)[asked.relation]
+        taken.append((messages, take(_WIDTH, _WIDTH), take(_WIDTH, _WIDTH), *take(3, _WIDTH)))
+    start, last, rest = take(directed, _WIDTH), take(directed, _WIDTH), take(directed)
+    begin = jnp.zeros((count, _WIDTH)).at[asked.entity].set(start[asked.relation])
+    state = begin
+    for reached, (messages, mixing, own, bias, gain, shift) in zip(asked.reached, taken, strict=True):
+        sums = begin.at[target].add(state[source] * messages[through] * asked.kept[:, None])
+        mixed = sums @ mixing + state @ own + bias
+        mixed = mixed - mixed.mean(axis=1, keepdims=True)
+        normal = mixed / jnp.sqrt((mixed**2).mean(axis=1, keepdims=True) + 1e-5)
+        state = jnp.where(reached[:, None], state + jax.nn.relu(normal * gain + shift), 0.0)
+    return jnp.where(asked.reached[-1], state @ last[asked.relation], rest[asked.relation])
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+@jax.value_and_grad
+def _slope(
+    parameters: Array, answer: Array, right: Array, asked: _Asked, layers: int, specific: bool
+) -> Array:
+    """The loss of an answer and its gradient, other right answers left out."""
+    scores = jnp.where(right, -jnp.inf, _scores(parameters, asked, layers, specific))
+    return jax.nn.logsumexp(scores) - scores[answer]
