@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -20,6 +19,7 @@ def drawn_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> An
     def drawn(leaf: Any) -> Any:
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        return jnp.asarray(generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1])), leaf.dtype)
+        drawn = generator.normal(size=leaf.shape) / np.sqrt(np.prod(leaf.shape[:-1]))
+        return jax.device_put(drawn.astype(leaf.dtype))
 
     return jax.tree.map(drawn, shapes)

@@ -73,7 +73,7 @@ def knows(
             steps[row, at] = step.operation, step.r1, step.c1, step.r2, step.c2
         if submits and solution:
             steps[row, len(solution)] = SUBMIT, 0, 0, 0, 0
-    return Knows(jnp.asarray(inputs), jnp.asarray(steps))
+    return Knows(jax.device_put(inputs), jax.device_put(steps))
 
 
 def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConfig:

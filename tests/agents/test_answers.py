@@ -1,5 +1,7 @@
 """Answers: handing them in, what the network sees of an input, and that the canvas does not matter."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,13 @@ def on_canvas(grid: np.ndarray, side: int) -> np.ndarray:
     canvas = np.full((side, side), -1, np.int8)
     canvas[: grid.shape[0], : grid.shape[1]] = grid
     return canvas
+
+
+@functools.cache
+def untrained() -> AnswerNetwork:
+    """A small network for three tasks."""
+    config = AnswerNetworkConfig(width=4, depth=1, embedding=4)
+    return jax.jit(lambda key: AnswerNetwork(config, 3, key=key))(jax.random.key(0))
 
 
 def test_only_the_exact_answer_is_right():
@@ -63,23 +72,21 @@ def test_flags_tell_the_enclosed_cell_and_the_single_one():
 
 
 def test_sizes_have_the_simple_functions_of_the_input():
-    sides = np.asarray(sizes_of(facts_of(jnp.asarray(on_canvas(GRID, 8)))))
+    sides = np.asarray(jax.jit(lambda g: sizes_of(facts_of(g)))(on_canvas(GRID, 8)))
     assert sides[0, :4].tolist() == [5, 4, 10, 15]
     assert sides[1, :4].tolist() == [4, 5, 8, 12]
 
 
 @pytest.mark.parametrize("side", [8, 11])
 def test_an_untrained_network_copies_the_input_whatever_the_canvas(side: int):
-    network = AnswerNetwork(AnswerNetworkConfig(width=4, depth=1, embedding=4), 2, key=jax.random.key(0))
-    answer = np.asarray(jax.jit(answer_of)(network, on_canvas(GRID, side), jnp.int32(1)))
+    answer = np.asarray(jax.jit(answer_of)(untrained(), on_canvas(GRID, side), jnp.int32(1)))
     assert np.array_equal(answer, on_canvas(GRID, side))
 
 
 def test_what_one_task_learns_in_its_own_layer_is_not_another_tasks():
-    network = AnswerNetwork(AnswerNetworkConfig(width=4, depth=1, embedding=4), 3, key=jax.random.key(0))
-    canvas = jnp.asarray(on_canvas(GRID, 8))
-    painted = jnp.where(canvas >= 0, jnp.int8(5), jnp.int8(-1))
-    gradient = jax.jit(jax.grad(lambda net: answer_loss(net, canvas, painted, jnp.int32(1))[0]))(network)
+    canvas = on_canvas(GRID, 8)
+    painted = np.where(canvas >= 0, np.int8(5), np.int8(-1))
+    gradient = jax.jit(jax.grad(answer_loss, has_aux=True))(untrained(), canvas, painted, np.int32(1))[0]
     by_task = np.abs(np.asarray(gradient.heads)).sum(axis=(1, 2))
     assert by_task[1] > 0 and by_task[[0, 2]].tolist() == [0, 0]
     assert np.abs(np.asarray(gradient.head.weight)).sum() > 0, "the shared layer learns too"

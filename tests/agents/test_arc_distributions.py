@@ -65,7 +65,7 @@ def random_logits(form: str, kind: str, seed: int, scale: float = 2.0) -> ArcLog
     generator = np.random.default_rng(seed)
 
     def some(*shape: int) -> jax.Array:
-        return jnp.asarray(scale * generator.normal(size=shape), jnp.float32)
+        return jax.device_put((scale * generator.normal(size=shape)).astype(np.float32))
 
     groups = SHARED if kind == "shared" else None
     rows = len(set(groups or IDS))
@@ -82,14 +82,16 @@ def seen(height: int, width: int, legal: tuple[bool, ...] = (True, True, True)) 
     grid[:height, :width] = 4
     mask = np.ones(NUM_OPERATIONS, bool)
     mask[list(IDS)] = legal
-    return ArcObservation(jnp.asarray(grid), legal_operations=jnp.asarray(mask))
+    return ArcObservation(jax.device_put(grid), legal_operations=jax.device_put(mask))
 
 
 def by_hand(logits: ArcLogits, observation: ArcObservation, form: str) -> np.ndarray:
     """The probability of each of `actions_of(form)`, in double precision, from the definition."""
     grid, legal = np.asarray(observation.working_grid), np.asarray(observation.legal_operations)
     places = [[np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(place)] for place in logits.places]
-    weights = {id: np.exp(float(l)) * legal[id] for id, l in zip(IDS, logits.operations, strict=True)}
+    weights = {
+        id: np.exp(float(l)) * legal[id] for id, l in zip(IDS, np.asarray(logits.operations), strict=True)
+    }
 
     def place(index: int, number: int, cell: tuple[int, int]) -> float:
         def weight(row: int, column: int) -> float:
@@ -116,15 +118,18 @@ def by_hand(logits: ArcLogits, observation: ArcObservation, form: str) -> np.nda
 
 
 @functools.lru_cache(None)
-def enumerated(form: str) -> Callable[[ArcLogits, ArcObservation], tuple[jax.Array, jax.Array, PointAction]]:
-    """Log-probabilities of all actions, the entropy and the mode, compiled."""
+def enumerated(
+    form: str,
+) -> Callable[[ArcLogits, ArcObservation], tuple[np.ndarray, np.ndarray, PointAction]]:
+    """Log-probabilities of all actions, the entropy and the mode, compiled, and given on the host."""
 
     def all_of(logits: ArcLogits, observation: ArcObservation) -> tuple:
         policy = MAKE(logits, observation)
         rows = jnp.asarray(actions_of(form))
         return jax.vmap(lambda row: policy.log_prob(action(row)))(rows), policy.entropy(), policy.mode()
 
-    return quickly(all_of)
+    compiled = quickly(all_of)
+    return lambda logits, observation: jax.device_get(compiled(logits, observation))
 
 
 @functools.lru_cache(None)
@@ -175,7 +180,7 @@ def test_cells_outside_the_grid_are_impossible_but_for_a_resize(form: str, kind:
 @every_kind
 def test_an_illegal_operation_is_impossible_however_large_its_logit(form: str, kind: str) -> None:
     logits = random_logits(form, kind, 0)
-    logits = dataclasses.replace(logits, operations=jnp.array([90.0, 0.0, 0.0]))
+    logits = dataclasses.replace(logits, operations=jax.device_put(np.array([90, 0, 0], np.float32)))
     logs, _, mode = enumerated(form)(logits, seen(2, 2, legal=(False, True, True)))
     assert np.isneginf(logs[actions_of(form)[:, 0] == FILL]).all()
     assert int(mode.operation) != FILL
@@ -208,13 +213,19 @@ def test_the_least_and_the_greatest_random_numbers_give_possible_actions(
     # The first and the last operation are illegal, and the grid does not reach the canvas's last cells.
     make = MakeArcDistribution((0, int(FILL), int(SUBMIT)))
     observation = seen(2, 1)
-    legal = jnp.zeros(NUM_OPERATIONS, bool).at[FILL].set(True)
-    observation = ArcObservation(observation.working_grid, legal_operations=legal)
-    policy = make(random_logits(form, kind, 0), observation)
-    drawn = policy.sample(jax.random.key(0))
+    legal = np.arange(NUM_OPERATIONS) == FILL
+    observation = ArcObservation(observation.working_grid, legal_operations=jax.device_put(legal))
+
+    @quickly
+    def draw(logits: ArcLogits, observation: ArcObservation, key: jax.Array) -> tuple:
+        policy = make(logits, observation)
+        drawn = policy.sample(key)
+        return drawn, policy.log_prob(drawn)
+
+    drawn, log_prob = draw(random_logits(form, kind, 0), observation, jax.random.key(0))
     corner = [0, 0] if uniform == 0 else [1, 0]
     assert numbers(drawn).tolist() == [int(FILL), *corner * (1 if form == "point" else 2)]
-    assert np.isfinite(policy.log_prob(drawn))
+    assert np.isfinite(log_prob)
 
 
 def test_the_mode_is_the_likeliest_operation_first_even_where_another_has_a_likelier_action() -> None:
@@ -222,11 +233,12 @@ def test_the_mode_is_the_likeliest_operation_first_even_where_another_has_a_like
     cells = np.zeros((3, ROWS, COLUMNS), np.float32)
     cells[0, 1, 1] = 0.1
     cells[1, 2, 0] = 50.0
-    logits = ArcLogits(jnp.log(jnp.array([0.55, 0.45, 1e-9])), (CellLogits(jnp.asarray(cells)),))
-    policy = MAKE(logits, seen(2, 2))
-    assert numbers(policy.mode()).tolist() == [FILL, 1, 1]
-    fill, resize = PointAction(int(FILL), 1, 1), PointAction(int(RESIZE), 2, 0)
-    assert policy.log_prob(resize) > policy.log_prob(fill)
+    chances = np.log(np.array([0.55, 0.45, 1e-9], np.float32))
+    logits = ArcLogits(jax.device_put(chances), (CellLogits(jax.device_put(cells)),))
+    logs, _, mode = enumerated("point")(logits, seen(2, 2))
+    assert numbers(mode).tolist() == [FILL, 1, 1]
+    rows = actions_of("point").tolist()
+    assert logs[rows.index([RESIZE, 2, 0])] > logs[rows.index([FILL, 1, 1])]
 
 
 @every_kind
@@ -236,7 +248,7 @@ def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: s
         corner = jnp.array([FILL] + [0] * (2 if form == "point" else 4))
         return policy.log_prob(action(corner)) + policy.entropy()
 
-    gradient = quickly(jax.grad(both))(random_logits(form, kind, 5))
+    gradient = jax.device_get(quickly(jax.grad(both))(random_logits(form, kind, 5)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert float(gradient.operations[2]) == 0
     assert (np.asarray(gradient.operations[:2]) != 0).all()
@@ -252,7 +264,7 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
     leaves, tree = jax.tree.flatten(logits)
     wanted = actions_of(form)[chosen]
     policy_gradient = jax.grad(lambda logits: MAKE(logits, observation).log_prob(action(jnp.asarray(wanted))))
-    got = jax.tree.leaves(quickly(policy_gradient)(logits))
+    got = jax.tree.leaves(jax.device_get(quickly(policy_gradient)(logits)))
     for number, leaf in enumerate(leaves):
         place = tuple(np.random.default_rng(number).integers(leaf.shape))
         ends = []
@@ -265,16 +277,19 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
 
 def test_a_plain_grid_leaves_all_operations_legal() -> None:
     logits = random_logits("point", "cells", 0)
-    plain = MAKE(logits, seen(2, 2).working_grid)
+    plain, told = quickly(lambda one, seen: (MAKE(one, seen.working_grid), MAKE(one, seen)))(
+        logits, seen(2, 2)
+    )
     assert isinstance(plain, ArcDistribution)
-    np.testing.assert_array_equal(plain.operations, MAKE(logits, seen(2, 2)).operations)
+    np.testing.assert_array_equal(plain.operations, told.operations)
 
 
 def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_cell() -> None:
     cells = random_logits("point", "cells", 9).places[0]
     observation = seen(2, 1)
-    inside = observation.working_grid >= 0
-    logs, _, _ = enumerated("point")(ArcLogits(joint_logits(cells, IDS, inside), (cells,)), observation)
+    inside = np.asarray(observation.working_grid) >= 0
+    joint = quickly(lambda cells, inside: joint_logits(cells, IDS, inside))(cells, inside)
+    logs, _, _ = enumerated("point")(ArcLogits(joint, (cells,)), observation)
     reachable = np.stack([inside, np.ones_like(inside), inside])
     weights = np.where(reachable, np.exp(cells.cells), 0.0).reshape(-1)
     np.testing.assert_allclose(np.exp(logs[: len(weights)]), weights / weights.sum(), rtol=1e-5)

@@ -51,7 +51,11 @@ def network(
     arc = arc_config(demonstrations, form, operations)
     made = drawn_weights(create_arc_network, config, arc)
     # The colours' own vectors are zero at the outset, and most tests are about that.
-    return eqx.tree_at(lambda n: n.colors, made, jnp.zeros((10, 8))) if kind == "planes" else made
+    return (
+        eqx.tree_at(lambda n: n.colors, made, jax.device_put(np.zeros((10, 8), np.float32)))
+        if kind == "planes"
+        else made
+    )
 
 
 def grid(height: int, width: int, canvas: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -65,10 +69,14 @@ def observed(height: int, width: int, canvas: tuple[int, int], demonstrations: i
         [grid(height, width, canvas, 7 + 2 * n + side) for side in (0, 1)] for n in range(demonstrations)
     ]
     return ArcObservation(
-        jnp.asarray(grid(height, width, canvas, 1)),
-        jnp.asarray(grid(height, width, canvas, 2)),
-        demonstrations=jnp.asarray(pairs) if demonstrations else None,
+        jax.device_put(grid(height, width, canvas, 1)),
+        jax.device_put(grid(height, width, canvas, 2)),
+        demonstrations=jax.device_put(np.array(pairs)) if demonstrations else None,
     )
+
+
+def showing(observation: ArcObservation, demonstrations: np.ndarray) -> ArcObservation:
+    return eqx.tree_at(lambda o: o.demonstrations, observation, jax.device_put(demonstrations))
 
 
 def both(network: ArcNetwork, observation: ArcObservation) -> tuple[ArcLogits, np.ndarray]:
@@ -127,7 +135,7 @@ def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(k
 def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
     made = network(kind, demonstrations=DEMONSTRATIONS)
     shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
-    others = eqx.tree_at(lambda o: o.demonstrations, shown, (shown.demonstrations + 1) % 10)
+    others = showing(shown, (np.asarray(shown.demonstrations) + 1) % 10)
     (logits, value), (other_logits, other_value) = both(made, shown), both(made, others)
     assert abs(value - other_value) > 1e-3
     assert np.abs(logits.operations - other_logits.operations).max() > 1e-3
@@ -137,11 +145,11 @@ def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
 def test_a_demonstration_that_is_not_there_does_not_count() -> None:
     made = network("conv", demonstrations=DEMONSTRATIONS)
     shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
-    first = shown.demonstrations[:1]
-    twice = eqx.tree_at(lambda o: o.demonstrations, shown, jnp.concatenate([first, first]))
-    once = eqx.tree_at(lambda o: o.demonstrations, shown, jnp.concatenate([first, jnp.full_like(first, -1)]))
+    first = np.asarray(shown.demonstrations)[:1]
+    twice = showing(shown, np.concatenate([first, first]))
+    once = showing(shown, np.concatenate([first, np.full_like(first, -1)]))
     np.testing.assert_allclose(both(made, once)[1], both(made, twice)[1], rtol=1e-5)
-    none = eqx.tree_at(lambda o: o.demonstrations, shown, jnp.full_like(shown.demonstrations, -1))
+    none = showing(shown, np.full_like(shown.demonstrations, -1))
     assert np.isfinite(both(made, none)[1])
     assert abs(both(made, none)[1] - both(made, once)[1]) > 1e-4
 
@@ -152,8 +160,8 @@ def test_a_network_made_for_demonstrations_says_so_when_there_are_none() -> None
 
 
 def permuted(observation: ArcObservation, permutation: np.ndarray) -> ArcObservation:
-    table = jnp.asarray(np.append(permutation, -1), jnp.int8)
-    return jax.tree.map(lambda cells: table[cells], observation)
+    table = np.append(permutation, -1).astype(np.int8)
+    return jax.tree.map(lambda cells: jax.device_put(table[np.asarray(cells)]), observation)
 
 
 @pytest.mark.parametrize("form", ["point", "bbox"])
@@ -182,7 +190,9 @@ def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_
 def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -> None:
     made = network("planes")
     observation = observed(3, 3, (3, 3))
-    special = eqx.tree_at(lambda n: n.colors, made, made.colors.at[5].set(1.0))
+    colors = np.array(made.colors)
+    colors[5] = 1.0
+    special = eqx.tree_at(lambda n: n.colors, made, jax.device_put(colors))
     before, after = both(made, observation)[0].places[0].cells, both(special, observation)[0].places[0].cells
     assert np.abs(after[5] - before[5]).max() > 1e-2
 
@@ -240,31 +250,41 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
 
 def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
     config = ArcNetworkConfig(colors="bits", width=16)
-    embedding = GridEmbedding(1, config, key=jax.random.key(0))
-    vectors = np.asarray(embedding([jnp.arange(-1, 10, dtype=jnp.int8)[None]]))[0]
-    assert embedding.tables.shape == (5, 16)
+
+    @quickly
+    def embed(key: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
+        embedding = GridEmbedding(1, config, key=key)
+        return embedding.tables, embedding([cells])
+
+    tables, found = map(np.asarray, embed(jax.random.key(0), np.arange(-1, 10, dtype=np.int8)[None]))
+    vectors = found[0]
+    assert tables.shape == (5, 16)
     assert not vectors[0].any()
-    np.testing.assert_allclose(vectors[1 + 6], embedding.tables[np.array([0, 2, 3])].sum(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(vectors[1 + 6], tables[np.array([0, 2, 3])].sum(axis=0), rtol=1e-6)
     distances = np.abs(vectors[:, None] - vectors[None]).sum(axis=-1) + np.eye(11)
     assert distances.min() > 1e-3
 
 
 def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
-    cells = jnp.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], jnp.int8)
-    assert patches(cells, 2, -1).tolist() == [
+    cells = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.int8)
+    in_twos, in_ones = quickly(lambda cells: (patches(cells, 2, -1), patches(cells, 1, -1)))(cells)
+    assert in_twos.tolist() == [
         [[1, 2, 4, 5], [3, -1, 6, -1]],
         [[7, 8, -1, -1], [9, -1, -1, -1]],
     ]
-    assert patches(cells, 1, -1)[..., 0].tolist() == cells.tolist()
+    assert np.asarray(in_ones)[..., 0].tolist() == cells.tolist()
 
 
 def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
     # Each patch's own 2x2 logits are 0, 1, 2, 3 row by row, whatever it sees.
     made = network("conv", patch=2)
     layer = made.heads.places[0][0]
-    bias = jnp.tile(jnp.arange(4.0), len(OPERATIONS))
+    values = (
+        np.zeros(layer.weight.shape, np.float32),
+        np.tile(np.arange(4, dtype=np.float32), len(OPERATIONS)),
+    )
     known = eqx.tree_at(
-        lambda n: (n.heads.places[0][0].weight, n.heads.places[0][0].bias), made, (layer.weight * 0, bias)
+        lambda n: (n.heads.places[0][0].weight, n.heads.places[0][0].bias), made, jax.device_put(values)
     )
     cells = both(known, observed(3, 3, (3, 3)))[0].places[0].cells
     assert cells[4].tolist() == [[0, 1, 0], [2, 3, 2], [0, 1, 0]]

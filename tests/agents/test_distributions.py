@@ -16,7 +16,7 @@ from phalanx.agents.networks.distributions import (
 )
 
 CHOICES = 5
-ALL = jnp.arange(CHOICES, dtype=jnp.int32)
+ALL = np.arange(CHOICES, dtype=np.int32)
 # Most of the time is compilation, and these programs are small.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 JUST_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
@@ -25,6 +25,7 @@ log_probs = quickly(lambda logits, mask: jax.vmap(MaskedCategorical(logits, mask
 entropy = quickly(lambda logits, mask: MaskedCategorical(logits, mask).entropy())
 mode = quickly(lambda logits, mask: MaskedCategorical(logits, mask).mode())
 samples = quickly(lambda logits, mask, keys: jax.vmap(MaskedCategorical(logits, mask).sample)(keys))
+draw = quickly(sample_by_uniform)
 draw_all = quickly(jax.vmap(sample_by_uniform, (0, None)))
 
 
@@ -62,7 +63,7 @@ def test_the_mode_is_the_likeliest_legal_choice(case: tuple[np.ndarray, np.ndarr
 
 
 def test_two_legal_choices_with_equal_logits_have_one_half_each_and_the_third_nothing() -> None:
-    logits, mask = jnp.array([0.0, 50.0, 0.0, 0.0, 0.0]), jnp.array([True, False, True, False, False])
+    logits, mask = np.array([0.0, 50, 0, 0, 0], np.float32), np.array([True, False, True, False, False])
     np.testing.assert_allclose(
         log_probs(logits, mask), [np.log(0.5), -np.inf, np.log(0.5), -np.inf, -np.inf], rtol=1e-6
     )
@@ -70,12 +71,16 @@ def test_two_legal_choices_with_equal_logits_have_one_half_each_and_the_third_no
 
 
 def test_without_a_mask_every_choice_is_legal() -> None:
-    logits = jnp.array([0.5, -1.0, 2.0, 0.0, 3.0])
-    choice = MaskedCategorical(logits)
-    np.testing.assert_allclose(
-        np.exp(choice.log_probs()), by_hand(np.asarray(logits), np.ones(5, bool)), rtol=1e-5
-    )
-    assert int(choice.mode()) == 4
+    logits = np.array([0.5, -1.0, 2.0, 0.0, 3.0], np.float32)
+
+    @quickly
+    def both(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+        choice = MaskedCategorical(logits)
+        return choice.log_probs(), choice.mode()
+
+    logs, likeliest = both(logits)
+    np.testing.assert_allclose(np.exp(logs), by_hand(logits, np.ones(5, bool)), rtol=1e-5)
+    assert int(likeliest) == 4
 
 
 def test_sampled_frequencies_are_the_probabilities() -> None:
@@ -94,16 +99,21 @@ def test_sampled_frequencies_are_the_probabilities() -> None:
 )
 def test_a_draw_passes_over_impossible_choices_at_either_end_and_between(uniform: float, chosen: int) -> None:
     with np.errstate(divide="ignore"):
-        logs = jnp.log(jnp.array([0.0, 0.25, 0.0, 0.75, 0.0]))
-    assert int(sample_by_uniform(jnp.float32(uniform), logs)) == chosen
+        logs = np.log(np.array([0.0, 0.25, 0.0, 0.75, 0.0], np.float32))
+    assert int(draw(np.float32(uniform), logs)) == chosen
 
 
 def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_rise_at_it() -> None:
     generator = np.random.default_rng(0)
     weights = generator.random((4096, 25)) ** 4 * (generator.random((4096, 25)) < 0.5)
-    logs = jax.nn.log_softmax(jnp.where(weights > 0, jnp.log(weights), -jnp.inf)).astype(jnp.float32)
-    probs = np.asarray(jnp.exp(logs))
-    sums = np.asarray(quickly(jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, jnp.exp(row))))(logs))
+
+    @quickly
+    def begin(weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        logs = jax.nn.log_softmax(jnp.where(weights > 0, jnp.log(weights), -jnp.inf)).astype(jnp.float32)
+        probs = jnp.exp(logs)
+        return logs, probs, jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, row))(probs)
+
+    logs, probs, sums = jax.device_get(begin(weights))
     policies, places = np.nonzero((np.diff(sums) > 0) & (probs[:, 1:] == 0))
     assert len(policies) > 100
     # Exactly the sum before the impossible choice, which is passed where the impossible one's is not.
@@ -120,21 +130,21 @@ def test_a_draw_is_legal_whatever_the_number(case: tuple[np.ndarray, np.ndarray]
 
 
 def test_a_single_legal_choice_is_certain() -> None:
-    mask = jnp.array([False, False, False, True, False])
+    logits, mask = np.zeros(CHOICES, np.float32), np.array([False, False, False, True, False])
     keys = jax.random.split(jax.random.key(0), 16)
-    assert samples(jnp.zeros(CHOICES), mask, keys).tolist() == [3] * 16
-    assert float(log_probs(jnp.zeros(CHOICES), mask)[3]) == 0
-    assert float(entropy(jnp.zeros(CHOICES), mask)) == 0
+    assert samples(logits, mask, keys).tolist() == [3] * 16
+    assert float(np.asarray(log_probs(logits, mask))[3]) == 0
+    assert float(entropy(logits, mask)) == 0
 
 
 def test_gradients_are_finite_under_a_mask_and_zero_for_masked_logits() -> None:
-    logits, mask = jnp.array([0.0, 3.0, -2.0, 1.0, 4.0]), jnp.array([True, False, True, True, False])
+    logits, mask = np.array([0.0, 3, -2, 1, 4], np.float32), np.array([True, False, True, True, False])
 
     def both(logits: jax.Array) -> jax.Array:
-        choice = MaskedCategorical(logits, mask)
+        choice = MaskedCategorical(logits, jnp.asarray(mask))
         return choice.log_prob(jnp.int32(2)) + choice.entropy()
 
-    gradient = np.asarray(jax.grad(both)(logits))
+    gradient = np.asarray(quickly(jax.grad(both))(logits))
     assert np.isfinite(gradient).all()
     assert gradient[[1, 4]].tolist() == [0, 0]
     assert (gradient[[0, 2, 3]] != 0).all()
@@ -156,10 +166,16 @@ def test_the_gradient_is_that_of_finite_differences(measured: str) -> None:
 
     step = 1e-5 * np.eye(CHOICES)
     differences = [(exact(logits + e) - exact(logits - e)) / 2e-5 for e in step]
-    np.testing.assert_allclose(jax.grad(computed)(jnp.asarray(logits, jnp.float32)), differences, atol=1e-5)
+    found = quickly(jax.grad(computed))(logits.astype(np.float32))
+    np.testing.assert_allclose(found, differences, atol=1e-5)
 
 
 def test_a_mask_for_all_kinds_of_logits_is_spread_over_them() -> None:
-    logs = masked_log_softmax(jnp.zeros((3, 2, 4)), jnp.array([[[True, True, False, False]]]))
+    @quickly
+    def both(logits: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logs = masked_log_softmax(logits, mask)
+        return logs, entropy_of(logs)
+
+    logs, surprise = both(np.zeros((3, 2, 4), np.float32), np.array([[[True, True, False, False]]]))
     np.testing.assert_allclose(np.exp(logs), np.broadcast_to([0.5, 0.5, 0, 0], (3, 2, 4)))
-    np.testing.assert_allclose(entropy_of(logs), np.full((3, 2), np.log(2)), rtol=1e-6)
+    np.testing.assert_allclose(surprise, np.full((3, 2), np.log(2)), rtol=1e-6)

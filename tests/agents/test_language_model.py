@@ -14,7 +14,7 @@ from phalanx.agents.lm.config import OptimizerConfig
 from phalanx.agents.lm.generation import generate
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig, rotary
 from phalanx.agents.lm.speed import training_flops
-from phalanx.agents.lm.update import LMTrainer, losses
+from phalanx.agents.lm.update import LMLearner, LMTrainer, losses
 from phalanx.tokens import PackingConfig, pack_tokens
 
 CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)
@@ -22,9 +22,20 @@ WIDTH = 12
 measure = jax.jit(losses)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def made(config: LanguageModelConfig, key: jax.Array) -> LanguageModel:
+    return LanguageModel(config, key=key)
+
+
 @functools.cache
 def model() -> LanguageModel:
-    return LanguageModel(CONFIG, key=jax.random.key(1))
+    return made(CONFIG, jax.random.key(1))
+
+
+@functools.cache
+def begun() -> LMLearner:
+    """What AdamW starts with, on the host, where nobody can use it up; its settings do not matter."""
+    return jax.device_get(jax.jit(LMTrainer(CONFIG, OptimizerConfig()).start)(jax.random.key(0)))
 
 
 def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenBatch:
@@ -46,12 +57,13 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
 
 
 def test_rotated_vectors_meet_by_their_distance_alone() -> None:
-    queries, keys = jax.random.normal(jax.random.key(0), (2, 1, 1, 8))
+    queries, keys = np.random.default_rng(0).standard_normal((2, 1, 1, 8), np.float32)
+    turn = jax.jit(lambda vectors, places: rotary(vectors, places, 100.0))
 
     def product(first: int, second: int) -> float:
-        a = rotary(queries, jnp.array([first], jnp.int32), 100.0)
-        b = rotary(keys, jnp.array([second], jnp.int32), 100.0)
-        return float(jnp.sum(a * b))
+        a = turn(queries, np.array([first], np.int32))
+        b = turn(keys, np.array([second], np.int32))
+        return float(np.sum(np.asarray(a) * np.asarray(b)))
 
     assert product(7, 3) == pytest.approx(product(14, 10), abs=1e-5)
     assert product(7, 3) != pytest.approx(product(7, 6), abs=1e-3)
@@ -90,8 +102,8 @@ def test_packed_samples_have_the_loss_that_they_have_each_in_a_row_of_its_own(
 
 def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
     tokens = [3, 5, 7, 9]
-    logits = model()(jnp.array(tokens, jnp.int32), jnp.ones(4, jnp.int32), jnp.arange(4, dtype=jnp.int32))
-    logs = np.asarray(jax.nn.log_softmax(logits), np.float64)
+    whole = jax.jit(lambda *given: jax.nn.log_softmax(model()(*given)))
+    logs = np.asarray(whole(*np.array([tokens, [1] * 4, range(4)], np.int32)), np.float64)
     expected = -(logs[1, 7] + logs[2, 9]) / 2
     found = measure(model(), rows([tokens], [[1, 0, 1, 1]]))
     assert float(found.loss) == pytest.approx(expected, rel=1e-4)
@@ -99,7 +111,7 @@ def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
 
 
 def test_a_new_model_is_about_as_good_as_guessing() -> None:
-    wide = LanguageModel(CONFIG.model_copy(update={"width": 64}), key=jax.random.key(0))
+    wide = made(CONFIG.model_copy(update={"width": 64}), jax.random.key(0))
     assert float(measure(wide, rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])).loss) == pytest.approx(
         np.log(CONFIG.vocab_size), abs=0.6
     )
@@ -107,10 +119,9 @@ def test_a_new_model_is_about_as_good_as_guessing() -> None:
 
 def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
     trainer = LMTrainer(CONFIG, OptimizerConfig(weight_decay=0.0, num_updates=5))
-    before = trainer.start(jax.random.key(0))
-    kept = jax.tree.map(np.asarray, before.arrays)
+    kept = begun().arrays
     empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
-    after, metrics = trainer.update(before, empty)
+    after, metrics = trainer.update(begun(), empty)
     assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.update)) == (0.0, 0, 1)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.arrays), kept)
 
@@ -118,7 +129,7 @@ def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> Non
 @pytest.mark.parametrize("method", ["adamw", "muon"])
 def test_a_model_learns_one_sentence_by_heart_and_says_it(method: str) -> None:
     trainer = LMTrainer(CONFIG, OptimizerConfig(method=method, learning_rate=0.02, num_updates=60, warmup=5))
-    learner = trainer.start(jax.random.key(0))
+    learner = jax.jit(trainer.start)(jax.random.key(0))
     sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     batch = rows([sentence])
     first = float(trainer.measure(learner, batch).loss)
@@ -137,7 +148,7 @@ def test_the_cache_writes_what_the_whole_model_would() -> None:
     for _ in range(new):
         row = np.zeros(WIDTH, np.int32)
         row[: len(written)] = written
-        written.append(int(jnp.argmax(whole(jnp.asarray(row))[len(written) - 1])))
+        written.append(int(np.argmax(np.asarray(whole(row))[len(written) - 1])))
     assert generate(model(), prompt, new) == written[len(prompt) :]
 
 
@@ -169,12 +180,11 @@ def test_heads_that_cannot_be_rotated_in_pairs_are_refused() -> None:
 
 
 def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
-    large = LanguageModel(CONFIG.model_copy(update={"vocab_size": 2000}), key=jax.random.key(0))
-    tokens = jnp.array([0, 7, 1999], jnp.int32)
-    expected = np.asarray(large.embedding)[[0, 7, 1999]]
-    np.testing.assert_allclose(large.embed(tokens), expected, rtol=1e-6)
-    small = model()
-    np.testing.assert_allclose(small.embed(tokens[:2]), np.asarray(small.embedding)[[0, 7]], rtol=1e-5)
+    large, small = made(CONFIG.model_copy(update={"vocab_size": 2000}), jax.random.key(0)), model()
+    embed = jax.jit(lambda model, tokens: model.embed(tokens))
+    for one, tokens, tolerance in ((large, [0, 7, 1999], 1e-6), (small, [0, 7], 1e-5)):
+        found = embed(one, np.array(tokens, np.int32))
+        np.testing.assert_allclose(found, np.asarray(one.embedding)[tokens], rtol=tolerance)
 
 
 def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() -> None:
@@ -182,8 +192,8 @@ def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() ->
     # Of unequal counts, so that a mean of means would not do.
     first, second = rows([[1, 2, 3, 4, 5]]), rows([[9, 7], [6, 5, 4]])
     whole = TokenBatch(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
-    large, expected = trainer.update(trainer.start(jax.random.key(0)), whole)
-    small, metrics = trainer.update_on(trainer.start(jax.random.key(0)), [first, second])
+    large, expected = trainer.update(begun(), whole)
+    small, metrics = trainer.update_on(begun(), [first, second])
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
     for a, b in zip(jax.tree.leaves(small.arrays), jax.tree.leaves(large.arrays), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
@@ -196,7 +206,7 @@ def test_rows_taken_in_turns_move_a_model_as_rows_taken_together(monkeypatch: py
         monkeypatch.setattr(update, "_TOGETHER", together)
         assert update._turns(*batch.input_ids.shape) == turns
         trainer = LMTrainer(CONFIG, OptimizerConfig(num_updates=5))
-        moved.append(trainer.update(trainer.start(jax.random.key(0)), batch))
+        moved.append(trainer.update(begun(), batch))
     for found in moved[:2]:
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(moved[2]), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
@@ -213,7 +223,7 @@ def test_the_learning_rate_rises_and_falls_as_it_is_told(fall: str, middle: floa
 
 def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> None:
     short = CONFIG.model_copy(update={"compute": "bfloat16"})
-    half = LanguageModel(short, key=jax.random.key(1))
+    half = made(short, jax.random.key(1))
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(half)} == {"float32"}
     batch = rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])
     assert float(measure(half, batch).loss) == pytest.approx(float(measure(model(), batch).loss), rel=0.02)

@@ -27,9 +27,9 @@ def networks(rows: int, columns: int, width: int, depth: int) -> tuple[ArcPlaneN
         observation=ObservationConfig(input_grid=True),
     )
     config = ArcNetworkConfig(kind="planes", width=width, depth=depth)
-    network = ArcPlaneNetwork(config, arc, key=jax.random.key(0))
-    colors = jax.random.normal(jax.random.key(1), network.colors.shape) / 10
-    network = eqx.tree_at(lambda n: n.colors, network, colors)
+    network = eqx.filter_jit(ArcPlaneNetwork)(config, arc, key=jax.random.key(0))
+    colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
+    network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
     assert network.native
     twin = copy.copy(network)
     object.__setattr__(twin, "native", False)
@@ -45,7 +45,7 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
         random.integers(1, columns + 1, (count, 1, 1, 1)),
     )
     inside = (np.arange(rows)[:, None] < heights) & (np.arange(columns) < widths)
-    grids = jnp.asarray(np.where(inside, grids, -1))
+    grids = jax.device_put(np.where(inside, grids, -1))
     return ArcObservation(working_grid=grids[:, 0], input_grid=grids[:, 1])
 
 
@@ -81,22 +81,23 @@ def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
     native, _ = networks(3, 3, 8, 2)
     seen = observations(10, 3, 3)
     gradient = eqx.filter_jit(eqx.filter_grad(loss))
-    other = jax.tree.map(lambda leaf: leaf * 1.5 if eqx.is_array(leaf) else leaf, native)
     arrays, structure = eqx.partition(native, eqx.is_array)
-    both = jax.tree.map(lambda *two: jnp.stack(two), arrays, eqx.filter(other, eqx.is_array))
+    both = jax.jit(lambda one: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * 1.5]), one))(arrays)
 
     def one(arrays: ArcPlaneNetwork) -> ArcPlaneNetwork:
         return eqx.filter(eqx.filter_grad(loss)(eqx.combine(arrays, structure), seen), eqx.is_array)
 
-    together = jax.jit(jax.vmap(one))(both)
-    for number, network in enumerate((native, other)):
-        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), gradient(network, seen))
+    together = jax.device_get(jax.jit(jax.vmap(one))(both))
+    for number in range(2):
+        alone = jax.tree.map(lambda leaf, n=number: jax.device_put(np.asarray(leaf)[n]), both)
+        expected = gradient(eqx.combine(alone, structure), seen)
+        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), expected)
 
 
 def test_a_batch_of_batches_is_one_large_batch() -> None:
     native, _ = networks(3, 3, 8, 1)
     seen = observations(12, 3, 3)
-    folded = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), seen)
+    folded = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), seen)
 
     def nested(network: ArcPlaneNetwork, seen: ArcObservation) -> jax.Array:
         return jnp.mean(jax.vmap(lambda rows: loss(network, rows))(seen))

@@ -16,7 +16,10 @@ from phalanx.agents.policies import Policy
 from phalanx.arc.environment import ArcEnvironment
 from phalanx.runs import Outcome, train
 
-CONFIG = small_config("ppo.num_updates=1", "logging.sampling_enabled=false", "network.kind=planes")
+# With as many groups as `test_parallel` has, so that programs are compiled once for both.
+CONFIG = small_config(
+    "ppo.num_updates=1", "ppo.shuffle_groups=4", "logging.sampling_enabled=false", "network.kind=planes"
+)
 
 
 @pytest.fixture(scope="module")

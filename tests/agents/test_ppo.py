@@ -43,15 +43,22 @@ CONFIG = PPOConfig(
 )
 # Most of the time is compilation.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-NUMBERS = jnp.arange(ENVS, dtype=jnp.int32)
+NUMBERS = jax.device_put(np.arange(ENVS, dtype=np.int32))
+
+
+make_network = quickly(WalkNetwork)
 
 
 def network(seed: int = 0) -> WalkNetwork:
-    return quickly(WalkNetwork)(jax.random.key(seed))
+    return make_network(jax.random.key(seed))
+
+
+def is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def ppo(**settings: Any) -> PPO:
-    structure = eqx.filter(network(), eqx.is_array, inverse=True)
+    structure = eqx.filter(eqx.filter_eval_shape(WalkNetwork, jax.random.key(0)), is_shape, inverse=True)
     return PPO(ShortWalk(), policy_of, PPOConfig(**(CONFIG.model_dump() | settings)), structure)
 
 
@@ -157,11 +164,12 @@ def test_the_learner_is_donated_and_the_callers_network_is_not(update: Callable)
 
 
 def test_two_seeds_trained_at_once_are_the_two_trained_apart(update: Callable, start: Callable) -> None:
-    learners = jax.tree.map(lambda *leaves: jnp.stack(leaves), start(3), start(4))
-    together, report = quickly(jax.vmap(ppo().update))(learners)
+    both = quickly(lambda *learners: jax.tree.map(lambda *leaves: jnp.stack(leaves), *learners))
+    together, report = quickly(jax.vmap(ppo().update))(both(start(3), start(4)))
+    found = jax.device_get((together.network, report.metrics))
     for place, seed in enumerate((3, 4)):
         apart, alone = update(start(seed))
-        mine = jax.tree.map(lambda leaf, place=place: leaf[place], (together.network, report.metrics))
+        mine = jax.tree.map(lambda leaf, place=place: leaf[place], found)
         close(mine, (apart.network, alone.metrics), rtol=1e-3, atol=1e-4)
 
 
@@ -198,14 +206,15 @@ def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_miniba
 def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> None:
     trainer, shape = ppo(minibatches=4), ENVS // 4 * STEPS
     whole = order_of(trainer, NUMBERS, (4, shape))
-    half = order_of(trainer, NUMBERS[4:], (2, shape))
-    np.testing.assert_array_equal(whole[:, 2:], half)
+    half = order_of(trainer, np.asarray(NUMBERS)[4:], (2, shape))
+    np.testing.assert_array_equal(np.asarray(whole)[:, 2:], half)
 
 
 def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
     # Environment 3 at time 5 is written 3.05.
-    written = jnp.arange(ENVS) + 0.01 * jnp.arange(STEPS)[:, None]
-    rows = ppo()._grouped(Sample(*[written] * 6)).log_probs
+    written = (np.arange(ENVS) + 0.01 * np.arange(STEPS)[:, None]).astype(np.float32)
+    grouped = quickly(lambda written: ppo()._grouped(Sample(*[written] * 6)).log_probs)
+    rows = np.asarray(grouped(written))
     assert rows.shape == (4, 2 * STEPS)
     for group in range(4):
         expected = [env + 0.01 * t for env in (2 * group, 2 * group + 1) for t in range(STEPS)]
@@ -256,7 +265,7 @@ def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys
         rollouts = start_rollouts(walk, key, NUMBERS)
         return collect(walk, policy_of, ruler, rollouts, key, 8, chunk=3)[1]
 
-    rollout = play(jax.random.key(1))
+    rollout = jax.device_get(play(jax.random.key(1)))
     assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
     right = 1 / (1 + np.exp(0.5))
     forced = np.asarray(rollout.observations.position) == 0
@@ -272,7 +281,7 @@ def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> No
         rollouts = start_rollouts(walk, jax.random.key(0), numbers)
         return collect(walk, policy_of, ruler, rollouts, jax.random.key(1), 8)[1]
 
-    whole, part = play(NUMBERS[:4]), play(NUMBERS[2:4])
+    whole, part = (jax.device_get(play(np.asarray(NUMBERS)[own])) for own in (slice(4), slice(2, 4)))
     assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
     assert not equal(whole.actions[:, 0], whole.actions[:, 1])
 
@@ -289,7 +298,7 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
     )
     trainer = PPO.of(ShortWalk(), policy_of, config, network())
     step = quickly(trainer.update, donate_argnums=0)
-    learner = trainer.start(network(), jax.random.key(0), jnp.arange(32, dtype=jnp.int32))
+    learner = quickly(trainer.start)(network(), jax.random.key(0), np.arange(32, dtype=np.int32))
     success = []
     for _ in range(config.num_updates):
         learner, report = step(learner)
@@ -323,10 +332,9 @@ def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
         entropy_coefficient_end=0.4,
         entropy_schedule=schedule,
     )
-    updates = [jnp.int32(update) for update in (0, 5, 9, 10)]
-    rates = [float(config.learning_rate_at(update)) for update in updates]
+    both = quickly(jax.vmap(lambda at: (config.learning_rate_at(at), config.entropy_coefficient_at(at))))
+    rates, bonuses = map(np.asarray, both(np.array([0, 5, 9, 10], np.int32)))
     assert rates == pytest.approx(expected)
-    bonuses = [float(config.entropy_coefficient_at(update)) for update in updates]
     assert bonuses == pytest.approx([2 * rate for rate in expected])
 
 

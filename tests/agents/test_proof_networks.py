@@ -38,11 +38,12 @@ def index() -> IndexManager:
 
 
 def embedding(index: IndexManager, atoms: str = "transe", states: str = "mean") -> StateEmbedding:
-    return StateEmbedding(atoms, states, WIDTH, index, key=jax.random.key(0))  # type: ignore[arg-type]
+    make = eqx.filter_jit(lambda key: StateEmbedding(atoms, states, WIDTH, index, key=key))  # type: ignore[arg-type]
+    return make(jax.random.key(0))
 
 
 def state(*atoms: tuple[int, int, int], size: int = 3) -> jax.Array:
-    return jnp.array([*atoms, *[(0, 0, 0)] * (size - len(atoms))], jnp.int32)
+    return jax.device_put(np.array([*atoms, *[(0, 0, 0)] * (size - len(atoms))], np.int32))
 
 
 @pytest.mark.parametrize("atoms", ATOMS)
@@ -62,10 +63,11 @@ def test_tables_of_the_size_of_the_old_rule_confuse_variables_and_special_predic
         lambda e: (e.tables.predicates, e.tables.terms),
         right,
         (
-            right.tables.predicates[: index.num_predicates + 1],
-            right.tables.terms[: index.num_constants + 1],
+            jax.device_put(np.asarray(right.tables.predicates)[: index.num_predicates + 1]),
+            jax.device_put(np.asarray(right.tables.terms)[: index.num_constants + 1]),
         ),
     )
+    right, old = (eqx.filter_jit(embed.__call__) for embed in (right, old))
     pairs = [(state((PARENT, X, ANN)), state((PARENT, Y, ANN))), (state((TRUE, 0, 0)), state((END, 0, 0)))]
     for one, other in pairs:
         assert not np.allclose(right(one), right(other))
@@ -74,9 +76,13 @@ def test_tables_of_the_size_of_the_old_rule_confuse_variables_and_special_predic
 
 def test_atoms_are_composed_as_their_authors_do() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
-        composition = Composition(kind, "sum", len(first), key=jax.random.key(0))  # type: ignore[arg-type]
-        rows = AtomRows(*(jnp.array([row], jnp.float32) for row in (predicate, first, second)))
-        return [round(float(x), 5) for x in composition(rows, state((1, 1, 2), size=1))]
+        @jax.jit
+        def compose(key: jax.Array, rows: AtomRows, goals: jax.Array) -> jax.Array:
+            return Composition(kind, "sum", len(first), key=key)(rows, goals)  # type: ignore[arg-type]
+
+        rows = AtomRows(*(np.array([row], np.float32) for row in (predicate, first, second)))
+        found = compose(jax.random.key(0), rows, state((1, 1, 2), size=1))
+        return [round(float(x), 5) for x in np.asarray(found)]
 
     assert atom("transe", [10, 20], [1, 2], [0.5, 3]) == [10.5, 19]
     # (1 + 2i) (3 + i) = 1 + 7i, and times 2 + i, the conjugate of 2 - i, that is -5 + 15i.
@@ -92,7 +98,7 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
 def test_padding_counts_for_nothing(index: IndexManager, atoms: str, states: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms, states).__call__)
     goals = [(PARENT, ANN, X), (SIBLING, X, CAT)]
-    rows = jnp.stack([state(*goals), state(goals[0]), state(goals[1]), state()])
+    rows = np.stack([state(*goals), state(goals[0]), state(goals[1]), state()])
     both, first, second, empty = np.asarray(embed(rows))
     np.testing.assert_array_equal(empty, 0)
     np.testing.assert_allclose(embed(state(*goals, size=6)), both, rtol=1e-5)
@@ -103,13 +109,14 @@ def test_padding_counts_for_nothing(index: IndexManager, atoms: str, states: str
 @pytest.mark.parametrize("atoms", ATOMS)
 def test_the_ends_have_vectors_of_their_own(index: IndexManager, atoms: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms).__call__)
-    ends = np.asarray(embed(jnp.stack([state((end, 0, 0)) for end in (TRUE, FALSE, END)])))
+    ends = np.asarray(embed(np.stack([state((end, 0, 0)) for end in (TRUE, FALSE, END)])))
     assert np.all(np.abs(ends).max(axis=1) > 1e-3)
     assert len(np.unique(ends.round(4), axis=0)) == 3
 
 
 def network(index: IndexManager, **settings: Any) -> ProofNetwork:
-    return create_proof_network(ProofNetworkConfig(width=WIDTH, **settings), index, jax.random.key(1))
+    config = ProofNetworkConfig(width=WIDTH, **settings)
+    return eqx.filter_jit(lambda key: create_proof_network(config, index, key))(jax.random.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +132,13 @@ def seen() -> ProofObservation:
 
     mask = np.arange(4) < counts[:, None]
     return ProofObservation(
-        sub_index=jnp.asarray(goals(5, 1)),
+        sub_index=jax.device_put(goals(5, 1)),
         # Rubbish behind the last successor: nothing may come of it.
-        derived_sub_indices=jnp.asarray(goals(5, 4)),
-        action_mask=jnp.asarray(mask),
-        label=jnp.array([True, False, True, False, True]),
-        depth=jnp.array([1, -1, 2, -1, 3], jnp.int32),
-        step_count=jnp.zeros(5, jnp.int32),
+        derived_sub_indices=jax.device_put(goals(5, 4)),
+        action_mask=jax.device_put(mask),
+        label=jax.device_put(np.array([True, False, True, False, True])),
+        depth=jax.device_put(np.array([1, -1, 2, -1, 3], np.int32)),
+        step_count=jax.device_put(np.zeros(5, np.int32)),
     )
 
 
@@ -163,7 +170,7 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
 ) -> None:
     monkeypatch.setattr(proof_scoring, "_CHUNK", chunk)
     net = network(index, atoms=atoms, states=states)
-    targets = jnp.arange(20.0).reshape(5, 4)
+    targets = np.arange(20, dtype=np.float32).reshape(5, 4)
 
     def loss(net: ProofNetwork, logits: Any) -> tuple[jax.Array, jax.Array]:
         found = logits(net)
@@ -186,26 +193,28 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
 
 def test_one_observation_and_many_networks_give_the_same(index: IndexManager, seen: ProofObservation) -> None:
     net = network(index)
-    logits, values = eqx.filter_jit(look_at_all)(net, seen)
-    first = jax.tree.map(lambda leaf: leaf[0], seen)
+    logits, values = jax.device_get(eqx.filter_jit(look_at_all)(net, seen))
+    first = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), seen)
     alone = eqx.filter_jit(net)(first)
     np.testing.assert_allclose(alone[0], logits[0], rtol=1e-5)
     np.testing.assert_allclose(alone[1], values[0], rtol=1e-5)
 
     arrays, structure = eqx.partition(net, eqx.is_array)
-    twice = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
 
     @jax.jit
     def of_both(arrays: Any) -> Any:
-        return jax.vmap(lambda own: eqx.combine(own, structure)(first)[0])(arrays)
+        twice = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
+        return jax.vmap(lambda own: eqx.combine(own, structure)(first)[0])(twice)
 
-    np.testing.assert_allclose(of_both(twice)[0], logits[0], rtol=1e-5)
-    assert not np.allclose(of_both(twice)[1], logits[0])
+    one, other = np.asarray(of_both(arrays))
+    np.testing.assert_allclose(one, logits[0], rtol=1e-5)
+    assert not np.allclose(other, logits[0])
 
 
 def test_label_and_depth_are_not_read(index: IndexManager, seen: ProofObservation) -> None:
     net, look = network(index), eqx.filter_jit(look_at_all)
-    other = dataclasses.replace(seen, label=~seen.label, depth=seen.depth + 3)
+    label, depth = ~np.asarray(seen.label), np.asarray(seen.depth) + 3
+    other = dataclasses.replace(seen, label=jax.device_put(label), depth=jax.device_put(depth))
     for one, two in zip(look(net, seen), look(net, other), strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -214,7 +223,8 @@ def test_the_critic_has_a_backbone_of_its_own_unless_told_otherwise(
     index: IndexManager, seen: ProofObservation
 ) -> None:
     def moved(net: ProofNetwork) -> bool:
-        gradient = eqx.filter_grad(lambda net: net.value(seen.sub_index[0, 0]))(net)
+        goals = np.asarray(seen.sub_index)[0, 0]
+        gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(jnp.asarray(goals))))(net)
         return bool(np.any(np.asarray(gradient.embedding.tables.terms)))
 
     assert not moved(network(index))

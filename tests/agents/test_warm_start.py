@@ -1,5 +1,6 @@
 """A training that begins with another's weights, for every algorithm that has some."""
 
+import functools
 from pathlib import Path
 
 import equinox as eqx
@@ -71,8 +72,10 @@ def test_an_embedding_goes_on_from_the_newest_epoch_of_another(tmp_path: Path) -
         np.testing.assert_array_equal(own, other)
     np.testing.assert_array_equal(learner.best.kge.model.entities, newest.model.entities)
     assert int(learner.learner.epoch) == 0
+    wide = kge("kge.dim=8")
+    wider = jax.jit(wide.start)(jax.random.key(0))
     with pytest.raises(ValueError, match=r"has other sizes than this one: model-entities is float32\[.*4\]"):
-        begin_with(kge("kge.dim=8"), kge("kge.dim=8").start(jax.random.key(0)), Origin(first.run))
+        begin_with(wide, wider, Origin(first.run))
 
 
 class Imitation(Algorithm[dict]):
@@ -84,7 +87,8 @@ class Imitation(Algorithm[dict]):
     def __init__(self, config: RunConfig, width: int) -> None:
         super().__init__(config, num_updates=1)
         arc = small_config(f"network.width={width}")
-        self._network = create_arc_network(arc.network, arc.arc, jax.random.key(5))
+        make = functools.partial(create_arc_network, arc.network, arc.arc)
+        self._network = eqx.filter_jit(make)(jax.random.key(5))
 
     def start(self, key):
         return {"student": eqx.filter(self._network, eqx.is_array), "seen": jnp.int32(0)}
@@ -99,7 +103,7 @@ class Imitation(Algorithm[dict]):
 def test_a_policy_begins_with_the_network_of_another_algorithm(tmp_path: Path) -> None:
     origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
     algorithm = ArcTraining(small_config("ppo.num_updates=1"))
-    learner, told = begin_with(algorithm, algorithm.start(jax.random.key(0)), Origin(origin.run))
+    learner, told = begin_with(algorithm, jax.jit(algorithm.start)(jax.random.key(0)), Origin(origin.run))
     assert told["kind"] == "imitation"
     wanted = jax.tree.leaves(origin.learner["student"])
     for own, other in zip(jax.tree.leaves(learner.network), wanted, strict=True):

@@ -51,8 +51,7 @@ def _handed_in(
     environment: ArcEnvironment, answers: Int8[np.ndarray, "batch 30 30"]
 ) -> Bool[np.ndarray, " batch"]:
     count = len(answers)
-    states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
-    states = environment.unbind(states)
+    states = _started(environment, count)
     # A resize names the last cell of the new area; the action of who has nothing to do is an invalid one.
     inside = answers >= 0
     corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
@@ -64,6 +63,13 @@ def _handed_in(
         states, _ = _step(environment, states, operations, cells)
     nowhere = np.zeros(answers.shape, bool)
     return np.asarray(_step(environment, states, np.full(count, Operation.SUBMIT), nowhere)[1])
+
+
+@eqx.filter_jit
+def _started(environment: ArcEnvironment, count: int) -> ArcState:
+    """An episode of each task's only pair."""
+    states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
+    return environment.unbind(states)
 
 
 def _step(

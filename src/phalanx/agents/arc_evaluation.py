@@ -148,8 +148,8 @@ def evaluate_arc(
         keys = key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
 
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
-        words = None if keys is None else jnp.asarray(keys[rows])
-        return _attempt(environment, distribution, network, jnp.asarray(episodes[rows]), words)
+        words = None if keys is None else jax.device_put(keys[rows])
+        return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), words)
 
     results = _Results(*in_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
     by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)

@@ -212,8 +212,8 @@ def hand_in(
             words = key_words(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
 
         def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
-            keys = None if words is None else jnp.asarray(words[rows])
-            return _attempt(environment, distribution, network, jnp.asarray(episodes[rows]), keys)
+            keys = None if words is None else jax.device_put(words[rows])
+            return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), keys)
 
         cells, sizes, lengths, used = in_batches(batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)

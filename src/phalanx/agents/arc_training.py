@@ -144,7 +144,7 @@ class ArcTraining(PPOTraining):
 
     def finish(self, learner: Learner, folder: Path) -> None:
         """Of several seeds, the first."""
-        policy = self.policy(of_seed(learner, 0, self.num_seeds))
+        policy = self.ppo.network(of_seed(learner.network, 0, self.num_seeds))
         save_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
 
 

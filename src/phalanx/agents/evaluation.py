@@ -139,9 +139,10 @@ def record_episodes(
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     initial, played = _recorded(environment, distribution, network, key, count, max_steps, greedy)
-    # One transfer for all that the loop below reads number by number.
+    # One transfer for all that the loop below reads number by number and state by state.
     numbers = jax.device_get((played.returns, played.lengths, played.measures))
-    return [_episode(environment, initial, played, numbers, row, episode_num) for row in range(count)]
+    states = _on_host((initial, played.final_states, played.step_states))
+    return [_episode(environment, states, numbers, row, episode_num) for row in range(count)]
 
 
 @eqx.filter_jit
@@ -164,12 +165,12 @@ def _recorded(
 
 def _episode(
     environment: Environment,
-    initial: PyTree,
-    played: EpisodeResults,
+    states: tuple[PyTree, PyTree, PyTree],
     numbers: Any,
     row: int,
     episode_num: int,
 ) -> dict[str, Any]:
+    initial, final, steps = states
     returns, lengths, measures = numbers
     state = environment.bind(_row(initial, row))
     length = int(lengths[row])
@@ -183,10 +184,17 @@ def _episode(
         "final_similarity": float(similarity),
         "success": bool(measures["success_mask"][row]) if "success_mask" in measures else False,
         "initial_state": state,
-        "final_state": environment.bind(_row(played.final_states, row)),
-        "step_states": [environment.bind(_row(played.step_states, (step, row))) for step in range(length)],
+        "final_state": environment.bind(_row(final, row)),
+        "step_states": [environment.bind(_row(steps, (step, row))) for step in range(length)],
     }
 
 
+def _on_host(states: PyTree) -> PyTree:
+    """Their arrays on the host, where a row is no program for each shape; keys stay where they are."""
+    return jax.tree.map(
+        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf), states
+    )
+
+
 def _row(states: PyTree, place: int | tuple[int, int]) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[place], states)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[place]), states)

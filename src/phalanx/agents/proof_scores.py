@@ -11,7 +11,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
@@ -67,12 +66,12 @@ def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> 
         rows = np.sort(random.choice(len(rows), most, replace=False))
     positives, depths = queries.positives[rows], queries.depths[rows]
     words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
-    negatives, possible = jax.device_get(_corrupted(environment, jnp.asarray(positives), jnp.asarray(words)))
+    negatives, possible = jax.device_get(_corrupted(environment, *jax.device_put((positives, words))))
     negatives = negatives[possible]
     return SampledQueries(
-        jnp.asarray(np.concatenate([positives, negatives])),
-        jnp.asarray(np.arange(len(positives) + len(negatives)) < len(positives)),
-        jnp.asarray(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
+        jax.device_put(np.concatenate([positives, negatives])),
+        jax.device_put(np.arange(len(positives) + len(negatives)) < len(positives)),
+        jax.device_put(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
     )
 
 
@@ -90,12 +89,14 @@ def evaluate_queries(
     if count == 0:
         raise ValueError("there are no queries to evaluate")
 
+    # Rows are taken on the host: a device would run a program for each leaf.
+    drawn = jax.device_get(drawn)
+
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
         return _attempt(environment, network, jax.tree.map(lambda leaf: leaf[rows], drawn))
 
     proved, lengths, overflow = in_batches(attempt, count, batch_size)
-    label, depth = jax.device_get((drawn.label, drawn.depth))
-    return _scores(proved, lengths, overflow, label, depth)
+    return _scores(proved, lengths, overflow, np.asarray(drawn.label), np.asarray(drawn.depth))
 
 
 @eqx.filter_jit

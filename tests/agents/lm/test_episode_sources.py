@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from few_tasks import few_tasks
 from real_server import running_server
 from typer.testing import CliRunner
 
@@ -176,7 +177,8 @@ def test_reward_is_learned_from_an_environment_and_eval_plays_it(tmp_path: Path)
     assert lines[2]["legal_rate"] == 1
 
 
-def test_arc_is_played_in_the_prompts_that_are_learned() -> None:
+def test_arc_is_played_in_the_prompts_that_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_tasks(monkeypatch)
     data = LMDataConfig(environment="arc")
     source = local_source(played_name(data), PROMPTER)
     model = LanguageModel(

@@ -16,9 +16,8 @@ END = 3
 
 @functools.cache
 def model() -> LanguageModel:
-    return LanguageModel(
-        LanguageModelConfig(vocab_size=11, width=16, depth=2, heads=2, hidden=16), key=jax.random.key(3)
-    )
+    config = LanguageModelConfig(vocab_size=11, width=16, depth=2, heads=2, hidden=16)
+    return jax.jit(lambda key: LanguageModel(config, key=key))(jax.random.key(3))
 
 
 def test_a_batch_writes_after_each_prompt_what_it_would_write_alone() -> None:
@@ -29,11 +28,11 @@ def test_a_batch_writes_after_each_prompt_what_it_would_write_alone() -> None:
 def test_log_probabilities_are_those_of_the_whole_model() -> None:
     sampling = SamplingConfig(temperature=0.7)
     said = generate_batch(model(), PROMPTS, 6, sampling=sampling, key=jax.random.key(0), stop_token=END)
-    whole = jax.jit(lambda t: model()(t, jnp.ones(14, jnp.int32), jnp.arange(14)))
+    whole = jax.jit(lambda t: jax.nn.log_softmax(model()(t, jnp.ones(14, jnp.int32), jnp.arange(14)) / 0.7))
     for prompt, written, found in zip(PROMPTS, said.tokens, said.log_probs, strict=True):
         row = np.zeros(14, np.int32)
         row[: len(prompt) + len(written)] = prompt + written
-        logs = np.asarray(jax.nn.log_softmax(whole(jnp.asarray(row)) / 0.7))
+        logs = np.asarray(whole(row))
         wanted = [logs[len(prompt) + at - 1, token] for at, token in enumerate(written)]
         np.testing.assert_allclose(found, wanted, atol=1e-4)
 
@@ -68,26 +67,23 @@ def test_only_the_choices_are_written_and_the_likeliest_first_token_wins() -> No
 
 
 def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
-    logs = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]] * 400))
-    draw = jax.jit(_choose, static_argnums=2)
+    logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 400, np.float32))
+    draw, uniform = jax.jit(_choose, static_argnums=2), np.random.default_rng(0).random(400, np.float32)
 
     def drawn(top_k: int, top_p: float | None) -> set[int]:
-        share, uniform = (
-            None if top_p is None else jnp.float32(top_p),
-            jax.random.uniform(jax.random.key(0), (400,)),
-        )
-        return set(np.asarray(draw(logs, jnp.float32(1), top_k, share, uniform)).tolist())
+        share = None if top_p is None else np.float32(top_p)
+        return set(np.asarray(draw(logs, np.float32(1), top_k, share, uniform)).tolist())
 
     assert drawn(0, None) == {0, 1, 2, 3}
     assert drawn(2, None) == {0, 1}
     # 0.5 is not enough, 0.5 + 0.3 passes it.
     assert drawn(0, 0.6) == {0, 1}
     assert drawn(0, 0.4) == {0}
-    assert set(np.asarray(draw(logs, jnp.float32(0), 0, None, jnp.zeros(400))).tolist()) == {0}
+    assert set(np.asarray(draw(logs, np.float32(0), 0, None, np.zeros(400, np.float32))).tolist()) == {0}
 
 
 def test_draws_follow_the_probabilities() -> None:
-    logs = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]] * 20_000))
-    uniform = jax.random.uniform(jax.random.key(1), (20_000,))
-    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, jnp.float32(1), 0, None, uniform))
+    logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 20_000, np.float32))
+    uniform = np.random.default_rng(1).random(20_000, np.float32)
+    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, np.float32(1), 0, None, uniform))
     np.testing.assert_allclose(np.bincount(found) / len(found), [0.5, 0.3, 0.15, 0.05], atol=0.015)

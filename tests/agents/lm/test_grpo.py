@@ -1,8 +1,10 @@
 """Learning from reward: advantages, ratios, rows, resuming, and that it learns something."""
 
+import functools
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from phalanx.agents import (
 )
 from phalanx.agents.lm.grpo_update import (
     Answer,
+    GRPOLearner,
     GRPOTrainer,
     answer_rows,
     distinct_answers,
@@ -60,6 +63,18 @@ def trainer(**settings: object) -> GRPOTrainer:
     return GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0), config, 1.0)
 
 
+@functools.cache
+def begun() -> GRPOLearner:
+    """What every trainer of `MODEL` starts with, on the host, where nobody can use it up."""
+    return jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+
+
+@jax.jit
+def plain_log_probs(arrays: Any, row: jax.Array) -> jax.Array:
+    model = trainer().model(arrays)
+    return jax.nn.log_softmax(model(row, jnp.ones_like(row), jnp.arange(len(row))))
+
+
 def test_advantages_are_relative_to_the_group() -> None:
     found = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0], [3.0, 3.0, 3.0, 3.0]]))
     np.testing.assert_allclose(found, [[1, -1, -1, 1], [0, 0, 0, 0]], atol=1e-4)
@@ -81,15 +96,15 @@ def test_answers_stand_in_rows_with_what_is_known_of_each_token() -> None:
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
-    found = trainer(level=level, kl=0.5)
-    learner = found.start(jax.random.key(0))
+    found, learner = trainer(level=level, kl=0.5), begun()
     [batch] = answer_rows(ANSWERS, width=16, rows=2)
     count = 5 if level == "token" else 2
-    total, metrics = found.loss(learner.arrays, learner.reference, batch, jnp.float32(count))
-    model, gains, tokens = found.model(learner.arrays), [], []
+    total, metrics = jax.jit(found.loss)(learner.arrays, learner.reference, batch, np.float32(count))
+    gains, tokens = [], []
     for answer in ANSWERS:
-        row = jnp.array([*answer.read, *answer.written], jnp.int32)
-        logs = jax.nn.log_softmax(model(row, jnp.ones_like(row), jnp.arange(len(row))))
+        row = np.array([*answer.read, *answer.written], np.int32)
+        # As wide as the longest; what stands behind a text is not seen in it.
+        logs = np.asarray(plain_log_probs(learner.arrays, np.pad(row, (0, 6 - len(row)))))
         at = range(len(answer.read) - 1, len(row) - 1)
         now = np.array([logs[place, row[place + 1]] for place in at])
         gap = now - np.array(answer.log_probs)
@@ -107,14 +122,14 @@ def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
 
 def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
     found = trainer(kl=0.01)
-    learner = with_reference(found.start(jax.random.key(0)))
+    loss, learner = jax.jit(found.loss), with_reference(begun())
     kept = jax.tree.map(np.asarray, learner.reference)
     [batch] = answer_rows(ANSWERS, width=16, rows=2)
-    count = jnp.float32(5)
-    before = float(found.loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
+    count = np.float32(5)
+    before = float(loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
     for _ in range(3):
         learner, metrics = found.update(learner, ANSWERS)
-    _, told = found.loss(learner.arrays, learner.reference, batch, count)
+    _, told = loss(learner.arrays, learner.reference, batch, count)
     assert float(told["policy_loss"]) < before
     assert float(told["kl"]) > 0
     assert metrics["gradient_steps"] == 1
@@ -130,7 +145,7 @@ def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
     for rows in (1, 4, 8):
         config = GRPOConfig(width=16, rows=rows)
         found = GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0, clip=1e6), config, 1.0)
-        learner, metrics = found.update(found.start(jax.random.key(0)), answers)
+        learner, metrics = found.update(begun(), answers)
         assert metrics["gradient_steps"] == 1
         moved.append((metrics, jax.tree.leaves(learner.optimizer)))
     for metrics, state in moved[1:]:
@@ -146,20 +161,15 @@ def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
     merged = distinct_answers(answers)
     assert [(one.advantage, one.times) for one in merged] == [(pytest.approx(0.8), 3), (-1.0, 1)]
     for level in ("token", "sequence"):
-        found = trainer(level=level)
-        learner = found.start(jax.random.key(0))
+        found, learner = trainer(level=level), begun()
         # Probabilities as they are, so that nothing is clipped.
         [batch] = answer_rows(answers, width=32, rows=1)
         [alike] = answer_rows(merged, width=32, rows=1)
+        gradient = jax.jit(jax.grad(found.loss, has_aux=True))
         both = []
         for rows in (batch, alike):
             found_rows = rows._replace(log_probs=np.full_like(rows.log_probs, -4.6))
-            gradient = jax.grad(
-                lambda arrays, rows=found_rows, found=found, learner=learner: found.loss(
-                    arrays, learner.reference, rows, jnp.float32(11)
-                )[0]
-            )(learner.arrays)
-            both.append(gradient)
+            both.append(gradient(learner.arrays, learner.reference, found_rows, np.float32(11))[0])
         for a, b in zip(*map(jax.tree.leaves, both), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -186,7 +196,7 @@ def test_reward_alone_teaches_which_token_to_write() -> None:
     model = LanguageModelConfig(vocab_size=16, width=16, depth=1, heads=2, hidden=16)
     optimizer = OptimizerConfig(num_updates=200, learning_rate=1e-2, warmup=5, fall="constant")
     found = GRPOTrainer(model, optimizer, GRPOConfig(width=32, rows=4), 1.0)
-    learner, paid = found.start(jax.random.key(0)), []
+    learner, paid = jax.jit(found.start)(jax.random.key(0)), []
     arms = [arm for arm in (3, 12) for _ in range(32)]
     for number in range(80):
         told = generate_batch(

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from few_tasks import few_tasks
 from real_server import running_server
 from typer.testing import CliRunner
 
@@ -240,11 +241,10 @@ def test_grpo_begins_with_a_language_model_and_is_evaluated(run: Path, tmp_path:
     assert json.loads(lines[0])["task"] == "lights_out:easy:multi"
 
 
-def test_arc_samples_hold_the_demonstrations_but_not_the_answer() -> None:
-    config = load_config(
-        LMTrainingConfig, None, ("data.environment=arc", "data.held_out=3", "data.max_length=512")
-    )
-    source = open_source(config)
+def test_arc_samples_hold_the_demonstrations_but_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_tasks(monkeypatch)
+    settings = ("data.environment=arc", "data.held_out=3", "data.max_length=512", "data.window_size=64")
+    source = open_source(load_config(LMTrainingConfig, None, settings))
     assert [sample.sample_id.split("-")[1] for sample in source.held_out] == ["valid"] * 3
     assert source.next() is not None
     (task,) = generate_tasks(["fill_enclosed"], 1)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
@@ -142,10 +141,10 @@ class _Reader:
             raise ValueError(
                 f"{self.path}: operation {strange[0]} is not among arc.action.allowed_operations"
             )
-        working = jnp.asarray(np.stack(self.working))
+        working = jax.device_put(np.stack(self.working))
         observations: PyTree = working
         if not is_plain(self.environment.config):
-            observations = ArcObservation(working, input_grid=jnp.asarray(np.stack(self.inputs)))
+            observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
         labels = Labels(np.array(self.operations, np.int32)[:, None], np.array(self.cells, np.int32)[:, None])
         leaves = jax.tree.leaves((observations, labels))
         digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()

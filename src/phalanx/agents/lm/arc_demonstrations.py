@@ -50,7 +50,7 @@ def arc_samples(
             # Filled up with episodes of its own, so that every batch runs one program.
             slots = np.resize(np.array(kept[start : start + _AT_ONCE]), _AT_ONCE)
             plans = [planned.plans[at] for at in slots]
-            states, _ = environment.batch_reset_to(jnp.asarray(tasks[slots]), jnp.asarray(pairs[slots]))
+            states, _ = environment.batch_reset_to(*jax.device_put((tasks[slots], pairs[slots])))
             for time in range(max(map(len, plans))):
                 texts = _prompts(environment, states, compact)
                 places = [min(time, len(plan) - 1) for plan in plans]

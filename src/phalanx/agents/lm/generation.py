@@ -69,13 +69,13 @@ def generate_batch(
         row[width - len(prompt) :] = prompt
     starts = np.array([width - len(prompt) for prompt in prompts], np.int32)
     request = Request(
-        jnp.asarray(padded),
-        jnp.asarray(starts),
+        jax.device_put(padded),
+        jax.device_put(starts),
         jnp.float32(sampling.temperature),
         jnp.float32(sampling.top_p),
         jax.random.key(0) if key is None else key,
         jnp.int32(-1 if stop_token is None else stop_token),
-        None if choices is None else jnp.asarray(_choices(choices, max_new_tokens, stop_token)),
+        None if choices is None else jax.device_put(_choices(choices, max_new_tokens, stop_token)),
     )
     done = write(model, request, max_new_tokens, sampling.top_k, sampling.top_p < 1)
     written, log_probs, lengths, ended = map(np.asarray, done)

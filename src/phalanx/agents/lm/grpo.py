@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, PyTree
 from pydantic import Field
@@ -26,6 +25,7 @@ from phalanx.agents.lm.grpo_update import (
     GRPOConfig,
     GRPOLearner,
     GRPOTrainer,
+    copied,
     group_advantages,
     turn_advantages,
     with_reference,
@@ -215,9 +215,9 @@ class GRPOTraining(Algorithm[GRPOLearner]):
             },
         }
         episodes = {
-            "episode_returns": jnp.asarray(played.rewards.reshape(-1), jnp.float32),
-            "episode_lengths": jnp.asarray([len(one.turns) for one in conversations], jnp.int32),
-            "success_mask": jnp.asarray(played.solved.reshape(-1)),
+            "episode_returns": jax.device_put(played.rewards.reshape(-1).astype(np.float32)),
+            "episode_lengths": jax.device_put(np.array([len(one.turns) for one in conversations], np.int32)),
+            "success_mask": jax.device_put(played.solved.reshape(-1)),
         }
         counts = {"written_tokens": sum(len(turn.written) for turn in turns), "episodes": len(conversations)}
         return learner, Report(metrics, episodes, counts)
@@ -229,7 +229,7 @@ class GRPOTraining(Algorithm[GRPOLearner]):
         if not self.config.ahead:
             return self._trainer.update(learner, answers)
         # A step takes the memory of the arrays over, so the player has its own.
-        arrays, episodes = jax.tree.map(jnp.copy, learner.arrays), self._drawn(number + 1)
+        arrays, episodes = copied(learner.arrays), self._drawn(number + 1)
         with concurrent.futures.ThreadPoolExecutor(1, "phalanx-player") as beside:
             later = beside.submit(self._played, arrays, episodes, number + 1)
             learner, metrics = self._trainer.update(learner, answers)

@@ -261,7 +261,7 @@ class GRPOTrainer:
     def start(self, key: Key) -> GRPOLearner:
         """A new model, and a copy of it to compare with."""
         learner = self._plain.start(key)
-        return GRPOLearner(learner.arrays, learner.optimizer, _copied(learner.arrays), learner.update)
+        return GRPOLearner(learner.arrays, learner.optimizer, copied(learner.arrays), learner.update)
 
     def model(self, arrays: PyTree) -> LanguageModel:
         """The model of these arrays."""
@@ -385,10 +385,12 @@ def _means_of_answers(
     return summed(values * written) / jnp.maximum(lengths, 1), lengths
 
 
-def _copied(arrays: PyTree) -> PyTree:
+@eqx.filter_jit
+def copied(arrays: PyTree) -> PyTree:
+    """The same arrays in memory of their own."""
     return jax.tree.map(jnp.copy, eqx.filter(arrays, eqx.is_array))
 
 
 def with_reference(learner: GRPOLearner) -> GRPOLearner:
     """A learner that is compared with itself as it stands."""
-    return learner._replace(reference=_copied(learner.arrays))
+    return learner._replace(reference=copied(learner.arrays))

@@ -9,7 +9,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from phalanx.agents.lm.model import LanguageModel, LanguageModelConfig
@@ -147,7 +146,7 @@ def _named(model: Any) -> dict[str, np.ndarray]:
 
 def _filled(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> LanguageModel:
     """The model of named arrays."""
-    model = LanguageModel(config, key=jax.random.key(0))
+    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
 
     def stacked(name: str) -> np.ndarray:
         return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in range(config.depth)])
@@ -177,7 +176,7 @@ def _filled(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> Langu
         *(stacked("input_layernorm.weight"), stacked("post_attention_layernorm.weight")),
         *(part for parts in layers.values() for part in parts),
     ]
-    filled: LanguageModel = eqx.tree_at(places, model, [jnp.asarray(value) for value in values])
+    filled: LanguageModel = eqx.tree_at(places, model, jax.device_put(values, may_alias=False))
     return filled
 
 

@@ -144,7 +144,7 @@ def search_proofs(
         padded[: len(some)] = some
 
         def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> Found:
-            some = jnp.asarray(padded), jnp.int32(count)
+            some = jax.device_put(padded), jnp.int32(count)
             found = _search(config, program, closer, search, lanes, policy, *some)
             return jax.tree.map(lambda leaf: leaf[:count], jax.device_get(found))
 

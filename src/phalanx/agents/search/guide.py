@@ -35,6 +35,8 @@ from phalanx.proofs.search.program import Program
 
 _ROWS = 4096
 """States that the network sees at once; fewer are filled up to these, so that it is compiled once."""
+_FEW = 512
+"""Where there are at most so many to rate, they are filled up to these: a frontier's successors are few."""
 _LOST = 32
 """Of the states that a search expanded in vain, the last ones that are learned from."""
 _SLOTS = 3
@@ -130,7 +132,7 @@ def rated(network: GuideNetwork, described: Described) -> tuple[np.ndarray, np.n
     parts = []
     for begin in range(0, len(described.predicates), _ROWS):
         some = Described(*(leaf[begin : begin + _ROWS] for leaf in described))
-        found = _forward(network, _filled(some))
+        found = _forward(network, _filled(some, _FEW if len(some.predicates) <= _FEW else _ROWS))
         parts.append([np.asarray(leaf)[: len(some.predicates)] for leaf in found])
     logits, hopes = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
     return logits.astype(np.float64), hopes.astype(np.float64)
@@ -141,8 +143,8 @@ def _forward(network: GuideNetwork, described: Described) -> tuple[Array, Array]
     return network(described)
 
 
-def _filled(described: Described) -> Described:
-    short = _ROWS - len(described.predicates)
+def _filled(described: Described, rows: int = _ROWS) -> Described:
+    short = rows - len(described.predicates)
     return Described(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in described))
 
 
