@@ -36,6 +36,8 @@ from phalanx.core.files import atomic_write
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
 """Canvases, and how many instances of each are learned together."""
 POOL = 4096
+ANSWERED = 64
+"""Inputs that are answered together."""
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.99))
 WARM_UP = 4000
 """Samples until the learning rate is reached."""
@@ -159,8 +161,8 @@ def answers(network: AnswerNetwork, pairs: list[GridPair], tasks: list[int]) -> 
     """On the full canvas, so that nothing about an answer's size is told."""
     grids = on_canvas([pair.input for pair in pairs])
     found = []
-    for first in range(0, len(pairs), 64):
-        rows = np.arange(first, first + 64) % len(pairs)
+    for first in range(0, len(pairs), ANSWERED):
+        rows = np.arange(first, first + ANSWERED) % len(pairs)
         found.append(np.asarray(_answers(network, grids[rows], np.array(tasks, np.int32)[rows])))
     return np.concatenate(found)[: len(pairs)]
 

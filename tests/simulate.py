@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 _FAULTS = (errno.ENOSPC, errno.EIO)
 MOST_PROCESSES = 60
@@ -57,6 +56,11 @@ class World:
         """With `kills_only` nothing happens by itself; `kill` ends a process where it is asked to."""
         self.chance = random.Random(seed)
         self.folder = folder
+        self._patches = [
+            *((os, name, self._wrapped(name)) for name in _REAL),
+            (time, "time", self._wall_clock),
+            (secrets, "token_hex", lambda size: self.chance.randbytes(size).hex()),
+        ]
         self.told: list[str] = []
         self.dead = self.dead_before = False
         self.wall_offset = 0.0
@@ -79,28 +83,32 @@ class World:
         self._calls, self._kill_at = 0, self.chance.choice([10**9, self.chance.randrange(1, within)])
         if self._kills_only:
             self._kill_at = 10**9
-        with (
-            mock.patch.multiple(os, **{name: self._wrapped(name) for name in _REAL}),
-            mock.patch.object(time, "time", self._wall_clock),
-            mock.patch.object(secrets, "token_hex", lambda size: self.chance.randbytes(size).hex()),
-        ):
-            try:
-                yield
-            except Killed:
-                self.told.append("killed")
+        before = [(module, name, getattr(module, name)) for module, name, _ in self._patches]
+        _set(self._patches)
+        try:
+            yield
+        except Killed:
+            self.told.append("killed")
+        finally:
+            _set(before)
         self.power_was_cut = self.dead and self._power_cuts
         if self.power_was_cut:
             self._cut_power()
         self._renames = []
         self.settle()  # by the time of the next process, the system has written back what there is
         # Temporary names tell the process, and this one lives on when the one of the world has ended.
-        for path in sorted(self.folder.rglob(f".*.{os.getpid()}-*.tmp"), reverse=True):
-            path.rename(path.with_name(path.name.replace(f".{os.getpid()}-", ".999999999-")))
+        own = f".{os.getpid()}-"
+        for entry in reversed(list(_entries(self.folder))):  # what is in a folder before the folder
+            if own in entry.name[1:] and entry.name.startswith(".") and entry.name.endswith(".tmp"):
+                path = Path(entry.path)
+                path.rename(path.with_name(path.name.replace(own, ".999999999-")))
 
     def settle(self) -> None:
         """Everything that is there is on the disk for good."""
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
-        self._synced |= {path.stat().st_ino: path.read_bytes() for path in files}
+        for entry in _entries(self.folder):
+            if entry.is_file():
+                with open(entry.path, "rb") as file:  # noqa: PTH123
+                    self._synced[entry.inode()] = file.read()
 
     def call(self, name: str, about: str, *, can_fail: bool = True) -> None:
         """Count a call, and let it fail or end the process."""
@@ -123,12 +131,12 @@ class World:
         raise Killed
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
-        real = _REAL[name]
+        real, place = _REAL[name], str(self.folder)
 
         def call(*arguments: Any, **named: Any) -> Any:
             first = arguments[0]
-            path = Path(f"/proc/self/fd/{first}").readlink() if isinstance(first, int) else Path(first)
-            if not path.is_relative_to(self.folder):
+            path = str(first) if not isinstance(first, int) else os.readlink(f"/proc/self/fd/{first}")  # noqa: PTH115
+            if path != place and not path.startswith(f"{place}/"):
                 return real(*arguments, **named)
             about = self._name(path)
             if name == "write":
@@ -138,7 +146,7 @@ class World:
                 return self._opened(*arguments, **named)
             if name in ("replace", "rename"):
                 self._note_rename(Path(first), Path(arguments[1]))
-            fresh = name == "open" and not path.exists()
+            fresh = name == "open" and not os.path.exists(path)  # noqa: PTH110
             result = real(*arguments, **named)
             if name == "fsync":
                 self._note_sync(first)
@@ -177,9 +185,9 @@ class World:
         wrapped.mode = mode  # type: ignore[misc]
         return wrapped
 
-    def _name(self, path: Path) -> str:
+    def _name(self, path: str | Path) -> str:
         """Without the process, which is another one when the world is played again."""
-        return re.sub(r"\.\d+-([0-9a-f]{8}\.tmp)", r".\1", str(path.relative_to(self.folder)))
+        return re.sub(r"\.\d+-([0-9a-f]{8}\.tmp)", r".\1", str(path)[len(str(self.folder)) + 1 :] or ".")
 
     def _note_sync(self, descriptor: int) -> None:
         place = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -211,6 +219,19 @@ class World:
                     zeros = self.chance.choice([0, len(now) - end])
                     path.write_bytes(now[:end] + bytes(zeros))
                     self.told.append(f"tore {self._name(path)}")
+
+
+def _set(values: list[tuple[Any, str, Any]]) -> None:
+    for module, name, value in values:
+        setattr(module, name, value)
+
+
+def _entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    """Everything in a folder, and what is in a folder after it."""
+    for entry in os.scandir(folder):
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(entry.path)
 
 
 def play(seed: int, *, aloud: bool = False) -> str:

@@ -37,6 +37,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 def test_a_training_is_measured_saved_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(benchmark, "POOL", 256)
+    monkeypatch.setitem(benchmark.SIDES, 8, 16)
+    for batch_size in ("arc_tasks.ANSWERED", "phalanx.agents.answers._BATCH_SIZE"):
+        monkeypatch.setattr(batch_size, 4)  # some are answered in more batches than one
     data, out = instances(tmp_path / "small.npz"), tmp_path / "run"
     small = (data, "--out", out, "--points", 1, "--width", 4, "--depth", 1, "--held-out", 3)
     run(monkeypatch, *small, "--cpu-minutes", 0.001, "--learning-rate", 1e-3, "--seed", 1)
@@ -46,7 +50,7 @@ def test_a_training_is_measured_saved_and_resumed(
     with pytest.raises(SystemExit):
         run(monkeypatch, *small, "--cpu-minutes", 1)
     assert "has a checkpoint: give --resume" in capsys.readouterr().err
-    again = ("--resume", "--minutes", point["minutes"] + 0.02, "--hard", data, "--official")
+    again = ("--resume", "--minutes", point["minutes"] + 0.01, "--hard", data, "--official")
     run(monkeypatch, *small, *again)
     results = json.loads((out / "results.json").read_text())
     assert results["samples"] > end["samples"]

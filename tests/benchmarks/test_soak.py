@@ -10,7 +10,7 @@ from arcade_server import MISSING, installed_server
 def test_serving_and_collecting_run_side_by_side_for_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     if installed_server() is None:
         pytest.skip(MISSING)
-    code = soak.main(["--minutes", "0.05", "--every", "0.5", "--jobs", "serving", "collecting"])
+    code = soak.main(["--minutes", "0.02", "--every", "0.3", "--jobs", "serving", "collecting"])
     *processes, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (code, summary["errors"]) == (0, [])
     assert [one["process"] for one in processes] == ["collecting", "serving"]

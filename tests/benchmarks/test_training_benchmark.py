@@ -27,7 +27,9 @@ def benchmark() -> TrainingBenchmark:
 
 @pytest.fixture(scope="module")
 def records(benchmark: TrainingBenchmark) -> list[dict[str, Any]]:
-    return list(benchmark.run())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("timed_training._SECONDS_A_REPEAT", 0.3)
+        return list(benchmark.run())
 
 
 def test_shares_are_differences_of_what_was_timed_and_add_up_to_one() -> None:
