@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
     """Modules and tests live as long as the process: the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

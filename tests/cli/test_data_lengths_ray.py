@@ -1,13 +1,9 @@
-"""`phalanx data lengths build --ray`: the same cache, by a cluster of its own or a running one; refusals."""
+"""`phalanx data lengths build --ray`: the same cache, by a cluster of its own; refusals."""
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from ray_cluster import VARIABLES, running
 
 ray = pytest.importorskip("ray")
 
@@ -33,23 +29,6 @@ def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
     assert result.out == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
     assert not ray.is_initialized()
-
-
-def test_a_running_cluster_builds_the_same_cache_and_goes_on_running(phalanx, tmp_path):
-    assert build(phalanx, "without.jsonl").code == 0
-    with running(tmp_path / "log", num_cpus=1) as address:
-        said = build_on(address)
-        with socket.create_connection(address.split(":"), timeout=10):
-            pass
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
-    assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
-
-
-def build_on(address: str) -> subprocess.CompletedProcess[str]:
-    arguments = ["--dataset", "train.jsonl", "--ray", "--ray-address", address]
-    command = [sys.executable, "-m", "phalanx", "data", "lengths", "build", "-o", "with.jsonl", *arguments]
-    return subprocess.run(command, env=VARIABLES, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,12 @@ class LMTrainer:
         if turns == 1:
             return self._together(arrays, batch)
         parts = jax.tree.map(lambda leaf: jnp.reshape(leaf, (turns, -1, *leaf.shape[1:])), batch)
-        one = jax.eval_shape(self._together, arrays, jax.tree.map(lambda leaf: leaf[0], parts))
+        together = jax.jit(self._together, inline=True)  # traced once for its shapes and for the loop
+        first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
+        one = jax.eval_shape(together, arrays, first)
 
         def add(total: tuple[PyTree, Losses], part: TokenBatch) -> tuple[tuple[PyTree, Losses], None]:
-            return jax.tree.map(jnp.add, total, self._together(arrays, part)), None
+            return jax.tree.map(jnp.add, total, together(arrays, part)), None
 
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
         summed: tuple[PyTree, Losses] = jax.lax.scan(add, nothing, parts)[0]

@@ -96,6 +96,8 @@ def map_groups(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     XLA would dissolve a loop of one round in what surrounds it, and fuse and round its numbers otherwise.
     """
     groups = jax.tree.leaves(rows)[0].shape[0]
+    # It is traced once for its shapes and for the loop, and is part of the loop's own program.
+    function = jax.jit(function, inline=True)
 
     def row(number: Any) -> PyTree:
         return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), rows)
@@ -107,7 +109,8 @@ def map_groups(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
             function(row(number)),
         )
 
-    shapes = jax.eval_shape(lambda: function(row(0)))
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+    shapes = jax.eval_shape(function, first)
     nothing = jax.tree.map(lambda leaf: jnp.zeros((groups, *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.int32(groups)), one, nothing)
 

@@ -333,10 +333,7 @@ class PPO:
         def add(total: tuple[PyTree, Losses], part: Sample) -> tuple[tuple[PyTree, Losses], None]:
             return jax.tree.map(jnp.add, total, gradient(network, part, entropy_coefficient)), None
 
-        shapes = jax.eval_shape(
-            gradient, network, jax.tree.map(lambda leaf: leaf[0], chunks), entropy_coefficient
-        )
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        nothing = jax.tree.map(jnp.zeros_like, network), Losses.nothing()
         total, _ = jax.lax.scan(add, nothing, chunks)
         return jax.tree.map(lambda leaf: leaf * (chunk / size), total)
 

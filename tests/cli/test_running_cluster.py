@@ -1,5 +1,6 @@
-"""`phalanx sweep --ray-address`: trials on a cluster that `ray start --head` made on this machine."""
+"""Trials and token counts on a cluster that `ray start --head` made on this machine."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -56,6 +57,30 @@ def test_a_stop_reaches_a_trial_on_the_cluster_and_it_saves(address: str, tmp_pa
     assert child.returncode == 143, said
     assert "trial_000: exit code 143" in said
     assert "Interrupted after" in (out / "trial_000.log").read_text()
+
+
+def test_the_cluster_builds_the_same_cache_of_lengths_and_goes_on_running(
+    address: str, phalanx: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": f"s{size}", "text": "x" * size} for size in range(1, 51)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build = ("data", "lengths", "build", "--dataset", "train.jsonl")
+    assert phalanx(*build, "--output", "without.jsonl").code == 0
+    options = ["-o", "with.jsonl", "--ray", "--ray-address", address]
+    said = subprocess.run(
+        [sys.executable, "-m", "phalanx", *build, *options],
+        env=VARIABLES,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    with socket.create_connection(address.split(":"), timeout=10):
+        pass
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == "with.jsonl: 50 samples, 1,275 tokens (bytes)\n"
+    assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
 
 
 def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
