@@ -59,7 +59,7 @@ _ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent")
 
 def timed_arc_training(preset: str, overrides: tuple[str, ...]) -> TimedTraining:
     """A training as `phalanx train arc` has it, ready to be timed."""
-    experiment = arc_experiment(load_arc_training(preset, overrides))
+    experiment = ArcTraining(load_arc_training(preset, overrides))
     return TimedTraining(experiment.ppo, experiment.make_network)
 
 

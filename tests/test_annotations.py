@@ -31,7 +31,7 @@ def test_arguments_and_what_comes_back_have_the_shapes_that_are_said() -> None:
 
 
 @deferred(typechecker=beartyped)
-def in_cells(row: Float[np.ndarray, " cells"], cells: int) -> Float[np.ndarray, "{cells}"]:
+def in_cells(row: Float[np.ndarray, " cells"], cells: int) -> Float[np.ndarray, " {cells}"]:
     return row
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import against_commit
 import pytest
 from against_commit import AFTER, BEFORE, CommitComparison, Work
+from commit_runner import WORKS
 from measuring.verdicts import Measurement
+
+from phalanx.core import engine
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +34,15 @@ def test_a_checkout_is_measured_beside_itself(program) -> None:
     assert told == [("plan", BEFORE), ("plan", AFTER), ("pack", BEFORE), ("pack", AFTER)]
     assert {record["source"] for record in measured} == {str(ROOT / "src" / "phalanx")}
     assert plan["measured"] > 0 and pack["measured"] > 0
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_every_work_is_done_by_this_checkout(work: str) -> None:
+    if work in ("arc", "proofs") and not engine.available():
+        pytest.skip(engine.reason())
+    prepared = WORKS[work](True)
+    prepared.call()
+    assert prepared.amount > 0
 
 
 @pytest.mark.parametrize(

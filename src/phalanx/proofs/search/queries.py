@@ -145,8 +145,8 @@ jax.tree_util.register_static(KnownTriples)
 
 
 def corrupt(
-    known: KnownArrays, corruption: Corruption, triple: Int32[Array, "atom"], words: UInt32[Array, "3"]
-) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
+    known: KnownArrays, corruption: Corruption, triple: Int32[Array, " atom"], words: UInt32[Array, "3"]
+) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """A triple that is not known, and whether there is one.
 
     A side is replaced by one of the constants of its domain that are not known there, all equally likely:
@@ -177,8 +177,8 @@ _DRAWS = 16
 
 
 def _drawn(
-    known: KnownArrays, corruption: Corruption, atom: Int32[Array, "atom"], words: UInt32[Array, "3"]
-) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
+    known: KnownArrays, corruption: Corruption, atom: Int32[Array, " atom"], words: UInt32[Array, "3"]
+) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """The first of some draws that is not known, and whether there is one.
 
     `head` replaces the first argument, `tail` the last, `both` these two, and `either` any one.
@@ -215,7 +215,7 @@ class _Free(NamedTuple):
     """Places that are not known."""
 
 
-def _free(arrays: KnownArrays, triple: Int32[Array, "atom"], side: Int32[Array, ""]) -> _Free:
+def _free(arrays: KnownArrays, triple: Int32[Array, " atom"], side: Int32[Array, ""]) -> _Free:
     other = jnp.where(arrays.arities[triple[0]] == 1, 1, triple[2 - side])
     cell = (triple[0] - 1) * len(arrays.constant_at) + other - 1
     begin, end = arrays.starts[side, cell], arrays.starts[side, cell + 1]
@@ -229,11 +229,11 @@ def _free(arrays: KnownArrays, triple: Int32[Array, "atom"], side: Int32[Array, 
 
 def _replaced(
     arrays: KnownArrays,
-    triple: Int32[Array, "atom"],
+    triple: Int32[Array, " atom"],
     side: Int32[Array, ""],
     free: _Free,
     word: UInt32[Array, ""],
-) -> tuple[Int32[Array, "atom"], Bool[Array, ""]]:
+) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """The triple with one of the free places on a side, and whether there is one."""
     rank = (word % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # Before the known place at `index` stand `place - low - (index - begin)` free ones.
