@@ -197,4 +197,4 @@ def _on_host(states: PyTree) -> PyTree:
 
 
 def _row(states: PyTree, place: int | tuple[int, int]) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.device_put(leaf[place]), states)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[place], may_alias=False), states)

@@ -166,7 +166,7 @@ class TaskBuffer(ByFingerprint):
         """The packed arrays on the device, concrete even when first asked for under a trace."""
         with jax.ensure_compile_time_eval():
             count = np.int32(len(self.tasks))
-            return TaskArrays(*jax.device_put((self.pairs, self.sizes, self.table, count)))
+            return TaskArrays(*jax.device_put((self.pairs, self.sizes, self.table, count), may_alias=False))
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -131,13 +131,13 @@ class DataParallel:
         group, batch = len(self._seeds), len(self._seeds) + 1
         arrays = [np.asarray(leaf) for leaf in (played.told, *played.episodes.values())]
         told, *episodes = self.processes.gather_all(arrays, [group] + [batch] * len(played.episodes))
-        named = dict(zip(played.episodes, map(jax.device_put, episodes), strict=True))
-        return self._everywhere(jax.device_put(told)), named
+        named = dict(zip(played.episodes, map(_copied, episodes), strict=True))
+        return self._everywhere(_copied(told)), named
 
     def _of_all(self, rows: Float[Array, "..."]) -> Array:
         """The rows of all groups, in their order, on every device."""
         if self.processes.count > 1:
-            rows = jax.device_put(self.processes.gather(np.asarray(rows), len(self._seeds)))
+            rows = _copied(self.processes.gather(np.asarray(rows), len(self._seeds)))
         return self._everywhere(rows)
 
     def _everywhere(self, rows: Array) -> Array:
@@ -146,9 +146,9 @@ class DataParallel:
     def _gathered(self, leaf: Array) -> Array:
         """One array of the environments of all processes; keys go as their words."""
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.device_put(self.processes.gather(np.asarray(leaf), len(self._seeds)))
+            return _copied(self.processes.gather(np.asarray(leaf), len(self._seeds)))
         words = self.processes.gather(np.asarray(jax.random.key_data(leaf)), len(self._seeds))
-        return jax.random.wrap_key_data(jax.device_put(words), impl=jax.random.key_impl(leaf))
+        return jax.random.wrap_key_data(_copied(words), impl=jax.random.key_impl(leaf))
 
     def _placed(self, learner: Learner) -> Learner:
         """Environments spread over this process's devices, and the network on each of them."""
@@ -216,3 +216,8 @@ def _compiled(ppo: PPO, mesh: Mesh | None, num_seeds: int, structure: Any) -> _P
         jax.jit(over_seeds(ppo.metrics, (0, 0, 0))),
         jax.jit(over_seeds(ppo.end, (0, 0, 0, 0))),
     )
+
+
+def _copied(told: np.ndarray) -> Array:
+    """On the device, in memory of its own: an update takes the memory of what it is given over."""
+    return jax.device_put(told, may_alias=False)
