@@ -20,11 +20,11 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 
 # What the installed package is made from, besides the Python files, which an editable install reads in place.
-BUILD_INPUTS := pyproject.toml constraints.txt $(wildcard CMakeLists.txt src/native/* src/native/*/*)
+BUILD_INPUTS := pyproject.toml constraints/ci.txt $(wildcard CMakeLists.txt src/native/* src/native/*/*)
 
 # The pins hold for the isolated build environment too: pip before 25.3 reads PIP_CONSTRAINT there, later
 # ones PIP_BUILD_CONSTRAINT; each ignores the other's.
-PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+PIP_INSTALL := PIP_CONSTRAINT=constraints/ci.txt PIP_BUILD_CONSTRAINT=constraints/ci.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	$(BIN)/python -m pip install $(if $(VERBOSE),--verbose,-qq)
 
 # The tests start the command many times, so that compiled modules are worth keeping even where the environment
@@ -100,17 +100,17 @@ $(BIN)/python:
 	exit 1
 
 # PyTorch's side of the sampler is tested with PyTorch itself; nothing but the tests needs it here.
-$(TORCH_STAMP): constraints.txt | $(BIN)/python
+$(TORCH_STAMP): constraints/ci.txt | $(BIN)/python
 	@echo "phalanx: installing PyTorch for the tests"
 	@$(PIP_INSTALL) torch torchrl stable-baselines3 sb3-contrib transformers accelerate trl lightning verifiers skyrl-gym
 	@touch $@
 
 # OpenEnv's requirements clash with those of verifiers and with the pins here, so it has a venv and pins of its own.
-$(OPENENV_STAMP): tests/adapters/openenv-constraints.txt | $(BIN)/python
+$(OPENENV_STAMP): constraints/openenv.txt | $(BIN)/python
 	@echo "phalanx: installing OpenEnv's client for the tests"
 	@$(BIN)/python -m venv $(VENV)/openenv
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(VENV)/openenv/bin/python -m pip install $(if $(VERBOSE),--verbose,-qq) \
-		--constraint tests/adapters/openenv-constraints.txt openenv
+		--constraint constraints/openenv.txt openenv
 	@touch $@
 
 # For the demo the package by itself is enough; everything else wants its extras and the tools too.

@@ -38,7 +38,7 @@ from phalanx.arc import (
     TaskBuffer,
     as_grid,
 )
-from phalanx.core import AutoReset, AutoResetState, batch_reset, batch_step, engine as native
+from phalanx.core import AutoReset, AutoResetState, backends as native, batch_reset, batch_step
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _STEPS_A_CALL = 65_536

@@ -27,11 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from phalanx.agents.answers import paint_and_submit
-from phalanx.agents.networks.arc_answers import AnswerNetwork, AnswerNetworkConfig, answer_loss, answer_of
 from phalanx.arc import GridPair, load_tasks
-from phalanx.arc.instances import Instances, canvas_note, read_instances
-from phalanx.core.files import atomic_write
+from phalanx.arc.answers import paint_and_submit
+from phalanx.arc.networks.transduction import AnswerNetwork, AnswerNetworkConfig, answer_loss, answer_of
+from phalanx.arc.pair_dataset import Instances, canvas_note, read_instances
+from phalanx.io.files import atomic_write
 
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
 """Canvases, and how many instances of each are learned together."""

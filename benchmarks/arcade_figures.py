@@ -16,11 +16,11 @@ from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.streams.arcade.client import TelnetClientConfig, TelnetGymClient
-from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
-from phalanx.streams.arcade.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
-from phalanx.streams.arcade.puzzles import PuzzleDifficulty, PuzzleGame
-from phalanx.streams.types import StreamSample
+from phalanx.data.samples import StreamSample
+from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream
+from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
+from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
 
 BEST_KNOWN = 0.33
 """Episodes of five hints a second on one connection, of the best client known before."""

@@ -17,9 +17,9 @@ import stepping
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from measuring.options import positive, sizes
 
-import phalanx.adapters.gymnasium
+import phalanx.integrations.gymnasium
 
-gym.register_envs(phalanx.adapters.gymnasium)
+gym.register_envs(phalanx.integrations.gymnasium)
 
 NATIVE, SYNC, ASYNC = "PhalanxVectorEnv", "SyncVectorEnv", "AsyncVectorEnv"
 IDS = {"arc": "phalanx/arc-v2", "proofs": "phalanx/proofs-v1"}

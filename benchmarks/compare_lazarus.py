@@ -120,10 +120,9 @@ def main() -> None:
     parser.add_argument("peer", type=pathlib.Path, help="the folder that chuk_lazarus was installed into")
     arguments = parser.parse_args()
     peers = load_peer(arguments.peer)
-    import phalanx.streams
-    import phalanx.tokens
+    import phalanx.data
 
-    ours = (phalanx.tokens, phalanx.streams)
+    ours = (phalanx.data, phalanx.data)
     found = list(names(peers, ours))
     bad = [record for record in found if record["here"] == "missing" or record.get("absent")]
     same = on_purpose = 0

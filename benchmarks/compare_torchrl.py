@@ -18,9 +18,10 @@ from measuring.options import positive, sizes
 from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
-from phalanx.adapters.torchrl import BatchedVecEnv, num_environments
-from phalanx.proofs import DataHandler, IndexManager
-from phalanx.proofs.knowledge.data import GENERATED
+from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.integrations.torchrl import num_environments
+from phalanx.kg import DataHandler, IndexManager
+from phalanx.kg.knowledge_base import GENERATED
 
 BATCHED, PARALLEL = "BatchedVecEnv", "ParallelEnv"
 

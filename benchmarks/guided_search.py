@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.agents.search.best_first import (
+from phalanx.kg import MiningConfig, mine
+from phalanx.kg.family_generator import generate_genealogy
+from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.vocabulary import IndexManager
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.program import Program
+from phalanx.proofs.search.best_first import (
     BestFirstConfig,
     BreadthFirst,
     Confident,
@@ -27,15 +34,8 @@ from phalanx.agents.search.best_first import (
     Uniform,
     search_best_first,
 )
-from phalanx.agents.search.goal_features import GoalFeatures
-from phalanx.agents.search.guide import GuideConfig, train_guide, untrained_guide
-from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.knowledge.budget import Budget, to_stderr
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.generated import generate_genealogy
-from phalanx.proofs.knowledge.vocabulary import IndexManager
-from phalanx.proofs.mining import MiningConfig, mine
-from phalanx.proofs.search.program import Program
+from phalanx.proofs.search.goal_features import GoalFeatures
+from phalanx.proofs.search.heuristics import GuideConfig, train_guide, untrained_guide
 
 BUDGETS = (10, 30, 100, 300)
 TRAINING = {

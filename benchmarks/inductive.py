@@ -14,8 +14,8 @@ from typing import Any
 
 from measuring.conditions import conditions
 
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.mining import MiningConfig, mine, rank_inductive
+from phalanx.kg import MiningConfig, mine, rank_inductive
+from phalanx.kg.knowledge_base import DataHandler
 
 GRAIL = {
     "wn18rr_v1": 0.8245, "wn18rr_v2": 0.7868, "wn18rr_v3": 0.5843, "wn18rr_v4": 0.7341,

@@ -1,6 +1,6 @@
 """A line chart as SVG, on logarithmic or linear axes: enough for throughput over batch size or for learning.
 
-What the lines are is up to the caller; pictures of grids and episodes are in `phalanx.arc.render`.
+What the lines are is up to the caller; pictures of grids and episodes are in `phalanx.arc.rendering`.
 """
 
 import dataclasses

@@ -16,7 +16,7 @@ from measuring.conditions import conditions
 from measuring.memory import peak_mebibytes
 from measuring.records import held_to
 
-from phalanx.tokens import (
+from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     LengthTable,

@@ -18,10 +18,9 @@ from pathlib import Path
 from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.agents import LMTraining, load_lm_training
-from phalanx.runs import train
-from phalanx.streams.arcade.gym_stream import GymConfig, GymEpisodeStream
-from phalanx.streams.offline_stream import write_samples
+from phalanx.data.offline_stream import write_samples
+from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream
+from phalanx.training import LMTraining, load_lm_training, train
 
 BINARY = ("binary",)
 MIXED = ("binary", "bridges", "futoshiki", "hitori", "lights", "tents")

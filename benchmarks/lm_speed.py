@@ -18,17 +18,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from phalanx.agents import (
-    LanguageModel,
-    LanguageModelConfig,
-    LMTrainer,
-    OptimizerConfig,
-    SamplingConfig,
-    export_huggingface,
-    generate_batch,
-)
-from phalanx.agents.lm.batches import TokenBatch
-from phalanx.core.engine import resolve_engine
+from phalanx.core.backends import resolve_engine
+from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
+from phalanx.training import LMTrainer, OptimizerConfig
+from phalanx.training.lm.batches import TokenBatch
 
 ROWS, WIDTH = 4, 1056
 ENGINE = resolve_engine("auto")
@@ -36,7 +29,7 @@ CONFIG = LanguageModelConfig()
 
 
 class Block(nn.Module):
-    """As `phalanx.agents.lm.model.Block`, with PyTorch's own attention."""
+    """As `phalanx.lm.model.Block`, with PyTorch's own attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +51,7 @@ class Block(nn.Module):
 
 
 class TorchModel(nn.Module):
-    """As `phalanx.agents.LanguageModel`."""
+    """As `phalanx.lm.LanguageModel`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ import numpy as np
 
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, EnvironmentConfig, load_tasks
 from phalanx.arc.config import SelectionFormat
-from phalanx.arc.planning.plans import Plan, as_action, make_plan
+from phalanx.arc.planner import Plan, as_action, make_plan
 
 DATASETS = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
 TARGET = 0.35

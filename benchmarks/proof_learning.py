@@ -11,14 +11,14 @@ from typing import Any
 from measuring.timing import seconds_of
 from timed_training import TimedTraining, count_parameters
 
-from phalanx.agents.proof_training import (
+from phalanx.proofs.link_prediction import ProofRanking, RankingConfig
+from phalanx.training.proof_training import (
     ProofTraining,
     ProofTrainingConfig,
     load_proof_training,
     read_data,
     untrained_policy,
 )
-from phalanx.agents.search.ranking import ProofRanking, RankingConfig
 from proofs import record_of
 
 _PRESETS = {"countries_s3": "countries", "family": "family"}

@@ -22,9 +22,10 @@ from measuring.options import options, positive
 from measuring.records import VERDICT, Column, Targets, held_to, machine_line, tell
 from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
 
-from phalanx.core import AutoReset, AutoResetState, engine as native
-from phalanx.proofs import DataHandler, IndexManager, Program, ProofConfig, ProofEnv
-from phalanx.proofs.knowledge.data import GENERATED
+from phalanx.core import AutoReset, AutoResetState, backends as native
+from phalanx.kg import DataHandler, IndexManager
+from phalanx.kg.knowledge_base import GENERATED
+from phalanx.proofs import Program, ProofConfig, ProofEnv
 
 PEER = "DeepProofLog, measured on 2 cores, shared reference"
 COMPILE_SECONDS = 15.0

@@ -21,7 +21,7 @@ from measuring.peers import Peer
 from measuring.records import console
 from measuring.verdicts import Verdict, exit_code, figures_table
 
-from phalanx.core import engine
+from phalanx.core import backends as engine
 from phalanx.puzzles import PuzzleBatch, puzzle_kinds
 
 PHALANX = Peer("phalanx", "phalanx_puzzles_runner.py")
@@ -118,7 +118,7 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
 def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
     """Legal moves through `EnvironmentTextBatch.step`; episodes that end begin anew, which is not timed."""
     import phalanx
-    from phalanx.core import EnvironmentTextBatch
+    from phalanx.text import EnvironmentTextBatch
 
     for name, moves in WORDED.items():
         environment = phalanx.make(name)

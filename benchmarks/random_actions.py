@@ -1,6 +1,6 @@
 """Random ARC actions that cost little: operation, cells and masks from one call of `jax.random.bits`.
 
-Agents that choose among legal operations are in `phalanx.agents`. Nothing of Phalanx is imported here, so
+Agents that choose among legal operations are in `phalanx.training`. Nothing of Phalanx is imported here, so
 that the runners of other environments take the same actions.
 """
 

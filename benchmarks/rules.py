@@ -20,20 +20,13 @@ from typing import Any
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.proofs.kge import load_kge
-from phalanx.proofs.knowledge.atoms import Atom
-from phalanx.proofs.knowledge.budget import Budget, to_stderr
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.knowledge.files import KnowledgeBase
-from phalanx.proofs.mining import (
-    MiningConfig,
-    PathNetwork,
-    learn_network,
-    mine,
-    rank_by_network,
-    rank_by_rules,
-)
-from phalanx.proofs.mining.rank import POWER, Aggregation
+from phalanx.kg import MiningConfig, PathNetwork, learn_network, mine, rank_by_network, rank_by_rules
+from phalanx.kg.atoms import Atom
+from phalanx.kg.formats import KnowledgeBase
+from phalanx.kg.kge import load_kge
+from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.rules.predictor import POWER, Aggregation
+from phalanx.kg.time_limit import Budget, to_stderr
 
 
 @dataclasses.dataclass(frozen=True)

@@ -280,7 +280,7 @@ def _train(folder: Path, overrides: Sequence[str], processes: Sequence[Sequence[
 
 def weights_digest(run: Path) -> str:
     """Of the weights in a run's newest checkpoint."""
-    from phalanx.runs.checkpoints import opened
+    from phalanx.training.checkpoints import opened
 
     with opened(run) as (checkpoints, step, facts):
         names = sorted(facts["weights"].values())

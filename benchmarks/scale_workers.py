@@ -25,9 +25,9 @@ def plan(settings: dict[str, Any]) -> Measure:
     """The whole plan from seed and lengths, and this rank's share of it."""
     from measuring.memory import peak_mebibytes
     from token_facts import draw_lengths
-
-    from phalanx.tokens import BatchingMode, LengthTable
     from tokens import MODEL_WIDTH, batching_config, build_plan
+
+    from phalanx.data import BatchingMode, LengthTable
 
     table = LengthTable.from_arrays(None, draw_lengths("lognormal", settings["samples"]))
     before = peak_mebibytes()
@@ -74,12 +74,7 @@ def lengths(settings: dict[str, Any]) -> Measure:
     """A dataset's length cache, by this process, by several, or on Ray."""
     import asyncio
 
-    from phalanx.tokens import (
-        LengthCache,
-        iterate_lengths_in_processes,
-        iterate_lengths_on_ray,
-        load_tokenizer,
-    )
+    from phalanx.data import LengthCache, iterate_lengths_in_processes, iterate_lengths_on_ray, load_tokenizer
 
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if settings["threads"] else "false"
     tokenizer, dataset, output = (settings[name] for name in ("tokenizer", "dataset", "output"))

@@ -15,10 +15,10 @@ from line_chart import Axis, line_chart
 from measuring.conditions import conditions
 from measuring.records import Column, tell
 from token_facts import draw_lengths, plan_facts
-
-from phalanx.core import atomic_write
-from phalanx.tokens import BatchingMode, EpochPlan, LengthTable
 from tokens import batching_config, build_plan
+
+from phalanx.data import BatchingMode, EpochPlan, LengthTable
+from phalanx.io import atomic_write
 
 POOLS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Batches' worth of samples in a pool."""

@@ -28,7 +28,8 @@ from phalanx.arc import (
     create_point_action,
     load_tasks,
 )
-from phalanx.core import atomic_write, batch_reset, batch_step, engine as native
+from phalanx.core import backends as native, batch_reset, batch_step
+from phalanx.io import atomic_write
 
 # Standard benchmark configuration; compare_arc.py runs the comparison environments.
 BENCHMARK_CONFIG: dict[str, Any] = {

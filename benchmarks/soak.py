@@ -254,7 +254,7 @@ class Soak:
         """What was done, by what is on the disk; every file must be whole."""
         if "collecting" in self._jobs:
             from phalanx.cli.arcade import finished_episodes
-            from phalanx.streams.arcade import episode_specs
+            from phalanx.puzzles.server import episode_specs
 
             specs = episode_specs(_GAMES.split(","), ["easy"], 0)
             size = self._samples.stat().st_size
@@ -262,7 +262,7 @@ class Soak:
             if self._samples.stat().st_size != size:
                 self.errors.append("the collection left an episode that is not whole")
         if "training" in self._jobs:
-            from phalanx.logs import read_records
+            from phalanx.logging import read_records
 
             run = self._folder / "run"
             steps = [record["step"] for record in read_records(run / "batch_metrics.jsonl")]
@@ -275,7 +275,7 @@ class Soak:
             if whole.returncode:
                 self.errors.append(f"the run is not whole: {whole.stdout}{whole.stderr}")
         if "stepping" in self._jobs:
-            from phalanx.logs import read_records
+            from phalanx.logging import read_records
 
             lines = list(read_records(self._folder / "steps" / "batch_metrics.jsonl"))
             self.counts["logged batches"] = len(lines)
@@ -301,7 +301,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def step_into(folder: Path) -> None:
     """Step and log until the process is ended."""
     from arc import Rollout, Workload
-    from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig
+    from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 
     rollout = Rollout.prepare(Workload(batch=256, grid=(10, 10), steps=64))
     config = LoggingConfig(batched_logging_enabled=True, log_frequency=1, sampling_enabled=False)

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 from measuring.timing import calls_lasting, seconds_of, timed
 
-from phalanx.agents.ppo.rollouts import RolloutState, collect
-from phalanx.agents.ppo.update import PPO, Learner
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Key
-from phalanx.runs.algorithm import Report
+from phalanx.training.algorithm import Report
+from phalanx.training.ppo.update import PPO, Learner
+from phalanx.training.rollout import RolloutState, collect
 
 _SECONDS_A_REPEAT = 1.0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from phalanx.tokens import BatchPlan, PackedBatch
+    from phalanx.data import BatchPlan, PackedBatch
 
 EDGES = (128, 256, 512, 1024)
 OVERFLOW = 2048

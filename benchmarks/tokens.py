@@ -33,8 +33,8 @@ from token_facts import (
     plan_facts,
 )
 
-from phalanx.core import engine
-from phalanx.tokens import (
+from phalanx.core import backends as engine
+from phalanx.data import (
     BatchingConfig,
     BatchingMode,
     BatchPlan,

@@ -22,11 +22,11 @@ from measuring.timing import at_least_one, seconds_of
 from rich.console import Console
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
-from phalanx.agents.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
-from phalanx.core import load_config
-from phalanx.logs import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
-from phalanx.runs.algorithm import Report
-from phalanx.runs.journal import batch_data
+from phalanx.config import load_config
+from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
+from phalanx.training.algorithm import Report
+from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
+from phalanx.training.journal import batch_data
 
 QUICK = (
     "arc.dataset.num_tasks=20",

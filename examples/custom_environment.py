@@ -19,8 +19,10 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx import make, register
-from phalanx.agents import PPO, MaskedCategorical, PPOConfig, record_episodes
-from phalanx.core import Box, Discrete, Environment, Record, check_environment
+from phalanx.core import Box, Discrete, Environment, Record, record_episodes
+from phalanx.core.testing import check_environment
+from phalanx.nn import MaskedCategorical
+from phalanx.training import PPO, PPOConfig
 
 SIDE = 3
 LAMPS = SIDE * SIDE

@@ -13,10 +13,10 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from torch import nn
 from torch.distributions import Categorical
 
-import phalanx.adapters.gymnasium
+import phalanx.integrations.gymnasium
 from phalanx.arc import ArcTask, Operation
 
-gym.register_envs(phalanx.adapters.gymnasium)
+gym.register_envs(phalanx.integrations.gymnasium)
 
 SIDE, BLUE, RED = 4, 1, 2
 GAMMA = 0.9

@@ -10,9 +10,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from phalanx.agents import ArcTraining, ArcTrainingConfig
-from phalanx.core import load_config
-from phalanx.runs import train
+from phalanx.config import load_config
+from phalanx.training import ArcTraining, ArcTrainingConfig, train
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="hydra_training")

@@ -16,19 +16,21 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
-from phalanx.agents import LanguageModelConfig, LMTrainer, OptimizerConfig, generate, token_batch
-from phalanx.streams import (
-    GymConfig,
-    GymEpisodeStream,
-    MockGymStream,
+from phalanx.data import (
+    BatchingConfig,
+    ByteTokenizer,
+    PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
     RollingBatchPlanWindow,
     StreamSample,
     WhenCovered,
     WindowConfig,
+    collate_microbatch,
 )
-from phalanx.tokens import BatchingConfig, ByteTokenizer, PackingConfig, collate_microbatch
+from phalanx.lm import LanguageModelConfig, generate
+from phalanx.puzzles.server import GymConfig, GymEpisodeStream, MockGymStream
+from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 TEXT = ByteTokenizer()
 WINDOW = 128

@@ -13,9 +13,9 @@ import datasets
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from phalanx.adapters.hf_datasets import DatasetSamples
-from phalanx.adapters.token_loader import PlannedTokens, TokenBatch, TokenLoader
-from phalanx.tokens import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.integrations.hf_datasets import DatasetSamples
+from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
 
 WIDTH = 128
 

@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, PyTree
 from pydantic import Field
 
-from phalanx import agents
+from phalanx import training as agents
 from phalanx.arc import (
     ActionConfig,
     ArcConfig,
@@ -27,7 +27,7 @@ from phalanx.arc import (
     EnvironmentConfig,
     RewardConfig,
 )
-from phalanx.runs import Algorithm, Report, RunConfig
+from phalanx.training import Algorithm, Report, RunConfig
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),

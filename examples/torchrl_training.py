@@ -17,8 +17,10 @@ from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from phalanx.adapters.torchrl import BatchedVecEnv, evaluate_policy
-from phalanx.proofs import DataHandler, IndexManager, ProofConfig
+from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.compat.deepprooflog.model_eval import evaluate_policy
+from phalanx.kg import DataHandler, IndexManager
+from phalanx.proofs import ProofConfig
 
 WIDTH = 32
 

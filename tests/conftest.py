@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from annotations import check_annotations
-from lowering import share_contexts
-from speeds import HERE, is_slow
+from tests.annotations import check_annotations
+from tests.lowering import share_contexts
+from tests.speeds import HERE, is_slow
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Most of the suite's time is XLA compiling: what one file has compiled is kept for the others and for the

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jaxtyping import Float, TypeCheckError
 
-from annotations import beartyped, deferred
-from phalanx.core.text import counted
+from phalanx.formatting import counted
+from tests.annotations import beartyped, deferred
 
 
 def test_the_packages_functions_are_checked() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speeds import HERE, SLOW, is_slow
+from tests.speeds import HERE, SLOW, is_slow
 
 MAKEFILE = (HERE.parent / "Makefile").read_text(encoding="utf-8")
 

@@ -6,7 +6,7 @@ How a measurement is told is in `records`.
 import importlib.metadata
 from typing import Any
 
-from phalanx.runs.machine import machine
+from phalanx.system_info import machine
 
 
 def conditions(*libraries: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from rich.table import Table
 
 from measuring.records import console
-from phalanx.runs.machine import machine
+from phalanx.system_info import machine
 
 
 @dataclasses.dataclass(frozen=True)

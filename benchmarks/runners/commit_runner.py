@@ -50,7 +50,7 @@ def proofs(quick: bool) -> Prepared:
     """Random legal actions on the generated families."""
     modules = ("proofs", "phalanx.proofs.benchmark")
     batch, steps = (16, 4) if quick else (256, 64)
-    data = found("DataHandler", "phalanx.proofs")("generated")
+    data = found("DataHandler", "phalanx.kg", "phalanx.proofs")("generated")
     (workload,) = found("BUILT_IN", *modules)
     environment = found("benchmark_environment", *modules)(workload, "native", data)
     rollout = found("Rollout", *modules).prepare(environment, batch, steps)
@@ -58,14 +58,15 @@ def proofs(quick: bool) -> Prepared:
 
 
 TOKENS = ("tokens", "phalanx.tokens.benchmark")
+DATA = ("phalanx.data", "phalanx.tokens")
 
 
 def plan(quick: bool) -> Prepared:
     """A plan of one epoch from an array of lengths."""
     samples = 1_000 if quick else 1_000_000
     lengths = found("draw_lengths", "token_facts", *TOKENS)("lognormal", samples)
-    table = found("LengthTable", "phalanx.tokens").from_arrays(None, lengths)
-    mode = found("BatchingMode", "phalanx.tokens").THROUGHPUT
+    table = found("LengthTable", *DATA).from_arrays(None, lengths)
+    mode = found("BatchingMode", *DATA).THROUGHPUT
     config, build_plan = found("batching_config", *TOKENS)(mode), found("build_plan", *TOKENS)
     return Prepared(lambda: build_plan(table, config), samples)
 
@@ -77,8 +78,8 @@ def pack(quick: bool) -> Prepared:
     lengths = found("draw_lengths", "token_facts", *TOKENS)("lognormal", 1_000 if quick else 100_000)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     tokens = np.arange(offsets[-1], dtype=np.int32) % np.int32(50_000)
-    config = found("PackingConfig", "phalanx.tokens")(max_length=2048)
-    pack_tokens = found("pack_tokens", "phalanx.tokens")
+    config = found("PackingConfig", *DATA)(max_length=2048)
+    pack_tokens = found("pack_tokens", *DATA)
     return Prepared(lambda: pack_tokens(tokens, offsets, config), len(tokens))
 
 
@@ -88,14 +89,7 @@ def ppo(quick: bool) -> Prepared:
     if quick:
         settings = ("ppo.num_envs=8", "ppo.num_steps=4", "ppo.minibatches=2", "arc.dataset.num_tasks=20")
         settings += ("network.kind=conv", "network.width=8", "network.depth=1", "evaluation.num_tasks=5")
-    make = found("timed_arc_training", "training", needed=False)
-    if make is not None:
-        training = make("default", settings)
-    else:  # while the benchmarks were part of the package
-        config = found("load_arc_training", "phalanx.agents.arc_training")("default", settings)
-        experiment = found("arc_experiment", "phalanx.agents.arc_training")(config)
-        timed = found("TimedTraining", "phalanx.agents.training_parts")
-        training = timed(experiment.ppo, experiment.make_network)
+    training = found("timed_arc_training", "training")("default", settings)
     return Prepared(training.update, training.steps_per_update)
 
 

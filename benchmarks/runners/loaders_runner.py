@@ -61,16 +61,10 @@ def padded(rows: list[Any]) -> Any:
 class Phalanx:
     """A plan made beforehand."""
 
-    modules = ("phalanx.adapters.token_loader", "phalanx.tokens.plans.files")
+    modules = ("phalanx.integrations.torch_data", "phalanx.data.plans.plan_files")
 
     def prepare(self, folder: pathlib.Path, data: Stored) -> None:
-        from phalanx.tokens import (
-            BatchingConfig,
-            BatchPlanBuilder,
-            LengthTable,
-            PackingConfig,
-            save_batch_plan,
-        )
+        from phalanx.data import BatchingConfig, BatchPlanBuilder, LengthTable, PackingConfig, save_batch_plan
 
         batching = BatchingConfig.throughput(ROWS * WIDTH, (WIDTH - 1,), WIDTH, SEED)
         table = LengthTable.from_arrays(None, data.lengths)
@@ -78,8 +72,8 @@ class Phalanx:
         save_batch_plan(plan, folder / "plan")
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
-        from phalanx.adapters.token_loader import PlannedTokens, TokenLoader
-        from phalanx.tokens import load_batch_plan
+        from phalanx.data import load_batch_plan
+        from phalanx.integrations.torch_data import PlannedTokens, TokenLoader
 
         loader = TokenLoader(PlannedTokens(load_batch_plan(folder / "plan"), data))
         if state is not None:
@@ -90,14 +84,14 @@ class Phalanx:
 class PhalanxLive:
     """A live plan over the same samples."""
 
-    modules = ("phalanx.adapters.live_loader", "phalanx.tokens.live.sources")
+    modules = ("phalanx.integrations.live_loader", "phalanx.data.plans.stream_sources")
 
     def prepare(self, folder: pathlib.Path, data: Stored) -> None:
         return
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
-        from phalanx.adapters.live_loader import LiveTokens
-        from phalanx.tokens import LengthTable, LivePlan, LivePlanConfig, PackingConfig, TableSource
+        from phalanx.data import LengthTable, LivePlan, LivePlanConfig, PackingConfig, TableSource
+        from phalanx.integrations.live_loader import LiveTokens
 
         source = TableSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, epochs=1)
         config = LivePlanConfig(packing=PackingConfig(max_length=WIDTH), rows=ROWS)

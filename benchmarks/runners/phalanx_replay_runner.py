@@ -5,7 +5,7 @@ Runs in the interpreter that runs the comparison; see `replay_work.py` for the o
 
 import replay_work
 
-from phalanx.streams import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
+from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import token_facts
 import token_work
-
 import tokens
-from phalanx.tokens import (
+
+from phalanx.data import (
     BatchingMode,
     LengthCache,
     LengthTable,

@@ -14,13 +14,13 @@ import jax
 import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
-from phalanx.agents.networks.arc import create_arc_network
-from phalanx.agents.networks.arc_distributions import MakeArcDistribution
-from phalanx.agents.networks.arc_layers import ArcNetworkConfig
-from phalanx.agents.ppo.config import PPOConfig
-from phalanx.agents.ppo.update import PPO
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
+from phalanx.arc.action_distribution import MakeArcDistribution
+from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
+from phalanx.training.ppo.config import PPOConfig
+from phalanx.training.ppo.update import PPO
 
 OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""

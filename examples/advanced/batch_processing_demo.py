@@ -10,7 +10,6 @@ import argparse
 import jax
 import jax.numpy as jnp
 
-from phalanx.agents import VectorizedRandomAgent
 from phalanx.arc import (
     ActionConfig,
     ArcConfig,
@@ -18,6 +17,7 @@ from phalanx.arc import (
     DatasetConfig,
     PointAction,
     TaskBuffer,
+    VectorizedRandomAgent,
     arc_reset,
     create_point_action,
     generate_tasks,

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from phalanx.agents import CloningTraining, load_cloning
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
 from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
-from phalanx.arc.render import render_task
+from phalanx.arc.rendering import render_task
 from phalanx.core import batch_step
-from phalanx.runs import Progress, next_free, train
+from phalanx.training import CloningTraining, Progress, load_cloning, next_free, train
 
 NAME = "shadow"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from phalanx.agents import ArcTraining, load_arc_training, record_episodes
-from phalanx.arc.render import render_state
-from phalanx.runs import Progress, next_free, train
+from phalanx.arc.rendering import render_state
+from phalanx.core import record_episodes
+from phalanx.training import ArcTraining, Progress, load_arc_training, next_free, train
 
 
 def show(progress: Progress) -> None:

@@ -12,9 +12,16 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from phalanx.agents import VectorizedRandomAgent
-from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig, TaskBuffer, generate_tasks
-from phalanx.arc.render import episode_frames, render_episode
+from phalanx.arc import (
+    ActionConfig,
+    ArcConfig,
+    DatasetConfig,
+    EnvironmentConfig,
+    TaskBuffer,
+    VectorizedRandomAgent,
+    generate_tasks,
+)
+from phalanx.arc.rendering import episode_frames, render_episode
 from phalanx.core import batch_reset, run_episode_batch
 
 SIDE = 4

@@ -7,7 +7,7 @@ import asyncio
 
 import numpy as np
 
-from phalanx.tokens import BatchingConfig, BucketSpec, TokenBudgetBatchSampler
+from phalanx.data import BatchingConfig, BucketSpec, TokenBudgetBatchSampler
 
 
 def draw_lengths(samples: int = 2_000) -> dict[str, int]:

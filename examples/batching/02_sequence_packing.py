@@ -5,7 +5,7 @@ python examples/batching/02_sequence_packing.py
 
 import numpy as np
 
-from phalanx.tokens import (
+from phalanx.data import (
     PackingConfig,
     PackingMode,
     SequenceToPack,

@@ -7,7 +7,7 @@ import asyncio
 import pathlib
 import tempfile
 
-from phalanx.tokens import (
+from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     PackingConfig,

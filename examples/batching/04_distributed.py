@@ -5,7 +5,7 @@ python examples/batching/04_distributed.py
 
 import numpy as np
 
-from phalanx.tokens import BatchingConfig, BatchPlan, BatchPlanBuilder
+from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder
 
 
 def samples_of(plan: BatchPlan) -> list[str]:

@@ -8,7 +8,7 @@ import json
 import pathlib
 import tempfile
 
-from phalanx.tokens import (
+from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     BatchReader,

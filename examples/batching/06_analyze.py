@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from phalanx.tokens import (
+from phalanx.data import (
     BucketSpec,
     OptimizationGoal,
     compute_length_histogram,

@@ -7,7 +7,8 @@ import asyncio
 import pathlib
 import tempfile
 
-from phalanx.streams import (
+from phalanx.data import (
+    BatchingConfig,
     BufferEvictionPolicy,
     ReplayBuffer,
     ReplayBufferConfig,
@@ -16,7 +17,6 @@ from phalanx.streams import (
     StreamSample,
     WindowConfig,
 )
-from phalanx.tokens import BatchingConfig
 
 
 def sample(number: int) -> StreamSample:

@@ -9,15 +9,18 @@ import asyncio
 
 import jax
 
-from phalanx.agents import LanguageModelConfig, LMTrainer, OptimizerConfig, token_batch
-from phalanx.streams import (
-    MockGymStream,
+from phalanx.data import (
+    BatchingConfig,
+    PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
     RollingBatchPlanWindow,
     WindowConfig,
+    collate_microbatch,
 )
-from phalanx.tokens import BatchingConfig, PackingConfig, collate_microbatch
+from phalanx.lm import LanguageModelConfig
+from phalanx.puzzles.server import MockGymStream
+from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 WIDTH = 256
 

@@ -8,19 +8,22 @@ python examples/batching/09_puzzle_arcade_integration.py 127.0.0.1 8023
 import asyncio
 import sys
 
-from phalanx.streams import (
+from phalanx.data import (
+    BatchingConfig,
+    PackingConfig,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    RollingBatchPlanWindow,
+    WindowConfig,
+)
+from phalanx.puzzles.server import (
     GymConfig,
     GymEpisodeStream,
     PuzzleDifficulty,
     PuzzleGame,
-    ReplayBuffer,
-    ReplayBufferConfig,
-    RollingBatchPlanWindow,
     TelnetClientConfig,
     TelnetGymClient,
-    WindowConfig,
 )
-from phalanx.tokens import BatchingConfig, PackingConfig
 
 
 async def main(host: str, port: int) -> None:

@@ -9,28 +9,19 @@ python examples/proofs/own_rules.py     (half a minute of CPU time)
 import argparse
 from pathlib import Path
 
-from phalanx.agents import (
-    ProofRanking,
-    ProofTraining,
-    RankingConfig,
-    SearchConfig,
-    evaluate_proofs,
-    load_proof_training,
-    read_data,
-)
-from phalanx.proofs import (
+from phalanx.kg import (
     DataHandler,
     KnowledgeBase,
     Proof,
     Prover,
-    draw_proof,
     parse_atom,
     parse_rule,
     prove,
     read_query,
     write_knowledge,
 )
-from phalanx.runs import next_free, train
+from phalanx.proofs import ProofRanking, RankingConfig, SearchConfig, draw_proof, evaluate_proofs
+from phalanx.training import ProofTraining, load_proof_training, next_free, read_data, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)

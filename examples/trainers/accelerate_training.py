@@ -14,8 +14,8 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 from tiny import Samples, learned_tokens, planned, sums, tiny_model
 
-from phalanx.adapters.token_loader import PlannedTokens, TokenLoader
-from phalanx.tokens import BatchPlan
+from phalanx.data import BatchPlan
+from phalanx.integrations.torch_data import PlannedTokens, TokenLoader
 
 
 class Training:

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from phalanx.adapters.token_loader import PlannedTokens, TokenBatch, TokenLoader
-from phalanx.tokens import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
 
 WIDTH = 64
 

@@ -15,9 +15,9 @@ from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_mode
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 
-from phalanx.adapters.hf_trainer import PlannedBatches
-from phalanx.adapters.token_loader import PlannedTokens, PlanSteps
-from phalanx.tokens import BatchPlan
+from phalanx.data import BatchPlan
+from phalanx.integrations.hf_trainer import PlannedBatches
+from phalanx.integrations.torch_data import PlannedTokens, PlanSteps
 
 
 class PlannedTrainer(PlannedBatches, Trainer):

@@ -16,8 +16,8 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
 
-from phalanx.adapters.token_loader import PlannedTokens, TokenBatch, TokenLoader
-from phalanx.tokens import BatchPlan
+from phalanx.data import BatchPlan
+from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
 
 
 class PlannedData(lightning.LightningDataModule):

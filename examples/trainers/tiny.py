@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from phalanx.tokens import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
 
 WIDTH = 64
 Samples = dict[str, dict[str, list[int]]]

@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallba
 from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
-from phalanx.adapters.hf_datasets import to_iterable_dataset
-from phalanx.adapters.hf_trainer import PlannedBatches
-from phalanx.adapters.token_loader import PlannedTokens, PlanSteps
-from phalanx.tokens import FinetuningConfig, load_chat_template, load_tokenizer, tokenize_rows
+from phalanx.data import FinetuningConfig, load_chat_template, load_tokenizer, tokenize_rows
+from phalanx.integrations.hf_datasets import to_iterable_dataset
+from phalanx.integrations.hf_trainer import PlannedBatches
+from phalanx.integrations.torch_data import PlannedTokens, PlanSteps
 
 TEMPLATE = (
     "{% for message in messages %}{{ '<' + message.role[0] + '>' + message.content + '<end>' }}{% endfor %}"

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from phalanx.core.drawing import ACCENT, BORDER, CARD, FONT, MUTED, SHEET, TEXT, TRACK
+from phalanx.svg import ACCENT, BORDER, CARD, FONT, MUTED, SHEET, TEXT, TRACK
 
 _SIZE = (1000, 668)
 _TINT = "#EEF2FF"
@@ -30,24 +30,24 @@ _BOXES = (
     _Box(200, 24, 190, 52, "Grid puzzles", ("files, generated families",), source=True),
     _Box(410, 24, 190, 52, "Knowledge graphs", ("facts, rules, queries",), source=True),
     _Box(630, 24, 200, 52, "Puzzle servers, datasets", ("telnet, JSONL, Parquet",), source=True),
-    _Box(200, 132, 190, 72, "arc", ("bit-planes, 42 operations", "C++ and XLA engines")),
-    _Box(410, 132, 190, 72, "proofs", ("resolution, embeddings", "C++ and XLA engines")),
-    _Box(630, 132, 200, 72, "streams", ("clients, episodes as samples", "replay buffer, rolling window")),
-    _Box(200, 264, 400, 52, "agents: rollouts", ("thousands of episodes, auto-reset, one compiled loop",)),
-    _Box(630, 264, 200, 72, "tokens", ("lengths, buckets, plans", "packing, ranks, batch files")),
-    _Box(200, 376, 400, 52, "agents: PPO", ("advantages, minibatches, any network, several devices",)),
-    _Box(630, 376, 200, 52, "agents: language model", ("packed rows, segments",)),
+    _Box(200, 132, 190, 72, "arc", ("bit-planes, 42 operations", "C++ and XLA backends")),
+    _Box(410, 132, 190, 72, "proofs", ("resolution, embeddings", "C++ and XLA backends")),
+    _Box(630, 132, 200, 72, "data: streams", ("episodes as samples", "replay buffer, rolling window")),
+    _Box(200, 264, 400, 52, "training: rollouts", ("thousands of episodes, auto-reset, one compiled loop",)),
+    _Box(630, 264, 200, 72, "data: batches", ("lengths, buckets, plans", "packing, ranks, batch files")),
+    _Box(200, 376, 400, 52, "training: PPO", ("advantages, minibatches, any network, several devices",)),
+    _Box(630, 376, 200, 52, "lm: language model", ("packed rows, segments",)),
     _Box(
         200,
         488,
         630,
         52,
-        "logs",
+        "logging",
         ("one experiment logger: a batch is a line, a few episodes stay whole",),
     ),
     _Box(200, 600, 630, 44, "Files, SVG, console, W&B, TensorBoard, one HTML report", (), source=True),
-    _Box(20, 132, 130, 72, "adapters", ("environments for", "other libraries")),
-    _Box(870, 264, 110, 72, "adapters", ("batches for", "data loaders")),
+    _Box(20, 132, 130, 72, "integrations", ("environments for", "other libraries")),
+    _Box(870, 264, 110, 72, "integrations", ("batches for", "data loaders")),
 )
 _ARROWS = (
     "M295 76V126",

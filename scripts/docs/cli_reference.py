@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 
 
 def page() -> str:

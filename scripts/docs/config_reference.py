@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from phalanx.core.config import PRESET_FOLDER, Config
+from phalanx.config import PRESET_FOLDER, Config
 
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "ARC": {
@@ -27,62 +27,62 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Proofs": {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
-        "phalanx.proofs.kge.config": ("KGEConfig",),
-        "phalanx.proofs.ranking.rank": ("HybridConfig",),
-        "phalanx.proofs.mining.config": ("MiningConfig",),
-        "phalanx.proofs.mining.network": ("PathNetworkConfig",),
+        "phalanx.kg.kge.config": ("KGEConfig",),
+        "phalanx.kg.evaluation": ("HybridConfig",),
+        "phalanx.kg.rules.config": ("MiningConfig",),
+        "phalanx.kg.path_network": ("PathNetworkConfig",),
     },
     "Token batches": {
-        "phalanx.tokens.plans.config": ("BatchingConfig",),
-        "phalanx.tokens.packing.config": ("PackingConfig",),
-        "phalanx.tokens.plans.buckets": ("BucketSpec",),
+        "phalanx.data.plans.batching_config": ("BatchingConfig",),
+        "phalanx.data.packing_config": ("PackingConfig",),
+        "phalanx.data.plans.buckets": ("BucketSpec",),
     },
     "Streams": {
-        "phalanx.streams.replay.config": ("ReplayBufferConfig",),
-        "phalanx.streams.rolling_window": ("WindowConfig",),
-        "phalanx.streams.arcade.gym_stream": ("GymConfig",),
-        "phalanx.streams.arcade.pool": ("PoolConfig",),
-        "phalanx.streams.arcade.client": ("TelnetClientConfig",),
+        "phalanx.data.replay.config": ("ReplayBufferConfig",),
+        "phalanx.data.replay_planner": ("WindowConfig",),
+        "phalanx.puzzles.server.gym_stream": ("GymConfig",),
+        "phalanx.puzzles.server.pool": ("PoolConfig",),
+        "phalanx.puzzles.server.client": ("TelnetClientConfig",),
     },
     "Training": {
-        "phalanx.agents.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
-        "phalanx.agents.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
-        "phalanx.agents.networks.arc_layers": ("ArcNetworkConfig",),
-        "phalanx.agents.networks.arc_answers": ("AnswerNetworkConfig",),
-        "phalanx.agents.ppo.config": ("PPOConfig",),
-        "phalanx.runs.algorithm": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
-        "phalanx.agents.ppo.training": ("PPOTrainingConfig",),
-        "phalanx.agents.proof_training": (
+        "phalanx.training.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
+        "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
+        "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
+        "phalanx.arc.networks.transduction": ("AnswerNetworkConfig",),
+        "phalanx.training.ppo.config": ("PPOConfig",),
+        "phalanx.training.algorithm": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
+        "phalanx.training.ppo.training": ("PPOTrainingConfig",),
+        "phalanx.training.proof_training": (
             "ProofTrainingConfig",
             "GeneratorConfig",
             "DepthStage",
             "ProofEvaluationConfig",
         ),
-        "phalanx.agents.networks.proofs": ("ProofNetworkConfig",),
-        "phalanx.agents.kge_training": ("KGETrainingConfig", "KGEEvaluationConfig"),
-        "phalanx.agents.search.ranking": ("RankingConfig",),
-        "phalanx.agents.search.beam": ("SearchConfig",),
-        "phalanx.agents.search.best_first": ("BestFirstConfig",),
-        "phalanx.agents.search.guide": ("GuideConfig",),
-        "phalanx.agents.search.guide_training": ("GuideTrainingConfig", "GuideEvaluationConfig"),
+        "phalanx.proofs.network": ("ProofNetworkConfig",),
+        "phalanx.training.kge_training": ("KGETrainingConfig", "KGEEvaluationConfig"),
+        "phalanx.proofs.link_prediction": ("RankingConfig",),
+        "phalanx.proofs.search.beam": ("SearchConfig",),
+        "phalanx.proofs.search.best_first": ("BestFirstConfig",),
+        "phalanx.proofs.search.heuristics": ("GuideConfig",),
+        "phalanx.training.search_heuristic": ("GuideTrainingConfig", "GuideEvaluationConfig"),
     },
     "Language model": {
-        "phalanx.agents.lm.config": (
+        "phalanx.training.lm.config": (
             "LMTrainingConfig",
             "LMDataConfig",
             "LMEvaluationConfig",
             "OptimizerConfig",
         ),
-        "phalanx.agents.lm.model": ("LanguageModelConfig",),
-        "phalanx.agents.lm.generation": ("SamplingConfig",),
-        "phalanx.agents.lm.puzzle_scores": ("PuzzleEvaluationConfig",),
-        "phalanx.agents.lm.arcade_scores": ("ArcadeEvaluationConfig",),
-        "phalanx.agents.lm.grpo": ("GRPOTrainingConfig",),
-        "phalanx.agents.lm.episodes.curriculum": ("CurriculumConfig",),
-        "phalanx.agents.lm.episodes.arcade": ("ArcadeSourceConfig",),
-        "phalanx.agents.lm.grpo_update": ("GRPOConfig",),
+        "phalanx.lm.model": ("LanguageModelConfig",),
+        "phalanx.lm.generation": ("SamplingConfig",),
+        "phalanx.lm.evaluation": ("PuzzleEvaluationConfig",),
+        "phalanx.lm.arcade_scores": ("ArcadeEvaluationConfig",),
+        "phalanx.training.lm.grpo": ("GRPOTrainingConfig",),
+        "phalanx.training.curriculum": ("CurriculumConfig",),
+        "phalanx.lm.episodes.arcade": ("ArcadeSourceConfig",),
+        "phalanx.training.lm.grpo_update": ("GRPOConfig",),
     },
-    "Logging": {"phalanx.logs.config": ("LoggingConfig", "ExperimentConfig")},
+    "Logging": {"phalanx.logging.config": ("LoggingConfig", "ExperimentConfig")},
 }
 """The models by the page's sections and their modules; a test says which one is missing."""
 

@@ -17,7 +17,6 @@ import architecture_picture
 import cli_reference
 import config_reference
 import operations_page
-import rooms_picture
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -28,7 +27,6 @@ def generated() -> dict[str, str]:
         "operations.md": operations_page.page(),
         **operations_page.pictures(),
         "images/architecture.svg": architecture_picture.draw(),
-        "images/rooms.svg": rooms_picture.draw(),
         "reference/config.md": config_reference.page(),
         "reference/cli.md": cli_reference.page(),
         **api_reference.pages(),

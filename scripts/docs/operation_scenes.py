@@ -23,7 +23,7 @@ from phalanx.arc import (
     as_grid,
     create_mask_action,
 )
-from phalanx.arc.render import StateSnapshot, snapshot
+from phalanx.arc.rendering import StateSnapshot, snapshot
 
 SIDE = 5
 """Rows and columns of the canvas."""

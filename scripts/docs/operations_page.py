@@ -1,6 +1,6 @@
 """`docs/operations.md`: the table of operations, and a before-and-after picture of each.
 
-What happens in the pictures is in `operation_scenes`; the drawing is that of `phalanx.arc.render`.
+What happens in the pictures is in `operation_scenes`; the drawing is that of `phalanx.arc.rendering`.
 """
 
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from operation_scenes import SCENES, mask_of, play
 
 from phalanx.arc.operations import CATEGORIES, OPERATIONS, Operation, OperationInfo
-from phalanx.arc.render import StateSnapshot
-from phalanx.arc.render.cells import grid_block
-from phalanx.arc.render.svg import arrow, status_pill
-from phalanx.core.drawing import MUTED, Block, beside, sheet, stacked, text
+from phalanx.arc.rendering import StateSnapshot
+from phalanx.arc.rendering.svg_cells import grid_block
+from phalanx.arc.rendering.svg_task import arrow, status_pill
+from phalanx.svg import MUTED, Block, beside, sheet, stacked, text
 
 FOLDER = "images/operations"
 _CELL = 16

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from phalanx.arc.generators import generate_task
-from phalanx.cli.play.application import PlayApp
-from phalanx.cli.play.demonstrations import DemonstrationFile
-from phalanx.cli.play.session import Puzzle, play_config
-from phalanx.core.files import atomic_write
+from phalanx.arc.play.app import PlayApp
+from phalanx.arc.play.recording import DemonstrationFile
+from phalanx.arc.play.session import Puzzle, play_config
+from phalanx.io.files import atomic_write
 
 SIZE = (120, 36)
 TASK = ("draw_border", 14)

@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from phalanx.logs.report import write_report
+from phalanx.logging.report import write_report
 
 ROOT = Path(__file__).parents[2]
 SIZE = {"width": 1240, "height": 780}

@@ -3,18 +3,18 @@
 
 #include <nanobind/nanobind.h>
 
-#include "arc_ffi.h"
-#include "arc_kernel.h"
-#include "arc_plan.h"
-#include "attention_ffi.h"
-#include "mine.h"
-#include "packing.h"
-#include "parallel.h"
-#include "path_questions.h"
-#include "planes_ffi.h"
-#include "proof_ffi.h"
-#include "puzzles.h"
-#include "writing_ffi.h"
+#include "arc/step_ffi.h"
+#include "arc/step.h"
+#include "arc/planner.h"
+#include "lm/attention_ffi.h"
+#include "kg/rules.h"
+#include "data/packing.h"
+#include "common/parallel.h"
+#include "kg/path_network.h"
+#include "arc/color_equivariant_ffi.h"
+#include "proofs/expand_ffi.h"
+#include "puzzles/puzzles.h"
+#include "lm/decode_ffi.h"
 
 namespace nb = nanobind;
 

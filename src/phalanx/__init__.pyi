@@ -1,10 +1,10 @@
-# The public names of the package, and where each is defined; `__init__.py` loads them when first asked for.
+# The public names of the package and where each is defined; `__init__.py` loads them on first use.
 
-from .agents.policies import load_policy as load_policy
-from .core.registry import (
+from .registry import (
     make as make,
     register as register,
     registered_environments as registered_environments,
 )
+from .training.trained_policy import load_policy as load_policy
 
 __version__: str

@@ -48,7 +48,7 @@ class ProofProgram:
         constants: int,
     ) -> None: ...
 
-# As `phalanx.proofs.mining.plain` has them.
+# As `phalanx.kg.rules.plain` has them.
 class MiningGraph:
     def __init__(self, triples: NDArray[np.int32], entities: int, relations: int) -> None: ...
 

@@ -15,7 +15,7 @@ import pytest
 
 from phalanx.arc import download, download as archives
 from phalanx.arc.download import download_tasks
-from phalanx.arc.readers import load_tasks
+from phalanx.arc.task_files import load_tasks
 
 TASK = json.dumps({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]})
 BAD_TASK = TASK.replace("2", "11")

@@ -9,9 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from grid_search import COPY, CUT, PASTE, boxes, in_one, in_two, pasted_grids, replay
 from hypothesis import given, settings, strategies as st
-from oracle import reset_oracle, step_oracle
 
 from phalanx.arc.config import ArcConfig, DatasetConfig
 from phalanx.arc.generators import (
@@ -25,6 +23,8 @@ from phalanx.arc.generators import (
 from phalanx.arc.generators.placement import least_operations, one_paste_suffices
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, SolutionStep
+from tests.reference.arc import reset_oracle, step_oracle
+from tests.reference.arc_search import COPY, CUT, PASTE, boxes, in_one, in_two, pasted_grids, replay
 
 NAMES = list(FAMILIES)
 SIZES = [(3, 3), (4, 3), (5, 5), (6, 9), (3, 30), (30, 4), (30, 30)]

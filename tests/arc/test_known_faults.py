@@ -5,11 +5,11 @@ Every test states the right behaviour and fails on the fault; general cases are 
 
 import numpy as np
 import pytest
-from engine_runs import ENGINES, Player, Starts, read, skip_without, working
-from literals import mask, selection_text, task, text
 
 from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from tests.helpers.arc_grids import mask, selection_text, task, text
+from tests.helpers.arc_rollouts import ENGINES, Player, Starts, read, skip_without, working
 
 CANVAS = (30, 30)
 FAR = "98989"

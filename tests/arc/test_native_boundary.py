@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from random_cases import random_tasks
 
 from phalanx.arc import (
     ArcConfig,
@@ -29,11 +28,12 @@ from phalanx.arc import (
     PointAction,
     TaskBuffer,
 )
-from phalanx.arc.buffer import TaskArrays
-from phalanx.arc.engines.interface import Fields, Packed
-from phalanx.arc.engines.transition import reset, step
-from phalanx.arc.rewards import reward_numbers
-from phalanx.core import engine as native
+from phalanx.arc.backends.interface import Fields, Packed
+from phalanx.arc.backends.transition import reset, step
+from phalanx.arc.reward import reward_numbers
+from phalanx.arc.task_buffer import TaskArrays
+from phalanx.core import backends as native
+from tests.helpers.arc_scenarios import random_tasks
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=f"native engine: {native.reason()}")
 

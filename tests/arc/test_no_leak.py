@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from engine_runs import ENGINES, skip_without
 
 from phalanx.arc import (
     ActionConfig,
@@ -26,6 +25,7 @@ from phalanx.arc import (
     TaskBuffer,
 )
 from phalanx.arc.tasks import as_grid
+from tests.helpers.arc_rollouts import ENGINES, skip_without
 
 SIDE, TASKS, STEPS = 3, 1000, 12
 SEES_ALL = ObservationConfig(

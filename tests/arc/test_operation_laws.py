@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import ENGINES, Starts, batch_action, read, skip_without
 from hypothesis import given, settings, strategies as st
-from random_cases import random_grid
 from scipy import ndimage
 
-from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
+from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core.batching import batch_step
+from phalanx.core.vector import batch_step
+from tests.helpers.arc_rollouts import ENGINES, Starts, batch_action, read, skip_without
+from tests.helpers.arc_scenarios import random_grid
 
 BATCH = 32
 CANVAS = (30, 30)

@@ -8,16 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from engine_runs import ENGINES, FORMATS, Starts, batch_action, info_view, skip_without, view
-from literals import mask, selection_text, task, text
-from operation_cases import CASES, FAR, Case
-from oracle import reset_oracle, step_oracle, views_of
 
 from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import create_bbox_action
-from phalanx.arc.buffer import TaskBuffer
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, RewardConfig
-from phalanx.core.batching import batch_step
+from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.core.vector import batch_step
+from tests.helpers.arc_grids import mask, selection_text, task, text
+from tests.helpers.arc_operation_cases import CASES, FAR, Case
+from tests.helpers.arc_rollouts import ENGINES, FORMATS, Starts, batch_action, info_view, skip_without, view
+from tests.reference.arc import reset_oracle, step_oracle, views_of
 
 SHAPE = (6, 6)
 

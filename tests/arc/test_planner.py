@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from literals import grid, task
-from oracle import reset_oracle, step_oracle
 from planner import carried_out, cell_by_cell, every_pair, main, measure
 
 from phalanx.arc import (
@@ -30,9 +28,12 @@ from phalanx.arc import (
     Operation,
     generate_tasks,
     load_tasks,
+    plan_pair,
+    solution_actions,
 )
-from phalanx.arc.planning import plan_pair, solution_actions
-from phalanx.arc.planning.plans import solution_plan
+from phalanx.arc.planner import solution_plan
+from tests.helpers.arc_grids import grid, task
+from tests.reference.arc import reset_oracle, step_oracle
 
 pytestmark = pytest.mark.skipif(
     find_spec("phalanx._native") is None, reason="short plans need the compiled extension"

@@ -5,9 +5,8 @@ import subprocess
 import sys
 import textwrap
 
-from engine_runs import ENGINES
-
-from phalanx.core import engine as native
+from phalanx.core import backends as native
+from tests.helpers.arc_rollouts import ENGINES
 
 PROGRAM = textwrap.dedent("""
     import sys

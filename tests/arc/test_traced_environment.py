@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine_runs import ENGINES, skip_without
-from random_cases import random_tasks
 
 from phalanx.arc import (
     ActionConfig,
@@ -26,7 +24,9 @@ from phalanx.arc import (
     generate_tasks,
 )
 from phalanx.core import AutoReset, batch_reset, batch_step, run_episode_batch
-from phalanx.core.batching import _reset, _step
+from phalanx.core.vector import _reset, _step
+from tests.helpers.arc_rollouts import ENGINES, skip_without
+from tests.helpers.arc_scenarios import random_tasks
 
 KEYS = jax.random.split(jax.random.PRNGKey(3), 12)
 STEPS = 5

@@ -9,7 +9,7 @@ from against_commit import AFTER, BEFORE, CommitComparison, Work
 from commit_runner import WORKS
 from measuring.verdicts import Measurement
 
-from phalanx.core import engine
+from phalanx.core import backends as engine
 
 ROOT = Path(__file__).parents[2]
 

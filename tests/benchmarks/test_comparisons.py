@@ -18,7 +18,7 @@ import pytest
 from measuring import peers
 from measuring.verdicts import Measurement
 
-from phalanx.tokens import pack_lengths
+from phalanx.data import pack_lengths
 
 RUNNER = """
 import sys

@@ -4,7 +4,7 @@ import sys
 
 import compare_kge
 
-from phalanx.proofs import DataHandler, write_knowledge
+from phalanx.kg import DataHandler, write_knowledge
 
 
 def test_phalanxs_runner_trains_and_tells_time_and_mrr(tmp_path):

@@ -8,9 +8,10 @@ import proof_learning
 import pytest
 
 import proofs as benchmark
-from phalanx.agents.proof_training import ProofTrainingConfig
-from phalanx.core import engine as native, load_config
-from phalanx.proofs import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.config import load_config
+from phalanx.core import backends as native
+from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.training.proof_training import ProofTrainingConfig
 from proofs import ProofBenchmark, Workload, _draw, engines_at_hand, record_of
 
 FACTS = {"engine": "native", "worst": 590_000, "compile_seconds": 3.25, "peak_rss_mb": 386}

@@ -6,7 +6,7 @@ import sys
 import pytest
 import rules as benchmark
 
-from phalanx.proofs import MiningConfig
+from phalanx.kg import MiningConfig
 
 
 def test_generated_facts_have_rules_in_them() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scale_figures import cores, halves, largest_difference, plans, side_by_side, write_corpus
 
-from phalanx.tokens import load_tokenizer
+from phalanx.data import load_tokenizer
 
 
 def test_ranks_plan_alike_and_share_every_sample() -> None:

@@ -21,7 +21,7 @@ def torchrl_comparison():
 
 def test_a_torchrl_contender_counts_the_steps_of_all_its_environments() -> None:
     comparison = torchrl_comparison()
-    from ancestors import ancestors
+    from tests.helpers.ancestors import ancestors
 
     contender = comparison.TorchRLContender(comparison.BATCHED, ancestors(3), time.perf_counter())
     contender.measure(0.05)
@@ -56,9 +56,9 @@ def test_gymnasium_contenders_count_the_steps_of_all_their_environments() -> Non
     pytest.importorskip("gymnasium")
     import compare_gymnasium as comparison
     from gymnasium.vector import SyncVectorEnv
-    from gymnasium_cases import ancestors, paintings
 
-    from phalanx.adapters.gymnasium import PhalanxEnv, PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv
+    from tests.helpers.gymnasium_cases import ancestors, paintings
 
     made = {
         comparison.NATIVE: PhalanxVectorEnv(paintings, 3),

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import tokens as benchmark
 from shuffle_curve import draw_curve, measure_curve, mixing
 from token_facts import bin_facts, check_packs, draw_lengths, plan_facts
-
-import tokens as benchmark
-from phalanx.tokens import BatchingConfig, BatchingMode, PackingConfig, pack_tokens
 from tokens import Benchmark, batching_config, build_plan
+
+from phalanx.data import BatchingConfig, BatchingMode, PackingConfig, pack_tokens
 
 FIGURES = {
     "plan predictable",

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import training
 from measuring.conditions import conditions
 from timed_training import Parts, median_parts
-from training import QUICK, LoggingTimes, TrainingBenchmark
 
-from phalanx.logs import LoggingConfig
+import training
+from phalanx.logging import LoggingConfig
+from training import QUICK, LoggingTimes, TrainingBenchmark
 
 BATCHED = LoggingConfig(batched_logging_enabled=True, log_frequency=10, sample_frequency=50)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from phalanx import cli
+from phalanx.cli import app as cli
 
 
 class Outcome(NamedTuple):

@@ -35,7 +35,7 @@ def collected(port: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of an undisturbed run."""
     from typer.testing import CliRunner
 
-    from phalanx import cli
+    from phalanx.cli import app as cli
 
     out = tmp_path_factory.mktemp("arcade") / "samples.jsonl"
     result = CliRunner().invoke(cli.app, [*COLLECT, "--port", str(port), "--out", str(out)])

@@ -12,7 +12,7 @@ import pytest
 
 from phalanx.cli import compilation_cache as cache
 
-DESCENT = Path(__file__).parents[1] / "runs" / "descent.py"
+DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 KILLED = """
 import os, signal
 from phalanx.cli import compilation_cache as cache

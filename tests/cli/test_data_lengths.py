@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.tokens import ByteTokenizer
+from phalanx.data import ByteTokenizer
 
 
 @pytest.fixture(autouse=True)

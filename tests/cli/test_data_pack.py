@@ -116,7 +116,7 @@ CHAT = [
 
 
 def test_fine_tuning_data_becomes_a_folder_of_batches(phalanx):
-    from phalanx.tokens import BatchReader, load_batch_plan
+    from phalanx.data import BatchReader, load_batch_plan
 
     Path("chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CHAT))
     common = ("--tokenizer", "bytes", "--chat-template", "chatml")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from phalanx.cli import COMMANDS
+from phalanx.cli.app import COMMANDS
 
 TESTS = Path(__file__).parents[1]
 

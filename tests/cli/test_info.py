@@ -10,9 +10,9 @@ import jax
 from typer.testing import CliRunner
 
 import phalanx
-from phalanx.cli import app
+from phalanx.cli.app import app
 from phalanx.cli.info import collect, describe
-from phalanx.core import engine as native
+from phalanx.core import backends as native
 
 FACTS = {
     "version": "1.2.3",

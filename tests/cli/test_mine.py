@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from phalanx.proofs.knowledge.files import read_rules
+from phalanx.kg.formats import read_rules
 
 
 @pytest.fixture

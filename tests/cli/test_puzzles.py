@@ -4,7 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
 from phalanx.puzzles.catalog import KINDS
 

@@ -5,11 +5,11 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
 from phalanx.cli.serve import _factory
-from phalanx.core import EnvironmentText
 from phalanx.puzzles import PuzzleEnvironment
+from phalanx.text import EnvironmentText
 
 
 def test_settings_of_puzzles_are_words_and_numbers() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import small_training
+
+from tests.helpers import small_training
 
 # The same as the tests of the training have, so that what those compiled is found again.
 SMALL = (*small_training.SMALL, "evaluation.attempts=2", "logging.sample_frequency=1")
-DESCENT = str(Path(__file__).parents[1] / "runs" / "descent.py")
+DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
 """The smallest algorithm; it compiles at once."""
 
 

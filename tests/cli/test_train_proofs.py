@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from phalanx.proofs.knowledge.atoms import parse_atom
-from phalanx.proofs.knowledge.files import write_knowledge
-from phalanx.proofs.knowledge.generated import RULES, generate_family
+from phalanx.kg.atoms import parse_atom
+from phalanx.kg.family_generator import RULES, generate_family
+from phalanx.kg.formats import write_knowledge
 
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
@@ -50,7 +50,7 @@ def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     phalanx: Callable[..., Any], tmp_path: Path, kin: Path
 ) -> None:
-    from phalanx.agents.proof_training import load_proof_policy
+    from phalanx.training.proof_training import load_proof_policy
 
     out = tmp_path / "run"
     done = phalanx("train", "proofs", f"dataset={kin}", *SMALL, "--out", out)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-DESCENT = Path(__file__).parents[1] / "runs" / "descent.py"
+DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
 def facts(run: Path) -> dict[str, Any]:

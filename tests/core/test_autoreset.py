@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from corridor import LEFT, RIGHT, Corridor, walker
 from hypothesis import given, settings, strategies as st
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.batching import map_where, stack_states
+from phalanx.core.vector import map_where, stack_states
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 KEYS = np.asarray(jax.random.split(jax.random.PRNGKey(1), 2))
 SAME, NEXT = AutoReset(Corridor(), "same_step"), AutoReset(Corridor(), "next_step")

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
-from phalanx.core.batching import batch_reset, batch_step, stack_states
 from phalanx.core.episodes import run_episode_batch
+from phalanx.core.vector import batch_reset, batch_step, stack_states
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
 STEPS = 5
 

@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
-from corridor import Corridor
-from recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
 
-from phalanx.core import engine as native
-from phalanx.core.registry import RegisteredEnvironment
+from phalanx.core import backends as native
+from phalanx.registry import RegisteredEnvironment
+from tests.helpers.corridor import Corridor
+from tests.helpers.recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
 
 RECORDINGS = [
     (found, case, engine)

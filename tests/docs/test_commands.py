@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from shell_blocks import NOT_RUN, ROOT, Shell, check, commands, spans, unknown_flags
 
-from phalanx import cli
+from phalanx.cli import app as cli
+from tests.helpers.markdown import NOT_RUN, ROOT, Shell, check, commands, spans, unknown_flags
 
 COMMANDS = list(commands())
 RUN = [one for one in COMMANDS if not one.reason]
@@ -57,10 +57,8 @@ def test_a_misspelled_flag_within_a_sentence_would_be_noticed() -> None:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a user has it: the repository, a small trained run by the documents' names, some text."""
-    from small_training import small_config
-
-    from phalanx.agents import ArcTraining
-    from phalanx.runs import train
+    from phalanx.training import ArcTraining, train
+    from tests.helpers.small_training import small_config
 
     folder = tmp_path_factory.mktemp("clone")
     for name in ("examples", "benchmarks", "scripts"):

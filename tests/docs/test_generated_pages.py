@@ -1,14 +1,12 @@
 """Pages and pictures that are made from the code are what the code says now."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import cli_reference
 import config_reference
 import generate
 import pytest
-import rooms_picture
 from operation_scenes import SCENES, play
 
 from phalanx.arc.operations import OPERATIONS
@@ -94,27 +92,3 @@ def test_commands_that_are_imported_late_are_in_the_reference(files: dict[str, s
     headings = re.findall(r"^#+ (phalanx.*)$", files["reference/cli.md"], re.MULTILINE)
     assert headings == paths
     assert "--token-budget int` | Most tokens in a batch" in files["reference/cli.md"]
-
-
-def test_the_picture_of_the_rooms_shows_every_room_in_the_layer_that_the_linter_gives_it() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
-    assert [tuple(layer.split(" | ")) for layer in layers] == list(rooms_picture.LAYERS)
-    drawn = {name for layer in rooms_picture.LAYERS for name in layer}
-    assert drawn == {path.parent.name for path in (ROOT / "src" / "phalanx").glob("*/__init__.py")}
-
-
-def test_the_picture_of_the_rooms_names_every_module(files: dict[str, str]) -> None:
-    picture = files["images/rooms.svg"]
-    for path in (ROOT / "src" / "phalanx").rglob("*.py"):
-        if not path.stem.startswith("__"):
-            assert re.search(rf"\b{path.stem}\b", picture), path
-
-
-def test_no_room_shows_more_than_about_twenty_modules() -> None:
-    crowded = {
-        str(folder): len(modules)
-        for folder in (ROOT / "src" / "phalanx").rglob("*")
-        if folder.is_dir() and len(modules := list(folder.glob("*.py"))) > 22
-    }
-    assert crowded == {}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import arcade_server
 import pytest
-from example_runs import EXAMPLES, run_example
+
+from tests.helpers.example_runs import EXAMPLES, run_example
 
 FOLDER = EXAMPLES / "batching"
 

@@ -4,7 +4,8 @@ import itertools
 import re
 
 import pytest
-from example_runs import run_example
+
+from tests.helpers.example_runs import run_example
 
 # Pressing a lamp switches it and its neighbours; lamps in reading order.
 CROSSES = {

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from example_runs import run_example
 
 from phalanx.arc import FAMILIES, generate_tasks
+from tests.helpers.example_runs import run_example
 
 
 @pytest.fixture(autouse=True)

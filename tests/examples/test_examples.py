@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_runs import run_example
 
 from phalanx.arc.operations import OPERATIONS
+from tests.helpers.example_runs import run_example
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,7 +1,8 @@
 """The training example runs as a script, and its return rises."""
 
 import pytest
-from example_runs import first_and_last_return, run_example
+
+from tests.helpers.example_runs import first_and_last_return, run_example
 
 pytest.importorskip("torch")
 pytest.importorskip("gymnasium")

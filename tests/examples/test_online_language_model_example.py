@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from example_runs import run_example
+
+from tests.helpers.example_runs import run_example
 
 
 def test_the_loss_falls_as_puzzles_are_played(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from example_runs import run_example
 
-from phalanx.proofs.knowledge.data import DataHandler
+from phalanx.kg.knowledge_base import DataHandler
+from tests.helpers.example_runs import run_example
 
 
 def test_text_becomes_proofs_and_a_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 """The packing example finds what it says; in this process, because torch and transformers load slowly."""
 
 import pytest
-from example_runs import run_example
+
+from tests.helpers.example_runs import run_example
 
 
 def test_packed_losses_are_the_unpacked_ones_and_the_model_learns(

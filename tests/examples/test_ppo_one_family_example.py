@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from example_runs import run_example
+
+from tests.helpers.example_runs import run_example
 
 
 def test_it_trains_and_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

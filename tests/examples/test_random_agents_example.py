@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from example_runs import run_example
 
 from phalanx.arc import FAMILIES
+from tests.helpers.example_runs import run_example
 
 
 def test_the_families_share_out_all_episodes(capsys: pytest.CaptureFixture[str]) -> None:

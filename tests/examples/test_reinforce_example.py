@@ -5,12 +5,12 @@ import os
 import signal
 from pathlib import Path
 
-from example_runs import EXAMPLES
 from typer.testing import CliRunner
 
 from phalanx.cli.train import app
-from phalanx.logs import read_records
-from phalanx.runs import Progress, load_algorithm, train
+from phalanx.logging import read_records
+from phalanx.training import Progress, load_algorithm, train
+from tests.helpers.example_runs import EXAMPLES
 
 FILE = EXAMPLES / "reinforce.py"
 SMALL = ("num_updates=20", "num_envs=64", "network.depth=1", "logging.log_frequency=1", "evaluation.every=0")

@@ -1,7 +1,8 @@
 """The example of TorchRL's PPO on proofs: the return rises."""
 
 import pytest
-from example_runs import first_and_last_return, run_example
+
+from tests.helpers.example_runs import first_and_last_return, run_example
 
 pytest.importorskip("torch")
 pytest.importorskip("torchrl")

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from example_runs import EXAMPLES, run_example
+
+from tests.helpers.example_runs import EXAMPLES, run_example
 
 TRAINERS = EXAMPLES / "trainers"
 collect = gc.collect

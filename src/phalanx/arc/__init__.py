@@ -1,7 +1,4 @@
-"""ARC grid puzzles that step in formation: tasks, actions, states and the environment.
-
-Drawing is in `phalanx.arc.render`, task families in `phalanx.arc.generators`.
-"""
+"""ARC tasks as a grid-editing environment."""
 
 import lazy_loader
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.arc.buffer import TaskArrays, TaskBuffer
+from phalanx.arc.bitplanes import NUM_PLANES, fit_rows
 from phalanx.arc.operations import NUM_COLORS
-from phalanx.arc.planes import NUM_PLANES, fit_rows
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
 

@@ -1,6 +1,6 @@
 """The ARC environment's settings: one frozen, typed model for each concern.
 
-Loading presets and overrides is in `phalanx.core.config`.
+Loading presets and overrides is in `phalanx.config`.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import Field, field_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.core.config import Config
-from phalanx.core.engine import Engine
+from phalanx.config import Config
+from phalanx.core.backends import Engine
 
 if TYPE_CHECKING:
-    from phalanx.arc.environment import ArcEnvironment
+    from phalanx.arc.env import ArcEnvironment
 
 MAX_GRID_SIDE = 30
 
@@ -153,7 +153,7 @@ class ArcConfig(Config):
 
     def environment_for(self, task: Any = None) -> "ArcEnvironment":
         """The environment that this config describes, over a task, a task buffer, or the default tasks."""
-        from phalanx.arc.environment import ArcEnvironment
+        from phalanx.arc.env import ArcEnvironment
 
         return ArcEnvironment.create(self, task)
 

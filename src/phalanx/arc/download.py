@@ -23,9 +23,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Protocol, runtime_checkable
 
 from phalanx.arc.datasets import DATASETS, data_directory
-from phalanx.arc.readers import read_splits
-from phalanx.core.files import atomic_directory
-from phalanx.core.foreign import Progress, fetch_url
+from phalanx.arc.task_files import read_splits
+from phalanx.io.files import atomic_directory
+from phalanx.io.untrusted import Progress, fetch_url
 
 MAX_BYTES = 1 << 30
 """More than this, unpacked or fetched, is not a collection of ARC tasks but a mistake or a trap."""

@@ -1,255 +1,261 @@
-"""Evaluation by handing in: a grid for every test pair of a task, and answers that only the examiner has.
+"""How many tasks of an ARC environment a policy solves: by task and family, and in k attempts (pass@k).
 
-The engines are given tasks without the outputs of their test pairs, so nothing that they compute can tell
-them; here grids are kept while others are worked on, and what was handed in is compared at the end.
+Playing the episodes is in `evaluation`.
 """
 
-import functools
-from typing import NamedTuple
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from math import comb
+from typing import Any, Literal, TypedDict
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, UInt32
+from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
-from phalanx.arc.buffer import TaskArrays, TaskBuffer
-from phalanx.arc.config import ArcConfig
-from phalanx.arc.engines.interface import Outcome, Packed
-from phalanx.arc.operations import Operation
-from phalanx.arc.planes import area_words, fit_rows, pack_grid, unpack_cells
-from phalanx.arc.rewards import REWARD_NUMBERS, RewardNumbers
-from phalanx.arc.state import (
-    CLIPBOARD,
-    HEIGHT,
-    PAIR,
-    SELECTION,
-    SOLVED_PAIRS,
-    STATUS,
-    STEP_COUNT,
-    TASK,
-    TERMINATED,
-    TRUNCATED,
-    WIDTH,
-    WORKING,
-    ArcState,
-    Work,
-)
-
-SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""The operations that go to another pair."""
+from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.tasks import ArcTask
+from phalanx.core.evaluation import in_batches, play
+from phalanx.nn.distributions import MakeDistribution
+from phalanx.training.rollout import Network
 
 
-class Answers(NamedTuple):
-    """The outputs of all test pairs, which no engine and no state has."""
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """The share of the choices of k attempts, out of those made, that hold a success.
 
-    planes: UInt32[Array, "*groups tasks tests 4 rows"]
-    """Zeros where there is no such pair, or where its output is secret."""
-    sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width; 0 where there is no output."""
+    An unbiased estimate for k fresh attempts (Chen et al. 2021, "Evaluating large language models trained on
+    code"), where 1 - (1 - successes / attempts) ** k is too low.
 
-
-def answers_of(tasks: TaskBuffer, rows: int) -> Answers:
-    """What an examiner needs of the tasks, for a canvas of so many rows."""
-    tests = max(len(task.tests) for task in tasks)
-    planes = np.zeros((tasks.capacity.num_tasks, tests, 4, rows), np.uint32)
-    sizes = np.zeros((tasks.capacity.num_tasks, tests, 2), np.int32)
-    for index, task in enumerate(tasks):
-        for number, pair in enumerate(task.tests):
-            if pair.output is not None:
-                planes[index, number] = pack_grid(pair.output, rows)
-                sizes[index, number] = pair.output.shape
-    return Answers(*jax.device_put((planes, sizes)))
+    >>> pass_at_k(attempts=4, successes=1, k=2)
+    0.5
+    """
+    if not 1 <= k <= attempts:
+        raise ValueError(f"pass@k needs at least k attempts: k is {k}, attempts are {attempts}")
+    if not 0 <= successes <= attempts:
+        raise ValueError(f"successes must lie between 0 and {attempts}, the attempts, got {successes}")
+    # Whole numbers until the last division: nothing overflows, and 0 and 1 come out exactly.
+    every = comb(attempts, k)
+    return (every - comb(attempts - successes, k)) / every
 
 
-def examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
-    """What the engines read of tasks, and what only an examiner does."""
-    if config.environment.mode == "training":
-        return tasks.arrays, None
-    with jax.ensure_compile_time_eval():
-        return tasks.without_answers.arrays, answers_of(tasks, config.grid_shape[0])
+def mean_pass_at_k(attempts: int, successes: Iterable[int], k: int) -> float:
+    """Over puzzles that were attempted equally often.
+
+    >>> mean_pass_at_k(attempts=4, successes=[0, 1, 4], k=2)
+    0.5
+    """
+    estimates = [pass_at_k(attempts, count, k) for count in successes]
+    if not estimates:
+        raise ValueError("pass@k of no puzzles at all is not defined")
+    return sum(estimates) / len(estimates)
 
 
-def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays, Answers]:
-    """Arrays, which may be traced, without the outputs of up to so many test pairs a task, and these."""
-    first, demos, count = (tasks.table[:, k, None] for k in range(3))
-    number = jnp.arange(tests)
-    there = number < count
-    place = jnp.clip(first + demos + number, 0, tasks.pairs.shape[0] - 1)
-    planes = jnp.where(there[..., None, None], fit_rows(tasks.pairs[place, 1], rows), jnp.uint32(0))
-    sizes = jnp.where(there[..., None], tasks.sizes[place, 2:], 0)
-    start = (first + demos)[:, 0]
-    pair = jnp.arange(tasks.pairs.shape[0])[:, None]
-    is_test = jnp.any((pair >= start) & (pair < start + count[:, 0]), axis=1)
-    pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], jnp.uint32(0), tasks.pairs[:, 1]))
-    kept = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
-    return tasks._replace(pairs=pairs, sizes=kept), Answers(planes, sizes)
+EvaluationMode = Literal["greedy", "sampled"]
+
+_BATCH_SIZE = 1024
+"""Episodes played together, if nothing else is said."""
+NO_FAMILY = "no family"
+"""Under which tasks count that name none."""
 
 
-@functools.partial(jax.jit, static_argnums=1, inline=True)
-def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """The words of a start on each test pair of the task that a start names; see `starts`."""
-    number = jnp.arange(tests, dtype=jnp.uint32)
-    task, noise = words[..., 0, None], words[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
-    return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
+class Score(TypedDict):
+    """What a set of episodes came to."""
+
+    episodes: int
+    success_rate: float
+    similarity: float
+    steps_to_solve: float | None
 
 
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def begin(
-    config: ArcConfig, tasks: TaskArrays, words: UInt32[Array, "*batch 3"], starts: Packed
-) -> tuple[Packed, Work]:
-    """The first state on the pair that the words name, from those on each test pair of the task."""
-    tests = starts.similarity.shape[-1]
-    task = starts.registers[..., 0, TASK]
-    count = jnp.clip(tasks.table[task, 2], 1, tests).astype(jnp.uint32)
-    chosen = (words[..., 1] % count).astype(jnp.int32)
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """A policy's scores on the tasks of an environment."""
 
-    def pick(leaf: Array) -> Array:
-        axis = chosen.ndim
-        index = chosen.reshape(*chosen.shape, *(1,) * (leaf.ndim - axis))
-        return jnp.take_along_axis(leaf, index, axis)[(slice(None),) * axis + (0,)]
+    mode: EvaluationMode
+    episodes: int
+    """Pairs times attempts at each."""
+    attempts: int
+    success_rate: float
+    """Share of episodes that ended solved."""
+    success_rate_se: float | None
+    """Its standard error over other tasks of the same kind; none where there is only one task."""
+    similarity: float
+    """Mean similarity of the final grids to the targets."""
+    steps_to_solve: float | None
+    """Mean over the solved episodes; none where there are none."""
+    pass_at_k: dict[int, float]
+    """The chance that one of k attempts at a pair succeeds, mean over the pairs."""
+    families: dict[str, Score]
+    """In order of first appearance."""
+    tasks: dict[str, Score]
+    """By id, in the order of the environment's buffer."""
 
-    grids = starts.boards[..., WORKING:CLIPBOARD, :]
-    sizes = starts.registers[..., HEIGHT : WIDTH + 1]
-    most = config.environment.attempts
-    handed = (*chosen.shape, most, tests)
-    work = Work(
-        grids,
-        sizes,
-        jnp.zeros((*handed, *grids.shape[-2:]), jnp.uint32),
-        jnp.zeros((*handed, 2), jnp.int32),
-        jnp.zeros(chosen.shape, jnp.int32),
-    )
-    return Packed(pick(starts.boards), pick(starts.registers), pick(starts.similarity)), work
+    def as_record(self, split: str, with_tasks: bool = False) -> dict[str, Any]:
+        """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
+        record = {"split": split, **dataclasses.asdict(self)}
+        record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
+        left_out = {"pass_at_k": not self.pass_at_k, "tasks": not with_tasks}
+        return {name: value for name, value in record.items() if not left_out.get(name)}
+
+    def describe(self) -> str:
+        """A line on the whole, and one on each family where there are several."""
+        error = "" if self.success_rate_se is None else f" ± {100 * self.success_rate_se:.1f}"
+        total = f"{self.mode}: {100 * self.success_rate:.1f}{error} % of {self.episodes} episodes solved"
+        passes = "".join(f", pass@{k} {100 * share:.1f} %" for k, share in self.pass_at_k.items())
+        lines = [f"{total}{_details(self.similarity, self.steps_to_solve)}{passes}"]
+        if len(self.families) > 1:
+            width = max(map(len, self.families))
+            lines += [
+                f"  {name:{width}}  {100 * score['success_rate']:5.1f} % of {score['episodes']}"
+                f"{_details(score['similarity'], score['steps_to_solve'])}"
+                for name, score in self.families.items()
+            ]
+        return "\n".join(lines)
 
 
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def settle(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    answers: Answers,
-    numbers: RewardNumbers,
-    before: ArcState,
-    after: Packed,
-    outcome: Outcome,
-) -> tuple[Packed, Work, Outcome]:
-    """What an engine's step comes to when a whole task is worked on and handed in."""
-    work = before.work
-    assert work is not None
-    running = ~before.episode_done
-    acts = outcome.operation_type >= 0
-    tests = work.sizes.shape[-2]
-    task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
-    demos, count = tasks.table[task, 1], jnp.clip(tasks.table[task, 2], 1, tests)
-    here = jnp.arange(tests) == (before.pair_index - demos)[..., None]
-    there = jnp.arange(tests) == (after.registers[..., PAIR] - demos)[..., None]
+def _details(similarity: float, steps: float | None) -> str:
+    return f", similarity {similarity:.3f}" + ("" if steps is None else f", {steps:.1f} steps to solve")
 
-    switched = acts & jnp.isin(outcome.operation_type, jnp.array(SWITCHES))
-    grids = jnp.where(
-        (switched[..., None] & here)[..., None, None],
-        before.boards[..., None, WORKING:CLIPBOARD, :],
-        work.grids,
-    )
-    sizes = jnp.where(
-        (switched[..., None] & here)[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], work.sizes
-    )
-    kept = jnp.sum(jnp.where(there[..., None, None], grids, jnp.uint32(0)), axis=-3, dtype=jnp.uint32)
-    kept_size = jnp.sum(jnp.where(there[..., None], sizes, 0), axis=-2)
-    boards = jnp.where(
-        switched[..., None, None],
-        after.boards.at[..., WORKING:CLIPBOARD, :].set(kept).at[..., SELECTION, :].set(jnp.uint32(0)),
-        after.boards,
-    )
-    registers = jnp.where(
-        switched[..., None],
-        after.registers.at[..., HEIGHT : WIDTH + 1].set(kept_size),
-        after.registers,
-    )
 
-    submitted = acts & (outcome.operation_type == Operation.SUBMIT)
-    answer = jnp.where(here[..., None, None], boards[..., None, WORKING:CLIPBOARD, :], grids)
-    answer_sizes = jnp.where(here[..., None], registers[..., None, HEIGHT : WIDTH + 1], sizes)
-    most = work.handed_sizes.shape[-3]
-    now = submitted[..., None] & (jnp.arange(most) == work.attempts[..., None])
-    handed = jnp.where(now[..., None, None, None], answer[..., None, :, :, :], work.handed_grids)
-    handed_sizes = jnp.where(now[..., None, None], answer_sizes[..., None, :, :], work.handed_sizes)
-    attempts = work.attempts + submitted
+def evaluate_arc(
+    environment: ArcEnvironment,
+    distribution: MakeDistribution,
+    network: Network,
+    *,
+    mode: EvaluationMode = "greedy",
+    attempts: int = 1,
+    pass_at: tuple[int, ...] = (),
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Evaluation:
+    """Play every task (in evaluation, where it is handed in as a whole) or every pair, `attempts` times.
 
-    overdue = running & (registers[..., STEP_COUNT] >= config.environment.max_episode_steps)
-    finished = running & (attempts > 0) & ((attempts >= most) | overdue)
-    status = jnp.where(finished, TERMINATED, jnp.where(overdue, TRUNCATED, before.registers[..., STATUS]))
-    scores = _scores(answers, task, handed, handed_sizes)
-    there_is = jnp.arange(tests) < count[..., None]
-    right = there_is & (scores == 1.0)
-    score = jnp.sum(jnp.where(there_is, scores, 0.0), axis=-1) / count.astype(jnp.float32)
-    similarity = jnp.where(finished, score, before.similarity)
-    solved = finished & (similarity == 1.0)
-    bits = jnp.sum(jnp.where(right, jnp.int32(1) << (demos[..., None] + jnp.arange(tests)), 0), axis=-1)
-    solved_pairs = jnp.where(finished, bits, registers[..., SOLVED_PAIRS])
-    registers = registers.at[..., STATUS].set(status).at[..., SOLVED_PAIRS].set(solved_pairs)
+    The random numbers of an attempt follow from the seed, the task, the pair and the attempt's number, so
+    neither the other tasks, nor their order, nor `batch_size` (the most episodes played together) matter.
+    In training an episode that ends on another pair than its own (the pair operations allow that) counts as
+    unsolved, with similarity 0. The compiled run is kept for the next evaluation of the same environment.
+    """
+    _check(mode, attempts, pass_at, batch_size)
+    buffer = environment.task_buffer
+    starts = _starts(environment)
+    episodes = np.repeat(starts, attempts, axis=0)
+    keys = None
+    if mode == "sampled":
+        fingerprints = [task.fingerprint for task in buffer]
+        keys = key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
 
-    ended = status == TERMINATED
-    told = outcome._replace(
-        reward=_reward(config, numbers, acts, running, finished, solved, registers[..., STEP_COUNT]),
-        improvement=similarity - before.similarity,
-        done=status != 0,
-        terminated=ended,
-        truncated=status == TRUNCATED,
-        solved=ended & (similarity == 1.0),
-    )
-    return (
-        Packed(boards, registers, similarity),
-        Work(grids, sizes, handed, handed_sizes, attempts),
-        told,
+    def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
+        words = None if keys is None else jax.device_put(keys[rows])
+        return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), words)
+
+    results = _Results(*in_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
+    by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
+    by_family: dict[str, list[np.ndarray]] = {}
+    for task, rows in zip(buffer, by_task, strict=True):
+        by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
+    solved_by_pair = [int(count) for count in results.solved.reshape(-1, attempts).sum(axis=1)]
+    return Evaluation(
+        mode=mode,
+        attempts=attempts,
+        **results.score(np.arange(len(episodes))),
+        success_rate_se=_standard_error(results.solved, by_task),
+        pass_at_k={k: mean_pass_at_k(attempts, solved_by_pair, k) for k in pass_at},
+        families={name: results.score(np.concatenate(parts)) for name, parts in by_family.items()},
+        tasks={task.id: results.score(rows) for task, rows in zip(buffer, by_task, strict=True)},
     )
 
 
-def _scores(
-    answers: Answers,
-    task: Int32[Array, "*batch"],
-    handed: UInt32[Array, "*batch attempts tests 4 rows"],
-    sizes: Int32[Array, "*batch attempts tests 2"],
-) -> Float32[Array, "*batch tests"]:
-    """The similarity of the best attempt at each test pair; 0 where nothing was handed in."""
-    target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
-    common = jnp.minimum(sizes, target_size)
-    unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(handed ^ target, -2, 0))
-    area = area_words(common[..., 0], common[..., 1], handed.shape[-1])
-    equal = jnp.sum(jnp.bitwise_count(~unequal & area).astype(jnp.int32), axis=-1)
-    cells = jnp.prod(sizes, axis=-1) + jnp.prod(target_size, axis=-1) - jnp.prod(common, axis=-1)
-    score = equal.astype(jnp.float32) / jnp.maximum(cells, 1).astype(jnp.float32)
-    return jnp.max(score, axis=-2)
+@dataclasses.dataclass(frozen=True)
+class _Results:
+    """One value for each episode."""
+
+    solved: Bool[np.ndarray, " episodes"]
+    similarity: Float[np.ndarray, " episodes"]
+    lengths: Int[np.ndarray, " episodes"]
+
+    def score(self, rows: Int[np.ndarray, " chosen"]) -> Score:
+        """Of some episodes."""
+        solved, lengths = self.solved[rows], self.lengths[rows]
+        return {
+            "episodes": len(rows),
+            "success_rate": float(solved.mean()),
+            # Exact before it is rounded, so that the order of the tasks does not show.
+            "similarity": math.fsum(self.similarity[rows].tolist()) / len(rows),
+            "steps_to_solve": float(lengths[solved].mean()) if solved.any() else None,
+        }
 
 
-def _reward(
-    config: ArcConfig,
-    numbers: RewardNumbers,
-    acts: Bool[Array, "*batch"],
-    running: Bool[Array, "*batch"],
-    finished: Bool[Array, "*batch"],
-    solved: Bool[Array, "*batch"],
-    step_count: Int32[Array, "*batch"],
-) -> Float32[Array, "*batch"]:
-    """What a step pays: nothing that depends on the answer before the last hand-in."""
-    pay = dict(zip(REWARD_NUMBERS, jnp.moveaxis(numbers, -1, 0), strict=True))
-    step = 0.0 if config.reward.reward_on_submit_only else pay["step_penalty"]
-    quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]
-    bonus = pay["success_bonus"] + jnp.where(quick, pay["efficiency_bonus"], 0.0)
-    end = jnp.where(finished, jnp.where(solved, bonus, pay["unsolved_submission_penalty"]), 0.0)
-    return jnp.where(acts, step, jnp.where(running, pay["invalid_action_penalty"], 0.0)) + end
+def _check(mode: str, attempts: int, pass_at: Sequence[int], batch_size: int | None) -> None:
+    if mode not in ("greedy", "sampled"):
+        raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
+    if mode == "greedy" and attempts > 1:
+        raise ValueError(f"greedy attempts are all alike, got attempts={attempts}; use mode='sampled'")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    for k in pass_at:
+        if not 1 <= k <= attempts:
+            raise ValueError(f"pass@{k} needs at least {k} attempts and k from 1 on, attempts are {attempts}")
 
 
-def handed_in(state: ArcState) -> list[list[np.ndarray]]:
-    """The grids of each attempt of one state that were handed in, one for each test pair of its task."""
-    if state.work is None:
-        raise ValueError("nothing is handed in by task in training; set environment.mode to evaluation")
-    if state.batch_shape:
-        raise ValueError(f"handed_in takes one state, got a batch of shape {state.batch_shape}")
-    work, columns = state.work, state.columns
-    tests = int(np.asarray(state.task_arrays.table)[int(state.task_index), 2])
-    area = area_words(work.handed_sizes[..., 0], work.handed_sizes[..., 1], state.boards.shape[-1])
-    cells = np.asarray(unpack_cells(work.handed_grids, area, columns))
-    sizes = np.asarray(work.handed_sizes)
-    return [
-        [cells[k, n, : sizes[k, n, 0], : sizes[k, n, 1]] for n in range(tests)]
-        for k in range(int(work.attempts))
+def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
+    """Task and pair of all episodes: in evaluation one for each task, in training one for each pair."""
+    whole = environment.answers is not None
+    counts = [1 if whole else len(task.demos or task.tests) for task in environment.task_buffer]
+    return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
+
+
+def copying_solves(task: ArcTask) -> bool:
+    """Whether handing in the inputs as they are would be right."""
+    return all(
+        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
+    ) and bool(task.tests)
+
+
+def key_words(
+    seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
+) -> UInt32[np.ndarray, "episodes 2"]:
+    """A key for each episode, from a digest: quicker than folding numbers in, which must be compiled."""
+    digests = [
+        hashlib.blake2b(f"{seed}/{fingerprint}/{pair}/{attempt}".encode(), digest_size=8).digest()
+        for fingerprint, pair in zip(fingerprints, pairs, strict=True)
+        for attempt in range(attempts)
     ]
+    return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
+
+
+@eqx.filter_jit
+def _attempt(
+    environment: ArcEnvironment,
+    distribution: MakeDistribution,
+    network: Network,
+    episodes: Int32[Array, "batch 2"],
+    words: UInt32[Array, "batch 2"] | None,
+) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
+    """Whether solved, similarity and length of each episode; greedy where there are no keys."""
+    states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
+    # The generator is named because the words must mean the same whichever one is JAX's default.
+    keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
+    limit = environment.config.environment.max_episode_steps
+    played = play(environment, distribution, network, states, observations, keys, limit)
+    solved, similarity = played.measures["success_mask"], played.measures["similarity_scores"]
+    if environment.answers is None:
+        own = played.final_states.pair_index == states.pair_index
+        solved, similarity = solved & own, jnp.where(own, similarity, 0.0)
+    return solved, similarity, played.lengths
+
+
+def _standard_error(
+    solved: Bool[np.ndarray, " episodes"], by_task: Sequence[Int[np.ndarray, " _"]]
+) -> float | None:
+    """Of the success rate, tasks being what is drawn: pairs of one task and attempts at it are alike."""
+    tasks = len(by_task)
+    if tasks < 2:
+        return None
+    rate = solved.mean()
+    squares = math.fsum(float(np.sum(solved[rows] - rate)) ** 2 for rows in by_task)
+    return math.sqrt(tasks / (tasks - 1) * squares) / len(solved)

@@ -9,14 +9,14 @@ import jax
 from jaxtyping import Array, Bool, Float32
 
 from phalanx.arc.actions import Action
-from phalanx.arc.buffer import Tasks
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import ArcEnvironment
+from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.observation import Observation
-from phalanx.arc.rewards import StepInfo
+from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import ArcState
-from phalanx.core.batching import environment_of, is_traced
+from phalanx.arc.task_buffer import Tasks
 from phalanx.core.environment import Key
+from phalanx.core.vector import environment_of, is_traced
 
 
 def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:

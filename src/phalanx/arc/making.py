@@ -1,15 +1,15 @@
 """What `phalanx.make("arc-v2", ...)` makes: a config, tasks, an environment.
 
-Ids and versions are in `phalanx.core.registry`, the environment itself in `environment`.
+Ids and versions are in `phalanx.registry`, the environment itself in `environment`.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.environment import ArcEnvironment, Tasks
+from phalanx.arc.env import ArcEnvironment, Tasks
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.registry import config_from
+from phalanx.registry import config_from
 
 
 def make_arc(

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32
 
 from phalanx.arc.actions import Action
-from phalanx.arc.buffer import TaskArrays
+from phalanx.arc.bitplanes import unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.arc.planes import unpack_cells
 from phalanx.arc.state import PAIR, TASK, ArcState, pair_grid
+from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.spaces import Box, Record, Space
 
 

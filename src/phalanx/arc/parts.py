@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from jaxtyping import Array, Float32
 
-from phalanx.arc.buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation import Answers, examined, split_answers
-from phalanx.arc.rewards import REWARD_NUMBERS, RewardFunction, RewardNumbers, as_reward, changed_numbers
-from phalanx.arc.starts import checked_weights, uniform_weights
+from phalanx.arc.evaluation_mode import Answers, examined, split_answers
+from phalanx.arc.reward import REWARD_NUMBERS, RewardFunction, RewardNumbers, as_reward, changed_numbers
 from phalanx.arc.state import ArcState, bound_to
+from phalanx.arc.task_buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
+from phalanx.arc.task_sampling import checked_weights, uniform_weights
 
 Made = TypeVar("Made", bound="ArcParts")
 """An environment of the class that was asked."""

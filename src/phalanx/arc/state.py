@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.buffer import TaskArrays, TaskBuffer, UnnamedTasks
-from phalanx.arc.planes import area_words, fit_rows, unpack_cells, unpack_mask
+from phalanx.arc.bitplanes import area_words, fit_rows, unpack_cells, unpack_mask
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, UnnamedTasks
 
 NUM_BOARDS = 10
 """Four working planes, four clipboard planes, the clipboard's mask, the selection."""
@@ -211,7 +211,7 @@ class ArcState(eqx.Module):
         return wadler_lindig.TextDoc(repr(self))
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.render.svg import state_html
+        from phalanx.arc.rendering.svg_task import state_html
 
         return state_html(self)
 

@@ -134,7 +134,7 @@ class GridPair:
         return f"GridPair({_size(self.input.shape)} -> {output})"
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.render.svg import pair_html
+        from phalanx.arc.rendering.svg_task import pair_html
 
         return pair_html(self)
 
@@ -251,7 +251,7 @@ class ArcTask:
         return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {_size(self.max_shape)})"
 
     def _repr_html_(self) -> str:
-        from phalanx.arc.render.svg import task_html
+        from phalanx.arc.rendering.svg_task import task_html
 
         return task_html(self)
 

@@ -1,6 +1,6 @@
 """ARC in words: a state as a language model is asked about it, and actions as it answers.
 
-Episodes as tokens are in `phalanx.streams`; the operations and what they do are in `operations`.
+Episodes as tokens are in `phalanx.data`; the operations and what they do are in `operations`.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.text_bridge import read_actions
+from phalanx.text.wrapper import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
 """What actions call the operations: `fill_3`, `rotate_clockwise`, ..."""

@@ -1,6 +1,6 @@
 """`phalanx arcade`: collect samples from a puzzle server into a file of whole episodes, or watch a game.
 
-Playing the episodes is in `phalanx.streams.arcade`; a sample's fields are those of `StreamSample`.
+Playing the episodes is in `phalanx.puzzles.server`; a sample's fields are those of `StreamSample`.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import print_json, progress
-from phalanx.core.text import counted, sanitized
+from phalanx.cli.output import print_json, progress
+from phalanx.formatting import counted, sanitized
 
 if TYPE_CHECKING:
-    from phalanx.streams.arcade.client import TelnetClientConfig
-    from phalanx.streams.arcade.gym_stream import GymConfig
-    from phalanx.streams.arcade.pool import EpisodeSpec
-    from phalanx.streams.arcade.puzzles import PuzzleDifficulty
-    from phalanx.streams.types import StreamSample
+    from phalanx.data.samples import StreamSample
+    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.puzzles.server.gym_stream import GymConfig
+    from phalanx.puzzles.server.pool import EpisodeSpec
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
 
 app = typer.Typer(
@@ -72,10 +72,10 @@ def collect(
     The file grows by whole episodes in order, so a run that is killed leaves a file that `--resume`
     continues: in the end it holds the same samples as a run that was not.
     """
-    from phalanx.streams.arcade.episodes import require_playable_by_hints
-    from phalanx.streams.arcade.gym_stream import GymConfig
-    from phalanx.streams.arcade.pool import PoolConfig, episode_specs
-    from phalanx.tokens.lengths.tokenizers import load_tokenizer
+    from phalanx.data.tokenizers import load_tokenizer
+    from phalanx.puzzles.server.episodes import require_playable_by_hints
+    from phalanx.puzzles.server.gym_stream import GymConfig
+    from phalanx.puzzles.server.pool import PoolConfig, episode_specs
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
@@ -120,7 +120,7 @@ def play(
     deadline: Deadline = 120.0,
 ) -> None:
     """Watch a puzzle being solved by its hints. Ctrl-C ends it."""
-    from phalanx.streams.arcade.client import TelnetClientConfig
+    from phalanx.puzzles.server.client import TelnetClientConfig
 
     config = TelnetClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
     with _arcade_errors(), _told_retries(), _ctrl_c("left the puzzle"):
@@ -138,9 +138,9 @@ async def _collect(
     last: list[dict[str, Any]],
     advance: Any,
 ) -> dict[str, Any]:
-    from phalanx.logs.handlers.files import LineFile
-    from phalanx.streams.arcade.client import TelnetGymClient
-    from phalanx.streams.arcade.gym_stream import GymEpisodeStream
+    from phalanx.logging.handlers.file import LineFile
+    from phalanx.puzzles.server.client import TelnetGymClient
+    from phalanx.puzzles.server.gym_stream import GymEpisodeStream
 
     # The last episode that is there is played again: were anything different now, it would show there.
     first = done - 1 if 0 < done < episodes else done
@@ -181,7 +181,7 @@ async def _play(
     from rich.console import Console
     from rich.live import Live
 
-    from phalanx.streams.arcade.client import TelnetGymClient
+    from phalanx.puzzles.server.client import TelnetGymClient
 
     async with TelnetGymClient(config) as client:
         state = await client.start_puzzle(game, difficulty, seed)
@@ -220,7 +220,7 @@ def _board(title: str, picture: str, said: str) -> Any:
 
 
 def _games(text: str) -> tuple[str, ...]:
-    from phalanx.streams.arcade.puzzles import PuzzleGame
+    from phalanx.puzzles.server.protocol import PuzzleGame
 
     names = _words(text)
     if names == ["all"]:
@@ -229,7 +229,7 @@ def _games(text: str) -> tuple[str, ...]:
 
 
 def _difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":
-    from phalanx.streams.arcade.puzzles import PuzzleDifficulty
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
     words = _words(text)
     if strange := [word for word in words if word not in list(PuzzleDifficulty)]:
@@ -247,7 +247,7 @@ def _words(text: str) -> list[str]:
 @contextlib.contextmanager
 def _arcade_errors() -> Iterator[None]:
     """What the server or the network will not do is for the user to put right; any other error is a fault."""
-    from phalanx.streams.arcade.errors import StartError, UnknownGameError
+    from phalanx.puzzles.server.errors import StartError, UnknownGameError
 
     try:
         yield
@@ -263,7 +263,7 @@ def _told_retries() -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             typer.echo(sanitized(record.getMessage()), err=True)
 
-    logger, saying = logging.getLogger("phalanx.streams"), Saying()
+    logger, saying = logging.getLogger("phalanx.data"), Saying()
     logger.addHandler(saying)
     try:
         yield

@@ -1,6 +1,6 @@
 """`phalanx ask`: the answers to a query by rules, the likeliest first, and why.
 
-How they are found is in `phalanx.proofs.mining.asking`; `phalanx prove` proves by exact search.
+How they are found is in `phalanx.kg.query_answering`; `phalanx prove` proves by exact search.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.cli.printing import print_json
+from phalanx.cli.output import print_json
 from phalanx.cli.prove import draw_all, proof_record, tree_of
 
 app = typer.Typer(add_completion=False)
@@ -40,15 +40,15 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Answer a query by rules, whose bodies hold by facts; exit code 1 if there is no answer."""
-    from phalanx.core.text import counted, percent, sanitized
-    from phalanx.proofs.knowledge.budget import Budget, to_stderr
-    from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.knowledge.files import read_rules
-    from phalanx.proofs.knowledge.vocabulary import IndexManager
-    from phalanx.proofs.mining.asking import Asker
-    from phalanx.proofs.mining.miner import mine
-    from phalanx.proofs.mining.ruleset import RuleSet
-    from phalanx.proofs.search.proving import read_query
+    from phalanx.formatting import counted, percent, sanitized
+    from phalanx.kg.formats import read_rules
+    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.proving import read_query
+    from phalanx.kg.query_answering import Asker
+    from phalanx.kg.rules.mining import mine
+    from phalanx.kg.rules.ruleset import RuleSet
+    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.vocabulary import IndexManager
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")

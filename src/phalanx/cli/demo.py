@@ -27,9 +27,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
 ) -> None:
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
-    from phalanx.agents import CloningTraining
-    from phalanx.cli.training_display import run_training
-    from phalanx.runs import next_free
+    from phalanx.cli.train_progress import run_training
+    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.run_dir import next_free
 
     with user_errors():
         config = CloningTraining.config_type.load(None, (f"seed={seed}", *(overrides or [])))

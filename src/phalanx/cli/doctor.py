@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError
-from phalanx.core.text import counted, sanitized
+from phalanx.formatting import counted, sanitized
 
 app = typer.Typer(add_completion=False)
 
@@ -92,8 +92,8 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
 
 
 def _run(path: Path) -> Iterator[Finding]:
-    from phalanx.core.files import is_leftover
-    from phalanx.runs import read_facts
+    from phalanx.io.files import is_leftover
+    from phalanx.training.run_dir import read_facts
 
     def facts(run: Path) -> str:
         about = read_facts(run)
@@ -122,13 +122,13 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _checkpoint(path: Path) -> str:
-    from phalanx.runs.checkpoints import check_checkpoint
+    from phalanx.training.checkpoints import check_checkpoint
 
     return counted(check_checkpoint(path), "file")
 
 
 def _plan(path: Path) -> str:
-    from phalanx.tokens import load_batch_plan
+    from phalanx.data.plans.plan_files import load_batch_plan
 
     plan = load_batch_plan(path, verify=True)
     samples = counted(len(plan.table.as_dict()), "sample")
@@ -136,35 +136,35 @@ def _plan(path: Path) -> str:
 
 
 def _batches(path: Path) -> str:
-    from phalanx.tokens import BatchReader
+    from phalanx.data.batch_files import BatchReader
 
     reader = BatchReader(path)
     return f"{counted(reader.verify(), 'batch')} of plan {reader.fingerprint}".replace("batchs", "batches")
 
 
 def _embedding(path: Path) -> str:
-    from phalanx.proofs.kge.files import check_kge
+    from phalanx.kg.kge.files import check_kge
 
     entities, relations = check_kge(path)
     return f"{entities:,} entities and {relations:,} relations"
 
 
 def _knowledge(path: Path) -> str:
-    from phalanx.proofs import DataHandler
+    from phalanx.kg.knowledge_base import DataHandler
 
     base = DataHandler(path.name, path.parent)
     return counted(len(base.facts), "fact")
 
 
 def _tasks(path: Path) -> str:
-    from phalanx.arc.readers import read_splits
+    from phalanx.arc.task_files import read_splits
 
     return counted(sum(map(len, read_splits(path).values())), "task")
 
 
 def _archive(path: Path) -> str:
     from phalanx.arc.download import unpack
-    from phalanx.arc.readers import read_splits
+    from phalanx.arc.task_files import read_splits
 
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         unpack(path, Path(scratch), str(path))
@@ -175,14 +175,14 @@ def _arrays(path: Path) -> str:
     """Sealed NPZ files: length caches, samples, replay buffers, packs and single batches."""
     import numpy as np
 
-    from phalanx.core.files import open_sealed
+    from phalanx.io.files import open_sealed
 
     with open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if "id_bytes" in names:
             return f"a length cache: {_lengths(path)}"
         if "serial" in names:
-            from phalanx.streams.replay.files import read_rows
+            from phalanx.data.replay.files import read_rows
 
             _, header = read_rows(path)
             kind = "a replay buffer" if "buffer" in header else "samples"
@@ -191,14 +191,14 @@ def _arrays(path: Path) -> str:
 
 
 def _lengths(path: Path) -> str:
-    from phalanx.tokens.lengths.records import read_arrays
+    from phalanx.data.length_records import read_arrays
 
     ids, lengths, tokenizer = read_arrays(path)
     return f"{counted(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
 
 
 def _lines(path: Path) -> str:
-    from phalanx.core.foreign import parse_json
+    from phalanx.io.untrusted import parse_json
 
     count = 0
     with path.open("rb") as file:
@@ -210,9 +210,9 @@ def _lines(path: Path) -> str:
 
 
 def _json(path: Path) -> str:
-    from phalanx.arc.readers import read_task_file
-    from phalanx.core.files import FIELD, read_sealed_json
-    from phalanx.core.foreign import read_json
+    from phalanx.arc.task_files import read_task_file
+    from phalanx.io.files import FIELD, read_sealed_json
+    from phalanx.io.untrusted import read_json
 
     value: Any = read_json(path)
     if isinstance(value, dict) and FIELD in value:
@@ -221,7 +221,7 @@ def _json(path: Path) -> str:
 
 
 def _settings(path: Path) -> str:
-    from phalanx.core.foreign import read_plain_yaml
+    from phalanx.io.untrusted import read_plain_yaml
 
     value = read_plain_yaml(path)
     return counted(len(value) if isinstance(value, dict) else 0, "section")

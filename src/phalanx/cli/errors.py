@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from phalanx.core.text import sanitized
+from phalanx.formatting import sanitized
 
 
 class UserError(Exception):

@@ -1,6 +1,6 @@
 """`phalanx eval` of language models: puzzles that they never learned from, played by their own answers.
 
-What is measured is in `phalanx.agents.lm.puzzle_scores`.
+What is measured is in `phalanx.lm.evaluation`.
 """
 
 import json
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.cli.printing import working
+from phalanx.cli.output import working
 
 if TYPE_CHECKING:
-    from phalanx.agents.lm.puzzle_scores import PuzzleScore
-    from phalanx.agents.lm.tasks import Split
-    from phalanx.runs import Origin
+    from phalanx.lm.evaluation import PuzzleScore
+    from phalanx.lm.tasks import Split
+    from phalanx.training.warm_start import Origin
 
 
 def evaluate_language_model(
@@ -27,18 +27,18 @@ def evaluate_language_model(
     as_json: bool,
 ) -> None:
     """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
-    from phalanx.agents.lm.episodes.environments import EnvironmentSource
-    from phalanx.agents.lm.episodes.opening import local_source
-    from phalanx.agents.lm.playing import Player
-    from phalanx.agents.lm.puzzle_scores import (
+    from phalanx.config import load_config
+    from phalanx.lm.episodes.environments import EnvironmentSource
+    from phalanx.lm.episodes.opening import local_source
+    from phalanx.lm.evaluation import (
         PuzzleEvaluationConfig,
         score_episodes,
         score_random,
         score_random_actions,
     )
-    from phalanx.agents.lm.tasks import TextTask
-    from phalanx.agents.lm.trained import load_trained
-    from phalanx.core.config import load_config
+    from phalanx.lm.playing import Player
+    from phalanx.lm.tasks import TextTask
+    from phalanx.training.lm.trained import load_trained
 
     with user_errors(), working(f"loading {origin.run}"):
         config = load_config(PuzzleEvaluationConfig, None, settings)
@@ -85,11 +85,11 @@ def evaluate_on_server(
     origin: "Origin", address: str, untrained: bool, settings: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
     """Play games of a live server; beside the model stand one that learned nothing and random commands."""
-    from phalanx.agents.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
-    from phalanx.agents.lm.playing import Player
-    from phalanx.agents.lm.trained import load_trained
-    from phalanx.core.config import load_config
-    from phalanx.streams import TelnetClientConfig
+    from phalanx.config import load_config
+    from phalanx.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
+    from phalanx.lm.playing import Player
+    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.training.lm.trained import load_trained
 
     with user_errors(), working(f"loading {origin.run}"):
         config = load_config(ArcadeEvaluationConfig, None, settings)
@@ -114,7 +114,7 @@ def evaluate_on_server(
 
 
 def _tell(origin: "Origin", rows: list[list["PuzzleScore"]], split: str, title: str, as_json: bool) -> None:
-    from phalanx.agents.lm.puzzle_scores import overall
+    from phalanx.lm.evaluation import overall
 
     rows = [*rows, [overall(scores) for scores in zip(*rows, strict=True)]]
     if as_json:

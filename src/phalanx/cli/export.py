@@ -1,6 +1,6 @@
 """`phalanx export`: a run's language model as other libraries read it.
 
-How is in `phalanx.agents.lm.huggingface`.
+How is in `phalanx.lm.huggingface`.
 """
 
 from pathlib import Path
@@ -21,9 +21,9 @@ def export(
     folder: Annotated[Path, typer.Argument(help="Where config.json and model.safetensors go.")],
 ) -> None:
     """Write a run's language model as a LlamaForCausalLM of Hugging Face transformers."""
-    from phalanx.agents.lm.huggingface import export_huggingface
-    from phalanx.agents.lm.trained import load_trained
-    from phalanx.runs import Origin
+    from phalanx.lm.huggingface import export_huggingface
+    from phalanx.training.lm.trained import load_trained
+    from phalanx.training.warm_start import Origin
 
     with user_errors():
         origin = Origin.parse(run)

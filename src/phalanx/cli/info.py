@@ -1,6 +1,6 @@
 """`phalanx info`: what is installed here, which engine will step the environments, and which ones there are.
 
-How the native engine is found and switched off is in `phalanx.core.engine`, ids are in `core.registry`.
+How the native engine is found and switched off is in `phalanx.core.backends`, ids are in `core.registry`.
 """
 
 import json
@@ -19,7 +19,7 @@ def collect() -> dict[str, Any]:
     import jax
 
     from phalanx.cli.compilation_cache import facts as cache_facts
-    from phalanx.core import engine as native
+    from phalanx.core import backends as native
 
     return {
         "version": __version__,
@@ -55,7 +55,7 @@ def describe(facts: dict[str, Any]) -> str:
 
 def list_environments(as_json: bool) -> str:
     """The ids of `phalanx.make`, each with its version and a line about it."""
-    from phalanx.core.registry import registered_environments
+    from phalanx.registry import registered_environments
 
     found = registered_environments()
     if as_json:

@@ -1,6 +1,6 @@
 """`phalanx mine`: rules from triples, written as `rules.txt`, and a split ranked by them or by a network.
 
-Mining is in `phalanx.proofs.mining`.
+Mining is in `phalanx.kg`.
 """
 
 import enum
@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import print_json
+from phalanx.cli.output import print_json
 
 app = typer.Typer(add_completion=False)
 
@@ -71,17 +71,17 @@ def mine(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Mine rules from the training triples, write them, and rank a split by them."""
-    from phalanx.cli.evaluate import load_embedding
-    from phalanx.core.config import load_config
-    from phalanx.core.text import counted
-    from phalanx.proofs.knowledge.budget import Budget, to_stderr
-    from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.knowledge.files import read_rules
-    from phalanx.proofs.knowledge.vocabulary import IndexManager
-    from phalanx.proofs.mining.config import MiningConfig
-    from phalanx.proofs.mining.miner import mine as mine_rules
-    from phalanx.proofs.mining.rank import rank_by_rules
-    from phalanx.proofs.mining.ruleset import HEAD_CONSTANT, RuleSet
+    from phalanx.cli.eval import load_embedding
+    from phalanx.config import load_config
+    from phalanx.formatting import counted
+    from phalanx.kg.formats import read_rules
+    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.rules.config import MiningConfig
+    from phalanx.kg.rules.mining import mine as mine_rules
+    from phalanx.kg.rules.predictor import rank_by_rules
+    from phalanx.kg.rules.ruleset import HEAD_CONSTANT, RuleSet
+    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.vocabulary import IndexManager
 
     if rules is not None and (out is not None or rank is None):
         raise UserError("--rules reads rules to rank by: give --rank, and no --out")
@@ -154,11 +154,11 @@ def _rank_by_network(
     as_json: bool,
 ) -> None:
     """Read a network or learn one, and rank a split by it."""
-    from phalanx.cli.evaluate import load_embedding
-    from phalanx.core.config import load_config
-    from phalanx.proofs.knowledge.budget import Budget, to_stderr
-    from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.mining.network import PathNetwork, PathNetworkConfig, learn_network, rank_by_network
+    from phalanx.cli.eval import load_embedding
+    from phalanx.config import load_config
+    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.path_network import PathNetwork, PathNetworkConfig, learn_network, rank_by_network
+    from phalanx.kg.time_limit import Budget, to_stderr
 
     began, budget = time.process_time(), Budget(None, to_stderr)
     with user_errors():

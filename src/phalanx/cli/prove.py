@@ -1,6 +1,6 @@
 """`phalanx prove`: the shortest proof of a query as a tree and as a picture, or why there is none.
 
-The search is in `phalanx.proofs.search.proving`, the pictures are in `phalanx.proofs.drawing`.
+The search is in `phalanx.kg.proving`, the pictures are in `phalanx.proofs.rendering`.
 """
 
 import itertools
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import print_json
+from phalanx.cli.output import print_json
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from phalanx.proofs.knowledge.atoms import Atom
-    from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.search.proving import Proof, Prover, Query
+    from phalanx.kg.atoms import Atom
+    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.proving import Proof, Prover, Query
 
 app = typer.Typer(add_completion=False)
 
@@ -70,10 +70,10 @@ def prove(
             raise UserError("--guide goes with --depth, --nodes and --json: its run names the knowledge base")
         prove_guided(query, guide, depth, nodes, as_json=as_json)
         return
-    from phalanx.core.text import counted
-    from phalanx.proofs.knowledge.budget import Budget, OutOfTime, to_stderr
-    from phalanx.proofs.knowledge.data import DataHandler
-    from phalanx.proofs.search.proving import Prover, read_query
+    from phalanx.formatting import counted
+    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.proving import Prover, read_query
+    from phalanx.kg.time_limit import Budget, OutOfTime, to_stderr
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")
@@ -120,9 +120,9 @@ def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool
     """Search for a proof by a learned guide, and show the goals on the way to it; see `phalanx prove`."""
     import numpy as np
 
-    from phalanx.agents.search.guide_training import load_guide
-    from phalanx.core.text import counted, sanitized
-    from phalanx.proofs.search.proving import read_query
+    from phalanx.formatting import counted, sanitized
+    from phalanx.kg.proving import read_query
+    from phalanx.training.search_heuristic import load_guide
 
     with user_errors():
         training, guide = load_guide(run)
@@ -153,7 +153,7 @@ def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool
 
 
 def _facts(data: "DataHandler", without: Sequence[str]) -> list["Atom"]:
-    from phalanx.proofs.knowledge.atoms import parse_atom
+    from phalanx.kg.atoms import parse_atom
 
     left_out = {parse_atom(text) for text in without}
     known = frozenset(data.facts)
@@ -166,8 +166,8 @@ def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     """The pictures that were drawn: `out`, and with numbers in their names the further ones."""
     if out is None:
         return []
-    from phalanx.core.files import atomic_write
-    from phalanx.proofs.drawing import draw_proof
+    from phalanx.io.files import atomic_write
+    from phalanx.proofs.rendering import draw_proof
 
     paths = []
     for number, proof in enumerate(proofs, 1):
@@ -200,7 +200,7 @@ def tree_of(proof: "Proof") -> "Tree":
     """A proof as a terminal shows it."""
     from rich.tree import Tree
 
-    from phalanx.core.text import counted
+    from phalanx.formatting import counted
 
     tree = Tree(_goal(proof, counted(proof.depth, "step")), guide_style="dim")
     _grow(tree, proof)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.cli.printing import columns, print_json
+from phalanx.cli.output import columns, print_json
 
 app = typer.Typer(
     name="puzzles",
@@ -25,7 +25,7 @@ def list_kinds(
     ] = False,
 ) -> None:
     """List the kinds of puzzles."""
-    from phalanx.puzzles import puzzle_kinds
+    from phalanx.puzzles.catalog import puzzle_kinds
 
     kinds = puzzle_kinds()
     if as_json:
@@ -55,7 +55,7 @@ def show(
     solution: Annotated[bool, typer.Option("--solution", help="Show a solver's answers below.")] = False,
 ) -> None:
     """Show a puzzle as a language model is asked to solve it."""
-    from phalanx.puzzles import PuzzleEnvironment
+    from phalanx.puzzles.env import PuzzleEnvironment
 
     with user_errors():
         environment = PuzzleEnvironment(kind, difficulty, turns="single" if single else "multi")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import working
-from phalanx.core.text import counted
+from phalanx.cli.output import working
+from phalanx.formatting import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,9 +55,9 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
     """The run's folder, and the pictures of each episode."""
     import jax
 
-    from phalanx.agents.arc_training import arc_training_of, held_out
-    from phalanx.agents.evaluation import record_episodes
-    from phalanx.agents.policies import load_policy
+    from phalanx.core.evaluation import record_episodes
+    from phalanx.training.arc_training import arc_training_of, held_out
+    from phalanx.training.trained_policy import load_policy
 
     policy = load_policy(run)
     if policy.kind not in ("arc", "bc"):
@@ -97,7 +97,7 @@ def _save_gif(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('a GIF needs Pillow: pip install "phalanx[render]"') from None
-    from phalanx.core.files import atomic_write
+    from phalanx.io.files import atomic_write
 
     first, *rest = (Image.fromarray(frame) for frame in frames)
     shown = [hold * milliseconds for hold in holds]
@@ -115,7 +115,7 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         import imageio_ffmpeg  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('an MP4 needs imageio-ffmpeg: pip install "phalanx[render]"') from None
-    from phalanx.core.files import atomic_write
+    from phalanx.io.files import atomic_write
 
     height, width, _ = frames[0].shape
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:

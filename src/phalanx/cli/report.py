@@ -1,6 +1,6 @@
 """`phalanx report`: a training run as one HTML page, or several runs compared in one.
 
-What the page shows is in `phalanx.logs.report`.
+What the page shows is in `phalanx.logging.report`.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.core.text import sanitized
+from phalanx.formatting import sanitized
 
 app = typer.Typer(add_completion=False)
 
@@ -28,7 +28,8 @@ def report(
     ] = None,
 ) -> None:
     """Write a page that needs no network: curves, success by family, throughput, config, episodes."""
-    from phalanx.logs.report import build_page, read_run, report_path, save_page
+    from phalanx.logging.report.page import build_page, report_path, save_page
+    from phalanx.logging.report.run_data import read_run
 
     with user_errors():
         data = [read_run(run) for run in runs]

@@ -1,6 +1,6 @@
 """`phalanx serve`: any environment with words as an OpenEnv server, for trainers in other processes.
 
-The server is in `phalanx.adapters.openenv`; `phalanx arcade` plays on puzzle servers.
+The server is in `phalanx.integrations.openenv`; `phalanx arcade` plays on puzzle servers.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ import typer
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.adapters.text_environments import TextFactory
+    from phalanx.text.env_spec import TextFactory
 
 app = typer.Typer(name="serve", add_completion=False)
 
@@ -52,7 +52,7 @@ def serve(
         except TypeError as error:  # a setting that the environment does not have
             raise UserError(str(error)) from error
     try:
-        from phalanx.adapters.openenv import OpenEnvServer, ServerLimits
+        from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
     except ModuleNotFoundError as error:
         raise UserError(str(error)) from error
     with user_errors():
@@ -68,14 +68,15 @@ def serve(
 def _factory(environment: str, settings: list[str]) -> "TextFactory":
     from omegaconf import OmegaConf
 
-    from phalanx.adapters.text_environments import text_environments
+    from phalanx.text.env_spec import text_environments
 
     if strange := [text for text in settings if not text.partition("=")[1]]:
         raise ValueError(f"settings read name=value, got {strange[0]!r}")
     values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
     kind, _, game = environment.partition(":")
     if kind == "arcade":
-        from phalanx.streams import TelnetClientConfig, arcade_environment
+        from phalanx.puzzles.server.client import TelnetClientConfig
+        from phalanx.puzzles.server.env import arcade_environment
 
         client = TelnetClientConfig(**{name: values.pop(name) for name in ("host", "port") if name in values})
         arcade_environment(game, client=client, **values).close()

@@ -1,7 +1,6 @@
 """`phalanx sweep`: a training for each combination of settings, here or on a cluster, and a table of them.
 
-Which trials there are is in `phalanx.runs.sweep` and `suggestions`, where they run in `workers`; each is a
-`phalanx train ... --resume auto` of its own.
+Each trial is a `phalanx train ... --resume auto` of its own.
 """
 
 import contextlib
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import columns
-from phalanx.core.text import counted
+from phalanx.cli.output import columns
+from phalanx.formatting import counted
 
 if TYPE_CHECKING:
-    from phalanx.runs.workers import Worker, Workers
+    from phalanx.training.workers import Worker, Workers
 
 app = typer.Typer(add_completion=False)
 
@@ -73,7 +72,7 @@ def sweep(
     goal: Annotated[Goal | None, typer.Option(help="Whether more of it is better, or less.")] = None,
 ) -> None:
     """Train with every combination of settings, or some drawn or suggested, and compare them."""
-    from phalanx.runs.workers import LocalWorkers, ray_workers
+    from phalanx.training.workers import LocalWorkers, ray_workers
 
     command = ["train", *shlex.split(kind), *([] if preset is None else ["--preset", preset])]
     if draws is not None and suggested is not None:
@@ -103,7 +102,7 @@ def _planned(
     out: Path, command: list[str], settings: list[str], draws: int | None, seed: int
 ) -> tuple[list[dict[str, Any]], Propose]:
     """The trials of a grid, or of draws, which are known beforehand."""
-    from phalanx.runs.sweep import drawn, grid, plan
+    from phalanx.training.sweep import drawn, grid, plan
 
     trials = plan(out, command, grid(settings) if draws is None else drawn(settings, draws, seed))
     return trials, lambda running, codes: _not_begun(trials, running, codes)
@@ -119,8 +118,8 @@ def _suggested(
     goal: Goal | None,
 ) -> tuple[list[dict[str, Any]], Propose]:
     """Trials that are suggested when there is a place for them; those of a stopped sweep go on first."""
-    from phalanx.runs.suggestions import SuggestedTrials
-    from phalanx.runs.sweep import METRICS, chosen_metric, last_value
+    from phalanx.training.suggestions import SuggestedTrials
+    from phalanx.training.sweep import METRICS, chosen_metric, last_value
 
     suggestions = SuggestedTrials(out, command, settings, count, seed)
 
@@ -149,7 +148,7 @@ def _run(
     out: Path, command: list[str], propose: Propose, total: int, workers: "Workers", jobs: int
 ) -> tuple[dict[str, int], int | None]:
     """The exit code of every trial; a signal is passed on to those that run, which save and stop."""
-    from phalanx.runs.folder import standing
+    from phalanx.training.run_dir import standing
 
     asked: list[int] = []
     before = {
@@ -199,8 +198,8 @@ def _compare(
     out: Path, trials: list[dict[str, Any]], codes: dict[str, int], metric: str | None, goal: Goal | None
 ) -> None:
     """A table of the trials, the best first, and a page that shows them side by side."""
-    from phalanx.logs.report import write_report
-    from phalanx.runs.sweep import METRICS, chosen_metric, last_value
+    from phalanx.logging.report.page import write_report
+    from phalanx.training.sweep import METRICS, chosen_metric, last_value
 
     finished = [trial for trial in trials if codes[trial["name"]] == 0]
     if not finished:
@@ -224,7 +223,7 @@ def _compare(
 
 
 def _records(run: Path) -> list[dict[str, Any]]:
-    from phalanx.logs.report import read_run
+    from phalanx.logging.report.run_data import read_run
 
     return read_run(run).evaluation_records
 

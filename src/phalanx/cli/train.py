@@ -41,7 +41,7 @@ def _policy_command(kind: str, algorithm: str, about: str) -> None:
         num_processes: options.NumProcesses = None,
     ) -> None:
         options.connect(coordinator, process_id, num_processes)
-        from phalanx import agents
+        from phalanx import training as agents
 
         chosen = options.Chosen(
             kind, overrides, preset, out, resume, seeds, wandb, tensorboard, tracker, extend, init_from
@@ -77,7 +77,7 @@ def bc(
     tracker: options.Tracker = None,
 ) -> None:
     settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
-    from phalanx.agents import CloningTraining
+    from phalanx.training.cloning.training import CloningTraining
 
     options.Chosen(
         "bc", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
@@ -96,7 +96,7 @@ def kge(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.agents import KGETraining
+    from phalanx.training.kge_training import KGETraining
 
     options.Chosen(
         "kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
@@ -118,7 +118,7 @@ def guide(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.agents import GuideTraining
+    from phalanx.training.search_heuristic import GuideTraining
 
     options.Chosen(
         "guide", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
@@ -151,7 +151,7 @@ def lm(
     tracker: options.Tracker = None,
 ) -> None:
     settings = [*_source(plan, dataset, samples, arcade, games, env), *(overrides or [])]
-    from phalanx.agents import LMTraining
+    from phalanx.training.lm.training import LMTraining
 
     options.Chosen(
         "lm", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
@@ -216,8 +216,8 @@ def grpo(
         raise UserError("--env and --arcade exclude each other: puzzles come from one place")
     if games is not None and arcade is None:
         raise UserError("--games belongs to --arcade")
-    from phalanx.agents import GRPOTraining
-    from phalanx.agents.lm.trained import settings_of
+    from phalanx.training.lm.grpo import GRPOTraining
+    from phalanx.training.lm.trained import settings_of
 
     with user_errors():
         begun = [] if init_from is None or resume is not None else settings_of(init_from)
@@ -245,7 +245,7 @@ def _quoted(games: str) -> str:
 
 
 @app.command(
-    help=f"Train an algorithm of your own: a subclass of phalanx.runs.Algorithm in a file.\n\n{_STOPS}"
+    help=f"Train an algorithm of your own: a subclass of phalanx.training.Algorithm in a file.\n\n{_STOPS}"
 )
 def custom(
     file: Annotated[
@@ -262,7 +262,7 @@ def custom(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.runs import load_algorithm
+    from phalanx.training.loading import load_algorithm
 
     with user_errors():
         algorithm = load_algorithm(file)

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from phalanx.cli.errors import UserError, user_errors
 
 if TYPE_CHECKING:
-    from phalanx.runs import RunConfig
+    from phalanx.training.algorithm import RunConfig
 
 
 class ResumeMode(enum.StrEnum):
@@ -99,8 +99,8 @@ class Chosen:
 
     def train(self, algorithm: type[Any]) -> None:
         """Read the settings, make the algorithm of them, and run it."""
-        from phalanx.cli.training_display import run_training
-        from phalanx.runs import next_free
+        from phalanx.cli.train_progress import run_training
+        from phalanx.training.run_dir import next_free
 
         with user_errors():
             trackers = self._trackers()
@@ -124,7 +124,7 @@ class Chosen:
 
     def _is_finished(self, config: "RunConfig", length: str) -> bool:
         """Whether there is nothing left to do for one who need not know; it is said."""
-        from phalanx.runs.folder import CONFIG, read_config, read_facts, standing
+        from phalanx.training.run_dir import CONFIG, read_config, read_facts, standing
 
         if self.resume is not ResumeMode.auto and self.extend is None:
             return False
@@ -139,7 +139,7 @@ class Chosen:
 
     def _trackers(self) -> list[str]:
         """The trackers that were asked for, each once."""
-        from phalanx.logs import TRACKERS
+        from phalanx.logging.handlers.tracker import TRACKERS
 
         flags = (("wandb", self.wandb), ("tensorboard", self.tensorboard))
         wanted = [*(name for name, asked in flags if asked), *(self.tracker or [])]
@@ -149,8 +149,14 @@ class Chosen:
 
     def _config(self, algorithm: type[Any]) -> "RunConfig":
         """The run's own config where it goes on, else a new one."""
-        from phalanx.core.config import load_config
-        from phalanx.runs.folder import check_same_config, check_same_kind, lengthened, read_config, standing
+        from phalanx.config import load_config
+        from phalanx.training.run_dir import (
+            check_same_config,
+            check_same_kind,
+            lengthened,
+            read_config,
+            standing,
+        )
 
         cls: type[RunConfig] = algorithm.config_type
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
@@ -184,7 +190,7 @@ def connect(coordinator: str | None, process_id: int | None, num_processes: int 
         return
     if coordinator is None or process_id is None or num_processes is None:
         raise UserError("several processes need --coordinator, --process-id and --num-processes together")
-    from phalanx.runs import processes
+    from phalanx.training import processes
 
     with user_errors():
         processes.connect(coordinator, num_processes, process_id)

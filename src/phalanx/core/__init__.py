@@ -1,7 +1,4 @@
-"""The ground that every domain stands on: environments in batches, configs, spaces, and how to check them.
-
-Nothing here knows a domain; ARC, proofs and tokens live in their own packages.
-"""
+"""The environment protocol and supporting code: spaces, batches, auto-reset, episodes, backends."""
 
 import lazy_loader
 

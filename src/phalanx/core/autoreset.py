@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.batching import map_where
 from phalanx.core.environment import Environment, Key, Keys, TransitionInfo
+from phalanx.core.vector import map_where
 
 Mode = Literal["same_step", "next_step"]
 

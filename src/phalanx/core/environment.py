@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
-from phalanx.core.config import register_waiting_configs
+from phalanx.config import register_waiting_configs
 from phalanx.core.spaces import Space
 
 # Configs that were defined before anything imported JAX.
@@ -148,7 +148,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     def observation_texts(self, states: State) -> list[str]:
         """`observation_text` for a batch of states; environments may do it faster."""
-        from phalanx.core.text_bridge import host_rows  # which builds on this module
+        from phalanx.text.wrapper import host_rows  # which builds on this module
 
         return [self.observation_text(row) for row in host_rows(self.bind(states))]
 
@@ -157,7 +157,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         An action stands where a text names none too, and means nothing; there are none if no text names one.
         """
-        from phalanx.core.text_bridge import host_rows, read_actions
+        from phalanx.text.wrapper import host_rows, read_actions
 
         rows = host_rows(self.bind(states))
         found, reasons = read_actions(self.parse_action, zip(texts, rows, strict=True))
@@ -193,7 +193,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
     ) -> tuple[State, Observation]:
         """Start new episodes where `mask` says so and keep the others; environments may do it faster."""
-        from phalanx.core.batching import select_rows  # which builds on this module
+        from phalanx.core.vector import select_rows  # which builds on this module
 
         return select_rows(mask, self.batch_reset(keys), (states, observations))
 

@@ -1,6 +1,6 @@
 """Whole episodes of a batch as one compiled `lax.scan`, with the agent's state and key in the carry.
 
-Agents live in `phalanx.agents`; rollouts for learning, which need values and log-probabilities, do too.
+Agents live in `phalanx.training`; rollouts for learning, which need values and log-probabilities, do too.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.batching import environment_of
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key
+from phalanx.core.vector import environment_of
 
 MOST_DRAWN = 6
 """How many environments of a trajectory a notebook shows."""
@@ -40,7 +40,7 @@ class Trajectory(eqx.Module):
     """The environment's infos (with auto-reset: `AutoResetInfo`)."""
 
     def _repr_html_(self) -> str:
-        from phalanx.core import drawing
+        from phalanx import svg as drawing
 
         if self.rewards.ndim != 2:
             return f"<pre>{self!r}</pre>"

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from phalanx.core.batching import batch_reset, batch_step, environment_of
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
+from phalanx.core.vector import batch_reset, batch_step, environment_of
 
 Configured = Environment | EnvironmentConfigLike
 _T = TypeVar("_T")

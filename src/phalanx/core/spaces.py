@@ -1,6 +1,6 @@
 """Spaces: the shape, type and bounds of actions and observations, and how to draw from them.
 
-Converting them to another library's spaces belongs to `phalanx.adapters`.
+Converting them to another library's spaces belongs to `phalanx.integrations`.
 """
 
 import abc

@@ -1,7 +1,4 @@
-"""Proofs over knowledge graphs that step in formation: knowledge bases, proof search, embeddings, ranking.
-
-Learning is in `phalanx.agents`.
-"""
+"""Proof search over a knowledge graph as an environment."""
 
 import lazy_loader
 

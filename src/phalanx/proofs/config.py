@@ -1,14 +1,14 @@
 """The proof environment's settings: how goals are expanded, which queries are drawn, what an episode pays.
 
-Loading presets and overrides is in `phalanx.core.config`.
+Loading presets and overrides is in `phalanx.config`.
 """
 
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from phalanx.core.config import Config
-from phalanx.core.engine import Engine
+from phalanx.config import Config
+from phalanx.core.backends import Engine
 
 Corruption = Literal["head", "tail", "either", "both"]
 KGEReward = Literal["probability", "log"]

@@ -1,6 +1,6 @@
 """What `phalanx.make("proofs-v1", ...)` makes: a config, a knowledge base, an environment.
 
-Ids and versions are in `phalanx.core.registry`, the environment itself in `search.environment`.
+Ids and versions are in `phalanx.registry`, the environment itself in `search.environment`.
 """
 
 import functools
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx.core.registry import config_from
+from phalanx.kg.knowledge_base import DataHandler
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.knowledge.data import DataHandler
-from phalanx.proofs.search.environment import ProofEnv
+from phalanx.proofs.env import ProofEnv
+from phalanx.registry import config_from
 
 
 def make_proofs(

@@ -1,7 +1,4 @@
-"""Puzzles made in process: kinds with maker, rules in words, verifier and solver, as text environments.
-
-All public names are here, each loaded when first asked for; puzzles of a server are in `phalanx.streams`.
-"""
+"""Procedurally generated text puzzles."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-# The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
+# The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .catalog import puzzle_kind as puzzle_kind, puzzle_kinds as puzzle_kinds
-from .draws import Draws as Draws
-from .environment import PuzzleBatch as PuzzleBatch, PuzzleEnvironment as PuzzleEnvironment
+from .env import PuzzleBatch as PuzzleBatch, PuzzleEnvironment as PuzzleEnvironment
 from .kind import Puzzle as Puzzle, PuzzleKind as PuzzleKind
+from .splitmix64 import Draws as Draws

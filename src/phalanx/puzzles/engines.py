@@ -5,7 +5,7 @@ Both give the same bytes for the same seed. What the bytes mean is known to each
 
 from collections.abc import Callable, Sequence
 
-from phalanx.core import engine
+from phalanx.core import backends as engine
 from phalanx.puzzles.twins import knights, latin, lines, regions, sokoban
 
 TWINS: dict[

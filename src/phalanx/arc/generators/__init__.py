@@ -1,7 +1,4 @@
-"""Procedural ARC tasks with known shortest solutions: the public names.
-
-Tasks that people made come from files, through `phalanx.arc.readers`.
-"""
+"""Procedurally generated ARC tasks."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-# The public names of this room, and where each is defined; `__init__.py` loads them when first asked for.
+# The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .family import (
     Box as Box,

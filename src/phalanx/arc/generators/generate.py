@@ -11,7 +11,11 @@ from typing import Literal
 import numpy as np
 
 from phalanx.arc.config import MAX_GRID_SIDE
-from phalanx.arc.generators import coloring, lines, motion
+from phalanx.arc.generators import (
+    color_families as coloring,
+    line_families as lines,
+    motion_families as motion,
+)
 from phalanx.arc.generators.family import Draft, Family
 from phalanx.arc.tasks import ArcTask, GridPair
 

@@ -12,12 +12,12 @@ app = typer.Typer(
     name="data",
     cls=lazy_group(
         {
-            "arc": Mount("phalanx.cli.data.arc", "ARC data sets: list, show, download."),
+            "arc": Mount("phalanx.cli.arc", "ARC data sets: list, show, download."),
             "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
-            "batchplan": Mount("phalanx.cli.data.batchplan", "Batch plans: build, info, verify, shard."),
-            "batching": Mount("phalanx.cli.data.batching", "Lengths analyzed: analyze, histogram, suggest."),
-            "batch": Mount("phalanx.cli.data.batch", "Batch files: generate."),
-            "kg": Mount("phalanx.cli.data.kg", "Knowledge bases: list, show, depths, generate."),
+            "batchplan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
+            "batching": Mount("phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."),
+            "batch": Mount("phalanx.cli.data.export", "Batch files: generate."),
+            "kg": Mount("phalanx.cli.kg", "Knowledge bases: list, show, depths, generate."),
             "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows of one length."),
         }
     ),

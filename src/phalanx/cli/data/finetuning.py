@@ -1,6 +1,6 @@
 """`phalanx data pack DATA...`: fine-tuning data as packed batches in a folder, with the plan beside them.
 
-What rows mean is in `phalanx.tokens`; packs of lengths and of plain tokens are made in `pack`.
+What rows mean is in `phalanx.data`; packs of lengths and of plain tokens are made in `pack`.
 """
 
 import contextlib
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phalanx.cli.data.inputs import PackMode, Tokens, input_errors
+from phalanx.cli.data.options import PackMode, Tokens, input_errors
 from phalanx.cli.errors import UserError
-from phalanx.cli.printing import facts, print_json, progress
+from phalanx.cli.output import facts, print_json, progress
 
 if TYPE_CHECKING:
-    from phalanx.tokens import ChatTemplate, FinetuningConfig, FinetuningCounts, Tokenizer
+    from phalanx.data.chat_template import ChatTemplate
+    from phalanx.data.finetuning.samples import FinetuningConfig, FinetuningCounts
+    from phalanx.data.tokenizers import Tokenizer
 
 
 def pack_finetuning(
@@ -35,17 +37,14 @@ def pack_finetuning(
     as_json: bool,
 ) -> None:
     """Tokenize, plan and write; what was cut or left out is printed."""
-    from phalanx.tokens import (
-        BatchingConfig,
-        BatchPlanBuilder,
-        BatchWriter,
-        FinetuningConfig,
-        FinetuningCounts,
-        PackingConfig,
-        load_chat_template,
-        load_tokenizer,
-        save_batch_plan,
-    )
+    from phalanx.data.batch_files import BatchWriter
+    from phalanx.data.chat_template import load_chat_template
+    from phalanx.data.finetuning.samples import FinetuningConfig, FinetuningCounts
+    from phalanx.data.packing_config import PackingConfig
+    from phalanx.data.plans.batching_config import BatchingConfig
+    from phalanx.data.plans.builder import BatchPlanBuilder
+    from phalanx.data.plans.plan_files import save_batch_plan
+    from phalanx.data.tokenizers import load_tokenizer
 
     if output.suffix in (".npz", ".jsonl"):
         raise UserError(f"--out is a folder of batches, got {output}")
@@ -109,7 +108,8 @@ def _read(
 ) -> dict[str, Tokens]:
     import numpy as np
 
-    from phalanx.tokens import LengthWorkerError, tokenize_rows
+    from phalanx.data.corpus import LengthWorkerError
+    from phalanx.data.tokenization import tokenize_rows
 
     samples = {}
     with input_errors(), progress("tokenizing", "rows", quiet=quiet) as advance:

@@ -1,6 +1,6 @@
 """`phalanx data lengths`: count the tokens of a dataset's samples once, and look at the counts.
 
-The cache file is `phalanx.tokens.LengthCache`; datasets are read by `iterate_samples` there.
+The cache file is `phalanx.data.LengthCache`; datasets are read by `iterate_samples` there.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli.data.inputs import (
+from phalanx.cli.data.options import (
     AddBos,
     AddEos,
     AsJson,
@@ -23,10 +23,10 @@ from phalanx.cli.data.inputs import (
     read_lengths,
 )
 from phalanx.cli.errors import UserError
-from phalanx.cli.printing import facts, print_json, progress
+from phalanx.cli.output import facts, print_json, progress
 
 if TYPE_CHECKING:
-    from phalanx.tokens import LengthCache
+    from phalanx.data.length_cache import LengthCache
 
 app = typer.Typer(
     name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
@@ -72,13 +72,11 @@ def build(
 
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """
-    from phalanx.tokens import (
-        LengthCache,
-        LengthWorkerError,
-        iterate_lengths_in_processes,
-        iterate_lengths_on_ray,
-        load_tokenizer,
-    )
+    from phalanx.data.corpus import LengthWorkerError
+    from phalanx.data.length_cache import LengthCache
+    from phalanx.data.processes import iterate_lengths_in_processes
+    from phalanx.data.ray_lengths import iterate_lengths_on_ray
+    from phalanx.data.tokenizers import load_tokenizer
 
     paths = [*(dataset or ()), *(data or ())]
     if not paths:
@@ -161,7 +159,7 @@ def _bytes_done(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 @app.command()
 def stats(cache: CachePath, as_json: AsJson = False) -> None:
     """Show how many samples a cache holds and how long they are."""
-    from phalanx.tokens import compute_length_histogram
+    from phalanx.data.length_analysis import compute_length_histogram
 
     lengths = read_lengths(cache)
     found = compute_length_histogram(lengths.table())

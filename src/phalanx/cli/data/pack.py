@@ -1,6 +1,6 @@
 """`phalanx data pack`: put samples into packs, from their lengths alone or with their tokens.
 
-Which sample goes where is decided by `phalanx.tokens.lay_out_packs`; `pack_tokens` copies the tokens.
+Which sample goes where is decided by `phalanx.data.lay_out_packs`; `pack_tokens` copies the tokens.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.inputs import (
+from phalanx.cli.data.options import (
     AddBos,
     AsJson,
     PackMode,
@@ -24,12 +24,13 @@ from phalanx.cli.data.inputs import (
     read_tokens,
 )
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.printing import facts, print_json, progress
+from phalanx.cli.output import facts, print_json, progress
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from phalanx.tokens import PackLayout, Tokenizer
+    from phalanx.data.packing import PackLayout
+    from phalanx.data.tokenizers import Tokenizer
 
 app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add_completion=False)
 
@@ -143,7 +144,10 @@ def pack(
         return
     if workers is not None:
         raise UserError("--workers read files of fine-tuning data; leave it out with --lengths and --dataset")
-    from phalanx.tokens import PackingConfig, compute_packing_metrics, lay_out_packs, pack_tokens
+    from phalanx.data.packed_batch import pack_tokens
+    from phalanx.data.packing import lay_out_packs
+    from phalanx.data.packing_config import PackingConfig
+    from phalanx.data.sequences import compute_packing_metrics
 
     if (lengths is None) == (dataset is None):
         raise UserError(
@@ -169,7 +173,7 @@ def pack(
         metrics = compute_packing_metrics(layout)
     else:
         assert dataset is not None
-        from phalanx.tokens import load_tokenizer
+        from phalanx.data.tokenizers import load_tokenizer
 
         with input_errors():
             used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=bool(add_eos))
@@ -218,7 +222,7 @@ def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> Non
     if output.suffix == ".npz":
         _write_npz(output, _layout_arrays(layout, ids))
         return
-    from phalanx.core.files import atomic_write
+    from phalanx.io.files import atomic_write
 
     bounds = layout.offsets.tolist()
     with user_errors(), atomic_write(output, "w") as file:
@@ -235,7 +239,7 @@ def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> Non
 def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
-    from phalanx.core.files import atomic_write
+    from phalanx.io.files import atomic_write
 
     with user_errors(), atomic_write(output, sealed=True) as file:
         np.savez(file, allow_pickle=False, **arrays)

@@ -6,7 +6,7 @@ What it shares with other boards of cells is in `cells`.
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.cells import CellKind, Cells, lines_of
+from phalanx.puzzles.kinds.grid import CellKind, Cells, lines_of
 
 
 class Binary(CellKind):

@@ -1,16 +1,16 @@
 """Bridges (hashiwokakero): join all islands by as many bridges as their numbers say.
 
-How they are made and solved fast is in `src/native/puzzle_regions.cc`.
+How they are made and solved fast is in `src/native/puzzles/regions.cc`.
 """
 
 import functools
 import re
 from typing import Any, ClassVar
 
-from phalanx.core.text_environment import shortened
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.cells import Cells, check_cell, drawn, read_lines
+from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
 from phalanx.puzzles.twins.regions import Edge, crossings_of, edges_of, joined
+from phalanx.text.env import shortened
 
 _MOVE = re.compile(
     r"(?:bridge )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+([012])", re.ASCII | re.IGNORECASE

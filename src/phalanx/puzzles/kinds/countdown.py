@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.core.text_environment import shortened
-from phalanx.puzzles.draws import Draws
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.splitmix64 import Draws
+from phalanx.text.env import shortened
 
 OPERATORS = "+-*/"
 Numbers: TypeAlias = tuple[int, ...]

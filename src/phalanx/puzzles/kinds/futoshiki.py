@@ -6,7 +6,7 @@ What it shares with other boards of cells is in `cells`.
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.cells import Cells, LatinKind
+from phalanx.puzzles.kinds.grid import Cells, LatinKind
 
 
 class Futoshiki(LatinKind):

@@ -1,16 +1,16 @@
 """Knights and knaves: knights say what is true, knaves what is false; find out who is who.
 
-How statements are drawn and held against one another is in `src/native/puzzle_knights.cc`.
+How statements are drawn and held against one another is in `src/native/puzzles/knights.cc`.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from phalanx.core.text_environment import shortened
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.cells import read_lines
+from phalanx.puzzles.kinds.grid import read_lines
 from phalanx.puzzles.twins.knights import Statement, models
+from phalanx.text.env import shortened
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
 ROLES = ("unknown", "knave", "knight")

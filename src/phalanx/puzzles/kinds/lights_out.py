@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from phalanx.core.text_environment import shortened
-from phalanx.puzzles.draws import Draws
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.cells import Cells, check_cell, drawn, read_lines
+from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
+from phalanx.puzzles.splitmix64 import Draws
 from phalanx.puzzles.twins.regions import neighbors
+from phalanx.text.env import shortened
 
 _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECASE)
 

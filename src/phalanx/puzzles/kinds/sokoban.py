@@ -1,15 +1,15 @@
 """Sokoban: push every box onto a goal; boxes cannot be pulled.
 
-How boards are made and solved fast is in `src/native/puzzle_sokoban.cc`.
+How boards are made and solved fast is in `src/native/puzzles/sokoban.cc`.
 """
 
 import re
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.core.text_environment import shortened
 from phalanx.puzzles import engines
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.twins.sokoban import BOX, BOX_ON_GOAL, FLOOR, GOAL, STEPS, WALL, WIDTH
+from phalanx.text.env import shortened
 
 PARAMETERS = ("rows", "columns", "boxes", "walls", "least_pushes", "most_pushes", "boards")
 DIRECTIONS = ("up", "down", "left", "right")

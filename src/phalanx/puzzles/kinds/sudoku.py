@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.cells import LatinKind, lines_of
+from phalanx.puzzles.kinds.grid import LatinKind, lines_of
 
 
 class Sudoku(LatinKind):

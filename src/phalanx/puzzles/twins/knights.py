@@ -1,13 +1,13 @@
 """Knights and knaves: statements as truth tables over all ways that things can be, one bit for each.
 
-The twin of `src/native/puzzle_knights.cc`.
+The twin of `src/native/puzzles/knights.cc`.
 """
 
 import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from phalanx.puzzles.draws import Draws
+from phalanx.puzzles.splitmix64 import Draws
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS
 
 NAMES = 12

@@ -1,20 +1,12 @@
 """Sudoku and futoshiki: Latin squares with boxes, or with signs between neighbors.
 
-The twin of `src/native/puzzle_latin.cc`.
+The twin of `src/native/puzzles/latin_square.cc`.
 """
 
 from collections.abc import Sequence
 
-from phalanx.puzzles.draws import Draws
-from phalanx.puzzles.twins.search import (
-    Rules,
-    highest,
-    is_single,
-    lowest,
-    search,
-    solutions_of,
-    with_blanks,
-)
+from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.twins.search import Rules, highest, is_single, lowest, search, solutions_of, with_blanks
 
 
 class Latin(Rules):

@@ -1,13 +1,13 @@
 """Binary and nonogram: two values, and rules about whole rows and columns.
 
-The twin of `src/native/puzzle_lines.cc`.
+The twin of `src/native/puzzles/lines.cc`.
 """
 
 import functools
 import itertools
 from collections.abc import Sequence
 
-from phalanx.puzzles.draws import Draws
+from phalanx.puzzles.splitmix64 import Draws
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS, Rules, search, solutions_of, with_blanks
 
 _BOTH = 3

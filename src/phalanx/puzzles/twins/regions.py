@@ -1,13 +1,13 @@
 """Hitori and bridges: puzzles whose answer must hang together.
 
-The twin of `src/native/puzzle_regions.cc`.
+The twin of `src/native/puzzles/regions.cc`.
 """
 
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phalanx.puzzles.draws import Draws
+from phalanx.puzzles.splitmix64 import Draws
 from phalanx.puzzles.twins.latin import Latin
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS, Rules, highest, lowest, search, solutions_of
 

@@ -1,12 +1,12 @@
 """The numbers that a seed stands for, and the depth-first search that most kinds of puzzles use.
 
-The twin of `src/native/puzzles.h`; what is propagated is each kind's own.
+The twin of `src/native/puzzles/puzzles.h`; what is propagated is each kind's own.
 """
 
 import abc
 from collections.abc import Sequence
 
-from phalanx.puzzles.draws import Draws
+from phalanx.puzzles.splitmix64 import Draws
 
 MOST_ATTEMPTS = 100_000
 

@@ -1,12 +1,12 @@
 """Sokoban: boards of at most 8x8 as 64 bits, searched backwards from the solved boards by pulling boxes.
 
-The twin of `src/native/puzzle_sokoban.cc`.
+The twin of `src/native/puzzles/sokoban.cc`.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phalanx.puzzles.draws import Draws
+from phalanx.puzzles.splitmix64 import Draws
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS
 
 WIDTH = 8

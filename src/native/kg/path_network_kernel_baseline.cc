@@ -1,0 +1,3 @@
+// The kernels of the path network for any processor.
+#define PHALANX_KERNELS kBaselineKernels
+#include "kg/path_network_kernel.inc"

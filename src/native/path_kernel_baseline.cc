@@ -1,3 +1,0 @@
-// The kernels of the path network for any processor.
-#define PHALANX_KERNELS kBaselineKernels
-#include "path_kernel.inc"

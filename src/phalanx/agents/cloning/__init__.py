@@ -1,1 +1,0 @@
-"""Cloning: policies for ARC that learn from demonstrations."""

@@ -1,1 +1,0 @@
-"""The language model: its network, its batches, its training."""

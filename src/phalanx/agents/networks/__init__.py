@@ -1,1 +1,0 @@
-"""Networks and the distributions over actions that they parameterize."""

@@ -1,1 +1,0 @@
-"""Proximal policy optimization."""

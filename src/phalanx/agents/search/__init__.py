@@ -1,1 +1,0 @@
-"""Search guided by a policy, and ranking by it."""

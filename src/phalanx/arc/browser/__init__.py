@@ -1,0 +1,1 @@
+"""The trained ARC agent inside the report page."""

@@ -1,1 +1,0 @@
-"""Engines: the native kernels and their XLA twins, behind one transition."""

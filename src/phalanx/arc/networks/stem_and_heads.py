@@ -1,0 +1,225 @@
+"""The first and the last layers of a network for ARC: from grids to features, from features to logits.
+
+What lies between them is in `arc`; what is drawn from the logits is in `arc_distributions`.
+"""
+
+import math
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int8, Shaped
+from pydantic import Field
+
+from phalanx.arc.action_distribution import (
+    ArcLogits,
+    AxisLogits,
+    CellLogits,
+    PlaceKind,
+    PlaceLogits,
+    category_groups,
+    joint_logits,
+)
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.observation import ArcObservation, legal_ids
+from phalanx.arc.operations import NUM_COLORS
+from phalanx.config import Config
+from phalanx.core.environment import Key
+from phalanx.nn.layers import Convolution, Dense, pooled
+
+Observation = ArcObservation | Int8[Array, "rows columns"]
+
+NUM_PLACES = {"point": 1, "bbox": 2}
+"""How many cells an action names."""
+_COLOR_BITS = 4
+
+
+class ArcNetworkConfig(Config):
+    """The size and kind of a network for ARC."""
+
+    kind: Literal["planes", "conv", "transformer"] = "conv"
+    """Convolutions that treat all colors alike, convolutions, or attention between all cells."""
+    width: int = Field(default=32, ge=4)
+    """Numbers that describe a cell."""
+    depth: int = Field(default=3, ge=1)
+    """Residual blocks."""
+    heads: int = Field(default=4, ge=1)
+    """Attention heads; of the transformer only."""
+    patch: int = Field(default=1, ge=1, le=10)
+    """Side of the squares of cells that are seen as one: 1 on small grids, 3 to 5 on 30x30."""
+    colors: Literal["table", "bits"] = "table"
+    """How a cell's color is seen: `table` gives each color a vector of its own, `bits` each bit of its
+    number, which is half the work; of `conv` and `transformer` only."""
+    places: PlaceKind = "cells"
+    """How an operation's cell is chosen: `cells` weighs every cell, `axes` a row and a column apart, and
+    `category_axes` a row and a column for each category of operations (fill, move, ...)."""
+
+
+def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
+    """The grids of the pair at hand, the working grid first; a selection counts as a grid of 0 and 1."""
+    if not isinstance(observation, ArcObservation):
+        return [observation]
+    there = [observation.input_grid, observation.target_grid, observation.clipboard, observation.selected]
+    return [observation.working_grid, *(grid.astype(jnp.int8) for grid in there if grid is not None)]
+
+
+class GridEmbedding(eqx.Module):
+    """Colors as vectors: each kind of grid has a table of its own, and a patch's vectors are added up."""
+
+    tables: Float[Array, "inputs width"]
+    patch: int = eqx.field(static=True)
+    bits: bool = eqx.field(static=True)
+
+    def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
+        self.patch, self.bits = config.patch, config.colors == "bits"
+        seen = 1 + (_COLOR_BITS if self.bits else NUM_COLORS)
+        cells = grids * self.patch**2
+        self.tables = jax.random.normal(key, (seen * cells, config.width)) / math.sqrt(cells)
+
+    def __call__(self, grids: list[Int8[Array, "rows columns"]]) -> Float[Array, "down across width"]:
+        # A one-hot product, because the gradient of a gather is a scatter, which the CPU does slowly.
+        cells = jnp.concatenate([patches(grid, self.patch, -1) for grid in grids], -1)
+        if self.bits:
+            planes = [cells >= 0, *((cells >= 0) & (cells >> bit & 1 == 1) for bit in range(_COLOR_BITS))]
+            seen = jnp.concatenate(planes, -1)
+        else:
+            seen = cells[..., None] == jnp.arange(-1, NUM_COLORS, dtype=jnp.int8)
+        return seen.reshape(*cells.shape[:2], -1).astype(jnp.float32) @ self.tables
+
+
+class DemonstrationEncoder(eqx.Module):
+    """What the demonstrations have in common: the mean of their pooled features."""
+
+    embedding: GridEmbedding
+    convolution: Convolution
+    out: Dense
+
+    def __init__(self, config: ArcNetworkConfig, *, key: Key) -> None:
+        keys = jax.random.split(key, 3)
+        width = config.width
+        self.embedding = GridEmbedding(2, config, key=keys[0])
+        self.convolution = Convolution(width, width, key=keys[1])
+        self.out = Dense(2 * width, width, key=keys[2])
+
+    def __call__(self, demonstrations: Int8[Array, "shown 2 rows columns"]) -> Float[Array, " width"]:
+        there = jnp.any(demonstrations >= 0, axis=(1, 2, 3))
+        encoded = jnp.where(there[:, None], jax.vmap(self._one)(demonstrations), 0.0)
+        return self.out(jnp.sum(encoded, axis=0) / jnp.maximum(there.sum(), 1))
+
+    def _one(self, pair: Int8[Array, "2 rows columns"]) -> Float[Array, " pooled"]:
+        features = jax.nn.relu(self.convolution(self.embedding([pair[0], pair[1]])))
+        inside = patches(jnp.any(pair >= 0, axis=0), self.embedding.patch, False).any(axis=-1)
+        return pooled(features, inside)
+
+
+class Stem(eqx.Module):
+    """From an observation to a vector for each patch: the grids of the pair, and the demonstrations'."""
+
+    embedding: GridEmbedding
+    demonstrations: DemonstrationEncoder | None
+
+    def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
+        keys = jax.random.split(key)
+        see = arc.observation
+        grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
+        self.embedding = GridEmbedding(grids, config, key=keys[0])
+        self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.demonstrations else None
+
+    def __call__(
+        self, observation: Observation
+    ) -> tuple[Float[Array, "down across width"], Bool[Array, "down across"]]:
+        """A vector for each patch, and which patches have a cell of the grid."""
+        grids = grids_of(observation)
+        features = self.embedding(grids)
+        inside = patches(grids[0] >= 0, self.embedding.patch, False).any(axis=-1)
+        if self.demonstrations is not None:
+            if not isinstance(observation, ArcObservation) or observation.demonstrations is None:
+                raise ValueError("this network was made to see demonstrations, and the observation has none")
+            features = features + self.demonstrations(observation.demonstrations)
+        return features, inside
+
+
+class Heads(eqx.Module):
+    """From a vector for each patch to the logits of operations and places, and to a value."""
+
+    operations: Dense
+    places: tuple[tuple[Dense, ...], ...]
+    """For each place one layer (cells) or two (rows, columns)."""
+    hidden: Dense
+    value: Dense
+    patch: int = eqx.field(static=True)
+    ids: tuple[int, ...] = eqx.field(static=True)
+    groups: tuple[int, ...] | None = eqx.field(static=True)
+
+    def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
+        keys = jax.random.split(key, 5)
+        width, self.patch, self.ids = config.width, config.patch, legal_ids(arc)
+        self.groups = category_groups(self.ids) if config.places == "category_axes" else None
+        # Small weights at the outset: the first policy is nearly uniform.
+        self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)
+        self.hidden = Dense(2 * width, 2 * width, key=keys[1])
+        self.value = Dense(2 * width, 1, key=keys[2], scale=0.1)
+        layers, power = (1, 2) if config.places == "cells" else (2, 1)
+        outputs = self._num_groups * self.patch**power
+        self.places = tuple(
+            tuple(Dense(width, outputs, key=k, scale=0.01) for k in jax.random.split(place_key, layers))
+            for place_key in keys[3 : 3 + NUM_PLACES[arc.action.selection_format]]
+        )
+
+    def __call__(
+        self,
+        features: Float[Array, "down across width"],
+        inside: Bool[Array, "down across"],
+        working: Int8[Array, "rows columns"],
+    ) -> tuple[ArcLogits, Float[Array, ""]]:
+        """`inside` tells which patches have a cell of the working grid."""
+        summary = pooled(features, inside)
+        operations = self.operations(summary)
+        places = tuple(self._place(layers, features, inside, working.shape) for layers in self.places)
+        if isinstance(places[0], CellLogits):
+            operations = operations + joint_logits(places[0], self.ids, working >= 0)
+        value = self.value(jax.nn.relu(self.hidden(summary)))
+        return ArcLogits(operations, places, self.groups), value[0]
+
+    @property
+    def _num_groups(self) -> int:
+        return len(self.ids if self.groups is None else set(self.groups))
+
+    def _place(
+        self,
+        layers: tuple[Dense, ...],
+        features: Float[Array, "down across width"],
+        inside: Bool[Array, "down across"],
+        canvas: tuple[int, ...],
+    ) -> PlaceLogits:
+        patch, groups = self.patch, self._num_groups
+        if len(layers) == 1:
+            down, across, _ = features.shape
+            cells = layers[0](features).reshape(down, across, groups, patch, patch)
+            cells = cells.transpose(2, 0, 3, 1, 4).reshape(groups, down * patch, across * patch)
+            return CellLogits(cells[:, : canvas[0], : canvas[1]])
+        by_axis = [
+            layer(_greatest(features, inside, 1 - axis)).reshape(-1, groups, patch)
+            for axis, layer in enumerate(layers)
+        ]
+        by_axis = [logits.transpose(1, 0, 2).reshape(groups, -1) for logits in by_axis]
+        return AxisLogits(by_axis[0][:, : canvas[0]], by_axis[1][:, : canvas[1]])
+
+
+def _greatest(
+    features: Float[Array, "down across width"], inside: Bool[Array, "down across"], axis: int
+) -> Float[Array, "sides width"]:
+    """The greatest of each feature along a row or a column of the grid; along all of one outside the grid."""
+    there = inside | ~inside.any(axis=axis, keepdims=True)
+    return jnp.max(jnp.where(there[..., None], features, -1e9), axis=axis)
+
+
+def patches(
+    grid: Shaped[Array, "rows columns"], patch: int, outside: int | bool
+) -> Shaped[Array, "down across cells"]:
+    """The cells of each patch, row by row; the grid is filled up with `outside` to whole patches."""
+    if patch > 1:
+        grid = jnp.pad(grid, [(0, -side % patch) for side in grid.shape], constant_values=outside)
+    rows, columns = (side // patch for side in grid.shape)
+    return grid.reshape(rows, patch, columns, patch).swapaxes(1, 2).reshape(rows, columns, patch**2)

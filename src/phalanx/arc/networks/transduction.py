@@ -1,0 +1,196 @@
+"""A network that answers ARC tasks that it knows by number: one grid for an input, for hundreds of tasks.
+
+What it sees of an input is in `arc_views`; handing its answers in is in `phalanx.arc.answers`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int8, Int32
+from pydantic import Field
+
+from phalanx.arc.config import MAX_GRID_SIDE
+from phalanx.arc.networks.transduction_features import (
+    NUM_FLAGS,
+    NUM_SIZES,
+    NUM_VIEWS,
+    facts_of,
+    flags_of,
+    histogram_of,
+    sizes_of,
+    views_of,
+)
+from phalanx.arc.operations import NUM_COLORS
+from phalanx.config import Config
+from phalanx.core.environment import Key
+from phalanx.nn.layers import Convolution, Dense
+
+_FAR = 10.0
+"""What a cell outside counts as, where the greatest is looked for."""
+_RANKS = NUM_COLORS + 1
+_NUMBERS = 2 * NUM_COLORS + 2
+
+
+class AnswerNetworkConfig(Config):
+    """The size of a network that answers."""
+
+    width: int = Field(default=48, ge=4)
+    """Numbers that describe a cell."""
+    depth: int = Field(default=4, ge=1)
+    """Residual blocks."""
+    embedding: int = Field(default=48, ge=1)
+    """Numbers that describe a task."""
+
+
+class _Block(eqx.Module):
+    """What is around a cell, in its row, its column and anywhere; a task scales and shifts it."""
+
+    convolution: Convolution
+    along: Dense
+    down: Dense
+    anywhere: Dense
+    film: Dense
+    out: Dense
+
+    def __init__(self, config: AnswerNetworkConfig, *, key: Key) -> None:
+        keys = jax.random.split(key, 6)
+        width = config.width
+        self.convolution = Convolution(width, width, key=keys[0])
+        self.along, self.down, self.anywhere = (
+            Dense(width, width, key=k, scale=0.5) for k in jax.random.split(keys[1], 3)
+        )
+        self.film = Dense(config.embedding, 2 * width, key=keys[2], scale=0.3)
+        self.out = Dense(width, width, key=keys[3], scale=0.5)
+
+    def __call__(
+        self, cells: Float[Array, "rows columns width"], inside: Array, task: Float[Array, " embedding"]
+    ) -> Float[Array, "rows columns width"]:
+        there = jnp.where(inside[..., None], cells, -_FAR)
+        along, down = jnp.max(there, axis=1), jnp.max(there, axis=0)
+        everywhere = self.anywhere(jnp.max(along, axis=0))
+        near = self.convolution(cells) + self.along(along)[:, None] + self.down(down) + everywhere
+        scale, shift = jnp.split(self.film(task), 2)
+        return cells + self.out(jax.nn.relu(near * (1 + scale) + shift))
+
+
+class AnswerNetwork(eqx.Module):
+    """From an input and a task's number to the size of the answer and the color of each of its cells.
+
+    Colors are told by their frequency in the input as well as by name, and can be copied from any view, so
+    that most of what it learns does not depend on colors.
+    """
+
+    tasks: Float[Array, "tasks embedding"]
+    copies: Float[Array, "tasks views"]
+    """How much each task takes from each view, wherever it is."""
+    sizes: Float[Array, "tasks 2 sizes"]
+    heads: Float[Array, "tasks width outputs"]
+    """What each task adds to the shared head."""
+    stem: Dense
+    stem_film: Dense
+    blocks: _Block
+    """All of them, stacked."""
+    head: Dense
+    size_hidden: Dense
+    size_out: Dense
+
+    def __init__(self, config: AnswerNetworkConfig, num_tasks: int, *, key: Key) -> None:
+        keys = jax.random.split(key, 6 + config.depth)
+        seen = NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + NUM_FLAGS
+        self.tasks = jax.random.normal(keys[0], (num_tasks, config.embedding))
+        self.copies = jnp.zeros((num_tasks, NUM_VIEWS)).at[:, 0].set(2.0)
+        self.sizes = jnp.zeros((num_tasks, 2, NUM_SIZES)).at[:, :, 0].set(2.0)
+        self.heads = jnp.zeros((num_tasks, config.width, NUM_VIEWS + 2 * NUM_COLORS))
+        self.stem = Dense(seen, config.width, key=keys[1], scale=2.0)
+        self.stem_film = Dense(config.embedding, 2 * config.width, key=keys[2], scale=0.3)
+        self.head = Dense(config.width, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
+        self.size_hidden = Dense(config.embedding + _NUMBERS, 2 * config.width, key=keys[4])
+        self.size_out = Dense(2 * config.width, 2 * NUM_SIZES, key=keys[5], scale=0.1)
+        blocks = [_Block(config, key=k) for k in keys[6:]]
+        self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+
+    def size_chances(
+        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
+    ) -> Float[Array, "2 sides"]:
+        """The chance that the answer has 0 to 30 rows, and columns."""
+        facts = facts_of(grid)
+        hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(facts)])))
+        logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
+        sides = sizes_of(facts)
+        possible = (sides >= 1) & (sides <= MAX_GRID_SIDE)
+        chances = jax.nn.softmax(jnp.where(possible, logits, -1e9), axis=-1)
+        values = sides[..., None] == jnp.arange(MAX_GRID_SIDE + 1)
+        return jnp.sum(jnp.where(values, chances[..., None], 0.0), axis=1)
+
+    def cell_logits(
+        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
+    ) -> Float[Array, "rows columns colors"]:
+        """Of each color at each cell of an answer of that size."""
+        facts = facts_of(grid)
+        views = views_of(grid, facts, rows, columns)
+        flags = flags_of(grid, facts)
+        rank = jnp.where(views >= 0, facts.ranks[jnp.maximum(views, 0)], NUM_COLORS)
+        places = jnp.arange(_RANKS)
+        seen = jnp.concatenate(
+            [
+                (rank[..., None] == places).transpose(1, 2, 0, 3).reshape(*grid.shape, -1),
+                (views == views[0]).transpose(1, 2, 0),
+                views[0][..., None] == jnp.arange(NUM_COLORS),
+                flags.transpose(1, 2, 0),
+            ],
+            axis=-1,
+        ).astype(jnp.float32)
+        embedded = self.tasks[task]
+        scale, shift = jnp.split(self.stem_film(embedded), 2)
+        cells = jax.nn.relu(self.stem(seen) * (1 + scale) + shift)
+        r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
+        inside = ((r < rows) & (c < columns)) | (grid >= 0)
+
+        def deeper(cells: Array, block: _Block) -> tuple[Array, None]:
+            return jnp.where(inside[..., None], block(cells, inside, embedded), 0.0), None
+
+        # As a loop: one after the other, XLA merges parts of blocks and takes three times as long.
+        cells, _ = jax.lax.scan(deeper, cells, self.blocks)
+        out = self.head(cells) + cells @ self.heads[task]
+        copies = out[..., :NUM_VIEWS] + self.copies[task]
+        by_color = out[..., NUM_VIEWS : NUM_VIEWS + NUM_COLORS]
+        by_rank = out[..., NUM_VIEWS + NUM_COLORS :]
+        shown = (views[..., None] == jnp.arange(NUM_COLORS)).astype(jnp.float32)
+        # Not as a product of matrices: many tiny ones are slow.
+        copied = jnp.sum(copies.transpose(2, 0, 1)[..., None] * shown, axis=0)
+        # Colors by rank as a product: the gradient of a gather is slow.
+        named = (facts.ranks == jnp.arange(NUM_COLORS)[:, None]).astype(jnp.float32)
+        return copied + by_color + by_rank @ named
+
+
+def answer_loss(
+    network: AnswerNetwork,
+    grid: Int8[Array, "rows columns"],
+    answer: Int8[Array, "rows columns"],
+    task: Int32[Array, ""],
+) -> tuple[Float[Array, ""], Array]:
+    """The loss of one pair (-1 outside its grids), and whether all of its answer would be right."""
+    there = answer >= 0
+    rows, columns = there.any(axis=1).sum(), there.any(axis=0).sum()
+    chances = network.size_chances(grid, task)
+    size = chances[0, rows], chances[1, columns]
+    logits = network.cell_logits(grid, task, rows, columns)
+    losses = -jax.nn.log_softmax(logits)
+    right = jnp.sum(jnp.where(answer[..., None] == jnp.arange(NUM_COLORS), losses, 0.0), axis=-1)
+    count = jnp.sum(there)
+    # Between a mean, in which a wrong cell of a large grid hardly counts, and a sum.
+    cells = jnp.sum(jnp.where(there, right, 0.0)) / jnp.sqrt(count.astype(jnp.float32))
+    sides = -jnp.log(size[0] + 1e-6) - jnp.log(size[1] + 1e-6)
+    exact = jnp.all((jnp.argmax(logits, axis=-1) == answer) | ~there)
+    exact &= (jnp.argmax(chances[0]) == rows) & (jnp.argmax(chances[1]) == columns)
+    return cells + sides, exact
+
+
+def answer_of(
+    network: AnswerNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
+) -> Int8[Array, "rows columns"]:
+    """The network's answer to an input, -1 outside its area."""
+    rows, columns = jnp.argmax(network.size_chances(grid, task), axis=-1)
+    colors = jnp.argmax(network.cell_logits(grid, task, rows, columns), axis=-1).astype(jnp.int8)
+    r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
+    return jnp.where((r < rows) & (c < columns), colors, jnp.int8(-1))

@@ -1,0 +1,286 @@
+"""Plans: short sequences of actions that turn one grid into another, in any action format.
+
+How they are found is in `src/native/arc/planner_search.h`, and by filling alone where there is no compiled
+extension; carrying them out is in `demonstrations`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Collection, Iterator
+from types import ModuleType
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32
+from numpy.typing import ArrayLike
+
+from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
+from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
+from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
+from phalanx.core.backends import extension
+
+CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
+
+Cells = Bool[np.ndarray, "rows columns"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """Actions in order, as arrays."""
+
+    operations: Int32[np.ndarray, " steps"]
+    """The operation of each step."""
+    selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
+    """The cells of each step: row and column of a point, corners of a box, or a mask of the canvas."""
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def actions(self) -> list[Action]:
+        """The steps as actions."""
+        return [as_action(*step) for step in zip(self.operations, self.selections, strict=True)]
+
+    def then(self, other: "Plan") -> "Plan":
+        """This plan and then another of the same format."""
+        return Plan(
+            np.concatenate([self.operations, other.operations]),
+            np.concatenate([self.selections, other.selections]),
+        )
+
+
+def as_action(operations: ArrayLike, selections: np.ndarray) -> Action:
+    """The action, or the batch of actions, that operations and their cells stand for."""
+    if selections.dtype == np.bool_:
+        return create_mask_action(operations, selections)
+    corners = np.moveaxis(selections, -1, 0)
+    create = create_point_action if len(corners) == 2 else create_bbox_action
+    return create(operations, *corners)
+
+
+def plan_pair(
+    input: object,
+    output: object,
+    selection_format: SelectionFormat = "bbox",
+    *,
+    grid_shape: tuple[int, int] = CANVAS,
+    allowed_operations: Collection[int] | None = None,
+    start: object = None,
+    submit: bool = False,
+) -> list[Action]:
+    """Actions that turn a pair's input into its output, few rather than cell by cell.
+
+    Carried out in an environment they lead to exactly the output. The same arguments give the same actions.
+
+    Args:
+        input: the pair's input, from which an episode starts.
+        output: what the working grid shall become.
+        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
+        grid_shape: rows and columns of the environment's canvas.
+        allowed_operations: the operations that may be used; None allows all.
+        start: the working grid as it stands, where it is no longer the input.
+        submit: whether the last action hands the grid in.
+
+    >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
+    [26]
+    """
+    config = _config(selection_format, grid_shape, allowed_operations)
+    before, after = as_grid(input, "input"), as_grid(output, "output")
+    plan = make_plan(before if start is None else as_grid(start, "start"), after, config)
+    if start is not None and Operation.COPY_INPUT in _allowed(config):
+        again = _one_step(Operation.COPY_INPUT, config).then(make_plan(before, after, config))
+        plan = again if len(again) < len(plan) else plan
+    return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
+
+
+def solution_actions(
+    task: ArcTask,
+    pair: int,
+    selection_format: SelectionFormat = "bbox",
+    *,
+    grid_shape: tuple[int, int] = CANVAS,
+    allowed_operations: Collection[int] | None = None,
+    submit: bool = False,
+) -> list[Action]:
+    """Actions that solve a pair of a task.
+
+    They are the task's own solution where it has one and the format and the allowed operations can express
+    it; otherwise the pair is planned.
+
+    Args:
+        task: the task.
+        pair: which of its pairs; demonstrations are counted first, then tests.
+        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
+        grid_shape: rows and columns of the environment's canvas.
+        allowed_operations: the operations that may be used; None allows all.
+        submit: whether the last action hands the grid in.
+    """
+    config = _config(selection_format, grid_shape, allowed_operations)
+    return solution_plan(task, pair, config, submit=submit).actions()
+
+
+def _config(
+    selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
+) -> ArcConfig:
+    """What a plan depends on, as an environment's config says it; bad values are refused there."""
+    operations = None if allowed is None else tuple(allowed)
+    return ArcConfig(
+        action=ActionConfig(selection_format=selection_format, allowed_operations=operations),
+        dataset=DatasetConfig(max_grid_height=grid_shape[0], max_grid_width=grid_shape[1]),
+    )
+
+
+def _allowed(config: ArcConfig) -> frozenset[int]:
+    allowed = config.action.allowed_operations
+    return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
+
+
+def _one_step(operation: Operation, config: ArcConfig) -> Plan:
+    """The plan of one step whose cells do not matter."""
+    if operation not in _allowed(config):
+        raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
+    if config.action.selection_format == "mask":
+        return Plan(np.array([operation], np.int32), np.zeros((1, *config.grid_shape), np.bool_))
+    numbers = 2 if config.action.selection_format == "point" else 4
+    return Plan(np.array([operation], np.int32), np.zeros((1, numbers), np.int32))
+
+
+def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> Plan:
+    """What `solution_actions` gives, as arrays."""
+    if not 0 <= pair < len(task.pairs):
+        raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
+    before, after = task.pairs[pair].input, task.pairs[pair].output
+    if after is None:
+        raise ValueError(f"task {task.id!r}: pair {pair} has no output to plan for")
+    plan = _expressed(task.solutions[pair], config) if task.solutions else None
+    if plan is None or not _allowed(config).issuperset(plan.operations.tolist()):
+        try:
+            plan = make_plan(before, after, config)
+        except ValueError as error:
+            raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
+    return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
+
+
+def _expressed(solution: Solution, config: ArcConfig) -> Plan | None:
+    """A solution's boxes in another format; None where points cannot express one."""
+    operations = np.array([step.operation for step in solution], np.int32)
+    boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
+    match config.action.selection_format:
+        case "bbox":
+            return Plan(operations, boxes)
+        case "point":
+            first, last = boxes[:, :2], boxes[:, 2:]
+            # A paste needs the top left of its box, a resize the bottom right.
+            resizes = operations == Operation.RESIZE
+            if not ((first == last).all(axis=1) | resizes | (operations == Operation.PASTE)).all():
+                return None
+            return Plan(operations, np.where(resizes[:, None], last, first))
+        case "mask":
+            rows, columns = (np.arange(side) for side in config.grid_shape)
+            r1, c1, r2, c2 = (corner[:, None] for corner in boxes.T)
+            in_rows, in_columns = (r1 <= rows) & (rows <= r2), (c1 <= columns) & (columns <= c2)
+            return Plan(operations, in_rows[:, :, None] & in_columns[:, None, :])
+
+
+def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
+    """The plan from one grid to another; an error says why there is none."""
+    rows, columns = config.grid_shape
+    for grid in (start, output):
+        if grid.shape[0] > rows or grid.shape[1] > columns:
+            raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
+    selection_format, allowed = config.action.selection_format, _allowed(config)
+    find = fill_plan if (native := extension()) is None else functools.partial(_searched_plan, native)
+    found = find(start, output, config.grid_shape, selection_format, allowed)
+    if found is None:
+        raise ValueError(_impossible(start, output, allowed))
+    steps, masks = found
+    if selection_format == "mask":
+        return Plan(steps, masks)
+    in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
+    first = [lines.argmax(axis=1) for lines in (in_rows, in_columns)]
+    last = [lines.shape[1] - 1 - np.flip(lines, axis=1).argmax(axis=1) for lines in (in_rows, in_columns)]
+    corners = first if selection_format == "point" else first + last
+    return Plan(steps, np.stack(corners, axis=1).astype(np.int32))
+
+
+def _searched_plan(
+    native: ModuleType,
+    start: Grid,
+    output: Grid,
+    canvas: tuple[int, int],
+    selection_format: SelectionFormat,
+    allowed: frozenset[int],
+) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
+    """What `fill_plan` gives, found by the compiled search."""
+    bits = sum(1 << operation for operation in allowed)
+    operations, words, missing = native.plan(start, output, *canvas, selection_format, bits)
+    if missing:
+        return None
+    steps = np.frombuffer(operations, np.int32)
+    cells = np.frombuffer(words, np.uint32).reshape(len(steps), canvas[0], 1)
+    return steps, ((cells >> np.arange(canvas[1], dtype=np.uint32)) & 1).astype(bool)
+
+
+def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
+    """Why there is no plan, as far as it can be told."""
+    what = "no plan with the allowed operations leads to the output"
+    if start.shape != output.shape and Operation.RESIZE not in allowed:
+        return f"{what}: its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
+    lacking = [operation_name(color) for color in np.unique(output).tolist() if color not in allowed]
+    return f"{what}: it would take some of {', '.join(lacking)}"
+
+
+def _size(grid: Grid) -> str:
+    return f"{grid.shape[0]}x{grid.shape[1]}"
+
+
+def fill_plan(
+    start: Grid,
+    output: Grid,
+    canvas: tuple[int, int],
+    selection_format: SelectionFormat,
+    allowed: frozenset[int],
+) -> tuple[Int[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
+    """Operations with the cells that each selects: a resize where one is due, then fills by color.
+
+    As exact as the plans of the extension and longer: nothing is moved, copied or flooded. None where an
+    operation that it takes is not allowed.
+    """
+    steps: list[tuple[int, Cells]] = []
+    rows, columns = output.shape
+    if start.shape != output.shape:
+        corner = np.zeros(canvas, bool)
+        corner[rows - 1, columns - 1] = True
+        steps.append((Operation.RESIZE, corner))
+    grid = np.zeros_like(output)
+    both = tuple(slice(min(sides)) for sides in zip(start.shape, output.shape, strict=True))
+    grid[both] = start[both]
+    for color in np.unique(output[grid != output]).tolist():
+        wrong = (grid != output) & (output == color)
+        for cells in _selections(wrong, output == color, selection_format):
+            spread = np.zeros(canvas, bool)
+            spread[:rows, :columns] = cells
+            steps.append((int(color), spread))
+    if not allowed.issuperset(operation for operation, _ in steps):
+        return None
+    operations = np.array([operation for operation, _ in steps], np.int32)
+    return operations, np.array([cells for _, cells in steps], bool).reshape(len(steps), *canvas)
+
+
+def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
+    """Selections that cover the wrong cells: one mask, or boxes of cells that may be filled, or points."""
+    if selection_format == "mask":
+        yield wrong
+        return
+    left = wrong.copy()
+    while left.any():
+        row, column = np.argwhere(left)[0]
+        bottom, right = row + 1, column + 1
+        if selection_format == "bbox":
+            while right < left.shape[1] and may_be_filled[row, right]:
+                right += 1
+            while bottom < left.shape[0] and may_be_filled[bottom, column:right].all():
+                bottom += 1
+        cells = np.zeros_like(left)
+        cells[row:bottom, column:right] = True
+        left &= ~cells
+        yield cells

@@ -1,0 +1,388 @@
+"""The game on the screen: keys and mouse become acts of a `PlaySession`, and its state is drawn.
+
+The rules are the environment's; what is on the screen is in `panes` and `grids`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, OptionList, Static
+
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.operations import OPERATIONS, Operation, operation_name
+from phalanx.arc.play.grids import Board, PaletteBar, shown_palette
+from phalanx.arc.play.keys import (
+    DIRECTIONS,
+    FILL,
+    MOVE,
+    MOVES,
+    OPERATION_KEYS,
+    RESIZE,
+    TAKES_SELECTION_ALONG,
+    TOOLS,
+    Cursor,
+    Tool,
+    tool_for,
+)
+from phalanx.arc.play.panes import (
+    CSS,
+    Demonstrations,
+    HelpScreen,
+    LeaveScreen,
+    Leaving,
+    OperationPanel,
+    OperationsScreen,
+    WorkPane,
+)
+from phalanx.arc.play.recording import DemonstrationFile
+from phalanx.arc.play.session import PlayError, PlaySession, Puzzle
+from phalanx.arc.rendering.palette import PaletteName, palette_named
+from phalanx.arc.state import ArcState
+from phalanx.formatting import counted, percent
+
+_LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
+
+
+def _bindings() -> Iterable[Binding]:
+    yield Binding("space,enter", "apply", "Apply", key_display="space")
+    for color in range(10):
+        yield Binding(str(color), f"color({color})", "Color", show=color == 0, key_display="0-9")
+    yield Binding("u", "undo", "Undo")
+    yield Binding("U", "redo", "Redo", show=False)
+    yield Binding("r", "restart", "Restart", show=False)
+    yield Binding("s", "submit", "Submit")
+    yield Binding("w", "save", "Save")
+    yield Binding("n", "next", "Next")
+    yield Binding("a", "operations", "List")
+    yield Binding("?", "help", "Help")
+    yield Binding("q", "quit", "Quit")
+    yield Binding("escape", "drop", "Drop the selection", show=False)
+    yield Binding("i", "keep", "Keep the box as loose cells", show=False)
+    yield Binding("delete,backspace", f"operate({int(Operation.CLEAR)})", "Clear", show=False)
+    yield Binding("pageup", "scroll(-1)", "Scroll up", show=False)
+    yield Binding("pagedown", "scroll(1)", "Scroll down", show=False)
+    for key, direction in [*_LETTERS.items(), *((name, name) for name in DIRECTIONS)]:
+        extended = key.upper() if len(key) == 1 else f"shift+{key}"
+        yield Binding(key, f"go('{direction}')", show=False)
+        yield Binding(extended, f"go('{direction}', True)", show=False)
+    for tool in TOOLS:
+        if tool.first not in OPERATION_KEYS:
+            yield Binding(tool.key, f"tool('{tool.key}')", tool.name, show=False)
+    for operation, key in OPERATION_KEYS.items():
+        if operation != Operation.SUBMIT:
+            yield Binding(key, f"operate({int(operation)})", operation_name(operation), show=False)
+
+
+class PlayApp(App[None]):
+    """Plays puzzles one after another; what is saved goes to the demonstration file."""
+
+    TITLE = "phalanx play"
+    CSS = CSS
+    BINDINGS: ClassVar[list[BindingType]] = list(_bindings())
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - as Textual declares it
+
+    def __init__(
+        self,
+        puzzles: Sequence[Puzzle],
+        config: ArcConfig,
+        demonstrations: DemonstrationFile,
+        *,
+        coach: bool = False,
+        palette: PaletteName = "arc",
+    ) -> None:
+        super().__init__()
+        self.puzzles, self.config, self.file, self.coach = puzzles, config, demonstrations, coach
+        self.palette = shown_palette(palette_named(palette), self.console.color_system)
+        self.place = 0
+        self.session = PlaySession(puzzles[0], config)
+        self.tool: Tool = FILL
+        self.color = 1
+        self.solved: set[int] = set()
+        """Places of the puzzles that were solved."""
+        self.saved_steps = self.saved_episodes = 0
+        self._kept: list[ArcState] = []
+        """Last states of what was saved, so that no episode is saved twice."""
+
+    def compose(self) -> Iterator[Widget]:
+        yield Static(id="title")
+        with Horizontal(id="main"):
+            yield Demonstrations(id="demonstrations")
+            yield WorkPane(self.session.view, self.palette)
+            yield OperationPanel()
+        yield Static(id="message")
+        with Horizontal(id="choice"):
+            yield PaletteBar(self.palette)
+            yield Static(id="tool")
+        yield Footer(show_command_palette=False, compact=True)
+
+    async def on_mount(self) -> None:
+        self.theme = "textual-dark"
+        await self._open()
+
+    async def _open(self) -> None:
+        """Show the session's puzzle from the start."""
+        self.board.cursor = Cursor()
+        self.tool = FILL
+        await self.query_one(Demonstrations).show(self.session.puzzle.task, self.palette)
+        self._say("Find the rule of the demonstrations; ? explains the keys.")
+        self._draw()
+        self.board.focus()
+
+    @property
+    def board(self) -> Board:
+        """The grid that is worked on."""
+        return self.query_one(Board)
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether a solved episode would be lost."""
+        return self.session.solved and not self._is_kept()
+
+    def _is_kept(self) -> bool:
+        return any(state is self.session.state for state in self._kept)
+
+    def _say(self, words: str) -> None:
+        self._words = words
+
+    def _draw(self) -> None:
+        """Everything as it stands now."""
+        session, view = self.session, self.session.view
+        canvas = self.config.grid_shape if self.tool is RESIZE and not session.ended else None
+        self.query_one(WorkPane).show(view, self.board.cursor.within(*(canvas or view.working.shape)), canvas)
+        self._draw_lines()
+
+    def _draw_lines(self) -> None:
+        session, view = self.session, self.session.view
+        family = session.puzzle.task.family
+        title = Text.assemble((view.title, "bold"), f"  {family}" if family else "")
+        title.append(f"  step {view.step} of {self.config.environment.max_episode_steps}", "dim")
+        if self.coach:
+            title.append(f"  {percent(view.similarity)} of the cells are right", "italic")
+        self.query_one("#title", Static).update(title, layout=False)
+        message = self.query_one("#message", Static)
+        message.set_class(session.solved, "solved")
+        message.set_class(session.ended and not session.solved, "failed")
+        message.update(Text(self._verdict() or self._words), layout=False)
+        named = f" {self.palette.names[self.color]}" if self.tool.has_color else ""
+        self.query_one("#tool", Static).update(Text.assemble((self.tool.name, "bold"), named), layout=False)
+        self.query_one(PaletteBar).show(self.color)
+        self.query_one(OperationPanel).mark(self.tool)
+        self.query_one("#board-frame").border_subtitle = self.board.cursor.words
+
+    def _verdict(self) -> str:
+        """What an ended episode is told; nothing while it runs."""
+        session = self.session
+        if session.solved:
+            then = "n takes the next" if not self.is_unsaved else "w saves it, n takes the next"
+            return f"SOLVED in {counted(session.view.step, 'step')}: {then}."
+        if session.ended:
+            why = "NOT SOLVED" if bool(session.state.terminated) else "OUT OF STEPS"
+            return f"{why}: u takes the last step back, r starts again, n takes the next."
+        return ""
+
+    def _try(self, act: Callable[[], object], words: str) -> None:
+        """Do something and say what was done, or why it cannot be done."""
+        try:
+            act()
+        except PlayError as error:
+            self.notify(str(error), severity="warning")
+        else:
+            self._say(words)
+            if self.session.solved:
+                self.solved.add(self.place)
+        self._draw()
+
+    def _operate(self, operation: int, single: bool = False) -> None:
+        cursor, shape = self.board.cursor, self.config.grid_shape
+        cells = cursor.single_mask(shape) if single else cursor.mask(shape)
+
+        def act() -> None:
+            self.session.act(operation, cells)
+            if operation in TAKES_SELECTION_ALONG:
+                self.board.cursor = cursor.following(self.session.view.selected)
+            if operation == Operation.RESIZE:
+                self.tool = FILL
+
+        self._try(act, f"{operation_name(operation)}.")
+
+    def action_apply(self) -> None:
+        """What is chosen, to the selection."""
+        operation = self.tool.operation(self.color)
+        if operation is None:
+            self.notify("the arrows move the selected cells; esc ends moving", severity="warning")
+        else:
+            self._operate(operation, self.tool.single)
+
+    def action_operate(self, operation: int) -> None:
+        """An operation at once, to the selection; one that works on a cell, at the cursor."""
+        chosen = tool_for(operation)
+        self._operate(operation, chosen is not None and chosen[0].single)
+
+    def action_choose(self, operation: int) -> None:
+        """An operation of a list: done at once, or chosen where it needs to be told a cell."""
+        chosen = tool_for(operation)
+        if chosen is None:
+            self._operate(operation)
+            return
+        self.tool, self.color = chosen[0], self.color if chosen[1] is None else chosen[1]
+        self._say(f"{operation_name(operation)}: click a cell, or press space.")
+        self._draw()
+
+    def action_tool(self, key: str) -> None:
+        """Choose a tool by its key."""
+        self._choose_tool(next(tool for tool in TOOLS if tool.key == key))
+
+    def _choose_tool(self, tool: Tool) -> None:
+        self.tool = tool
+        hints = {MOVE: "the arrows move the selected cells; esc ends it", RESIZE: "choose the last cell"}
+        self._say(f"{tool.name}: {hints.get(tool, 'click a cell, or press space')}.")
+        self._draw()
+
+    def action_color(self, color: int) -> None:
+        """Choose a color, and filling if the tool has none."""
+        self.color = color
+        self.tool = self.tool if self.tool.has_color else FILL
+        self._draw()
+
+    def action_go(self, direction: str, extend: bool = False) -> None:
+        """Move the cursor, or the selected cells if that is what is chosen."""
+        step = DIRECTIONS[direction]
+        if self.tool is MOVE and not extend:
+            self._operate(MOVES[step])
+            return
+        self.board.cursor = self.board.cursor.moved(*step, extend)
+        self._draw()
+
+    def action_drop(self) -> None:
+        """Drop the selection, and moving or resizing."""
+        self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
+        self.tool = self.tool if self.tool.has_color else FILL
+        self._draw()
+
+    def action_keep(self) -> None:
+        """Keep the box as loose cells, or take it out of them."""
+        if self.config.action.selection_format != "mask":
+            self.notify("loose cells need --format mask", severity="warning")
+            return
+        self.board.cursor = self.board.cursor.toggled()
+        self._draw()
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll the demonstrations."""
+        pane = self.query_one(Demonstrations)
+        pane.scroll_relative(y=pages * max(pane.size.height - 2, 1), animate=False)
+
+    def action_undo(self) -> None:
+        """Take the last step back."""
+        self._try(self.session.undo, "Undone; U does it again.")
+
+    def action_redo(self) -> None:
+        """Do the last undone step again."""
+        self._try(self.session.redo, "Done again.")
+
+    def action_submit(self) -> None:
+        """Hand the grid in."""
+        self._try(self.session.submit, "Submitted.")
+
+    def action_save(self) -> None:
+        """Save the ended episode."""
+        self._save()
+
+    def _save(self) -> bool:
+        """Whether the episode is in the file now."""
+        if self._is_kept():
+            self.notify(f"this episode is in {self.file.path} already", severity="warning")
+            return True
+        try:
+            samples = self.file.append(self.session)
+        except (PlayError, ValueError, OSError) as error:
+            self.notify(f"not saved: {error}", severity="error", timeout=10)
+            return False
+        self._kept.append(self.session.state)
+        self.saved_episodes, self.saved_steps = self.saved_episodes + 1, self.saved_steps + len(samples)
+        self.notify(f"{counted(len(samples), 'step')} saved in {self.file.path}")
+        self._draw()
+        return True
+
+    def action_restart(self) -> None:
+        """Undo everything."""
+        self._before_leaving(lambda: self._try(self.session.restart, "Started again."))
+
+    def action_next(self) -> None:
+        """The next puzzle, after the last the first."""
+
+        async def following() -> None:
+            self.place = (self.place + 1) % len(self.puzzles)
+            self.session = PlaySession(self.puzzles[self.place], self.config)
+            await self._open()
+
+        self._before_leaving(lambda: self.call_next(following))
+
+    async def action_quit(self) -> None:
+        """Leave the game."""
+        self._before_leaving(self.exit)
+
+    def _before_leaving(self, leave: Callable[[], object]) -> None:
+        """Leave a puzzle, after asking if a solved episode would be lost."""
+
+        def answered(answer: Leaving | None) -> None:
+            if answer == "leave" or (answer == "save" and self._save()):
+                leave()
+
+        if self.is_unsaved:
+            self.push_screen(LeaveScreen(), answered)
+        else:
+            leave()
+
+    def action_help(self) -> None:
+        """Explain keys and mouse."""
+        self.push_screen(HelpScreen())
+
+    def action_operations(self) -> None:
+        """List all operations."""
+        self.push_screen(
+            OperationsScreen(), lambda chosen: None if chosen is None else self.action_choose(chosen)
+        )
+
+    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
+        """The command palette: all operations by name, beside Textual's own."""
+        yield from super().get_system_commands(screen)
+        for info in OPERATIONS:
+            yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))
+
+    def on_board_pressed(self, event: Board.Pressed) -> None:
+        cursor = self.board.cursor
+        if event.ctrl and self.config.action.selection_format == "mask":
+            loose = cursor.loose
+            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), loose).toggled()
+            self._draw()
+            return
+        if cursor.is_single or not cursor.contains(event.row, event.col) or self.tool.single:
+            self.board.cursor = Cursor.at(event.row, event.col)
+        if self.tool is MOVE:
+            self._draw()
+        else:
+            self.action_apply()
+
+    def on_board_dragged(self, event: Board.Dragged) -> None:
+        self.board.cursor = event.cursor
+        self._draw()
+
+    def on_palette_bar_chosen(self, event: PaletteBar.Chosen) -> None:
+        self.action_color(event.color)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        if isinstance(event.option_list, OperationPanel):
+            chosen = event.option_list.entries[event.option_index][2]
+            if isinstance(chosen, Tool):
+                self._choose_tool(chosen)
+            elif chosen == Operation.SUBMIT:
+                self.action_submit()
+            else:
+                self.action_choose(chosen)

@@ -1,0 +1,284 @@
+"""Grids on the screen: cells of two columns and upwards, and the one that is worked on with the mouse.
+
+What a click means is decided in `application`.
+"""
+
+import functools
+
+import numpy as np
+from jaxtyping import Integer
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from phalanx.arc.play.keys import Cursor
+from phalanx.arc.rendering.palette import ARC, SAFE, Palette, rgb
+
+Grid = Integer[np.ndarray, "_ _"]
+
+_OUTSIDE = Style(color="#5c6773", dim=True)
+_BLEND = 0.08
+"""How far every other cell is from its color, so that cells of one color can be counted."""
+
+# A terminal of 256 colors has its own idea of what is near: maroon, a little lighter, would be purple there.
+# Each color has one that such a terminal has itself, and beside it one of its hue for every other cell.
+_ARC_256 = "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000"
+_ARC_256_OTHER = "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000"
+_SAFE_256 = "000000 005FAF D70000 AFD7AF FFFF5F 949494 D700FF FF8700 5FAFFF AF005F"
+_SAFE_256_OTHER = "121212 005F87 AF0000 87D787 D7D75F 808080 AF00D7 D78700 5FAFD7 87005F"
+
+
+def _listed(colors: str) -> tuple[str, ...]:
+    return tuple(f"#{color}" for color in colors.split())
+
+
+_OTHERS = {"arc-256": _listed(_ARC_256_OTHER), "safe-256": _listed(_SAFE_256_OTHER)}
+_FEWER_COLORS = {
+    palette.name: Palette(f"{palette.name}-256", _listed(colors), palette.names)
+    for palette, colors in ((ARC, _ARC_256), (SAFE, _SAFE_256))
+}
+
+
+def shown_palette(palette: Palette, color_system: str | None) -> Palette:
+    """The palette as a terminal shows it: its own colors, or the nearest that a terminal of 256 has."""
+    return palette if color_system in (None, "truecolor") else _FEWER_COLORS[palette.name]
+
+
+def size_at(shape: tuple[int, int], scale: int) -> Size:
+    """Columns and lines of a grid: a cell is 2 by 1 at scale 1, and half a line at scale 0.
+
+    >>> size_at((3, 4), 1), size_at((3, 4), 0)
+    (Size(width=8, height=3), Size(width=4, height=2))
+    """
+    height, width = shape
+    return Size(width, (height + 1) // 2) if scale == 0 else Size(2 * scale * width, scale * height)
+
+
+class GridView(Widget):
+    """A grid in colors."""
+
+    DEFAULT_CSS = "GridView { width: auto; height: auto; }"
+
+    def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.cells = cells
+        self.palette = palette
+        self.scale = 1
+        self._drawn = Size(0, 0)
+
+    @property
+    def shown_shape(self) -> tuple[int, int]:
+        """Rows and columns that are drawn."""
+        height, width = self.cells.shape
+        return height, width
+
+    def show(self, cells: Grid, scale: int | None = None) -> None:
+        """Draw another grid, or draw it larger or smaller."""
+        scale = self.scale if scale is None else scale
+        if cells is not self.cells or scale != self.scale:
+            self.cells, self.scale = cells, scale
+            self._redraw()
+
+    def _redraw(self) -> None:
+        """Draw again, and make room if the grid takes another size than before."""
+        size = size_at(self.shown_shape, self.scale)
+        self.refresh(layout=size != self._drawn)
+        self._drawn = size
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return size_at(self.shown_shape, self.scale).width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return size_at(self.shown_shape, self.scale).height
+
+    def render_line(self, y: int) -> Strip:
+        if y >= size_at(self.shown_shape, self.scale).height:
+            return Strip.blank(self.size.width)
+        return Strip(self._halves(y) if self.scale == 0 else self._cells(y))
+
+    def _halves(self, y: int) -> list[Segment]:
+        colors = self.palette.colors
+        upper = self.cells[2 * y].tolist()
+        lower = self.cells[2 * y + 1].tolist() if 2 * y + 1 < len(self.cells) else [None] * len(upper)
+        return [
+            Segment("▀", _style(colors[top], None if bottom is None else colors[bottom]))
+            for top, bottom in zip(upper, lower, strict=True)
+        ]
+
+    def _cells(self, y: int) -> list[Segment]:
+        row = y // self.scale
+        height, width = self.cells.shape
+        colors = self.cells[row].tolist() if row < height else []
+        segments = []
+        for col, text in enumerate(self._texts(row, y)):
+            if row < height and col < width:
+                style = _cell_style(self.palette, colors[col], (row + col) % 2 == 1, not text.isspace())
+                segments.append(Segment(text, style))
+            else:
+                segments.append(Segment("·".center(2 * self.scale) if text.isspace() else text, _OUTSIDE))
+        return segments
+
+    def _texts(self, row: int, y: int) -> list[str]:
+        """What stands on the cells of a row, in one of its lines."""
+        return ["  " * self.scale] * self.shown_shape[1]
+
+
+class Board(GridView, can_focus=True):
+    """The grid that is worked on: it shows the selection, and tells of clicks and drags by cell."""
+
+    class Pressed(Message):
+        """A cell was clicked."""
+
+        def __init__(self, row: int, col: int, ctrl: bool) -> None:
+            super().__init__()
+            self.row, self.col, self.ctrl = row, col, ctrl
+
+    class Dragged(Message):
+        """The mouse went from one cell to another with its button down."""
+
+        def __init__(self, cursor: Cursor) -> None:
+            super().__init__()
+            self.cursor = cursor
+
+    def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
+        super().__init__(cells, palette, id=id)
+        self.cursor = Cursor()
+        self.canvas: tuple[int, int] | None = None
+        """The canvas, while cells outside the grid can be chosen."""
+        self._seen: tuple[Cursor, tuple[int, int] | None] = (self.cursor, None)
+        self._pressed: tuple[int, int] | None = None
+        self._dragging = False
+
+    @property
+    def shown_shape(self) -> tuple[int, int]:
+        height, width = self.cells.shape
+        return self.canvas or (height, width)
+
+    def select(self, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
+        """Show what is selected, on the grid or on the whole canvas."""
+        self.cursor, self.canvas = cursor, canvas
+        if self._seen != (cursor, canvas):
+            self._seen = (cursor, canvas)
+            self._redraw()
+
+    def region_of(self, row: int, col: int) -> Region:
+        """The columns and lines of a cell."""
+        return Region(2 * self.scale * col, self.scale * row, 2 * self.scale, self.scale)
+
+    def cell_at(self, x: int, y: int) -> tuple[int, int]:
+        """The cell at a column and a line; beside the grid, the nearest one."""
+        height, width = self.shown_shape
+        row, col = y // self.scale, x // (2 * self.scale)
+        return min(max(row, 0), height - 1), min(max(col, 0), width - 1)
+
+    def _texts(self, row: int, y: int) -> list[str]:
+        texts = super()._texts(row, y)
+        top, left, bottom, right = self.cursor.box
+        if top <= row <= bottom:
+            for col in range(left, right + 1):
+                texts[col] = self._outline(col, y)
+        for other, col in self.cursor.loose:
+            if other == row:
+                texts[col] = "×" * (2 * self.scale)
+        return texts
+
+    def _outline(self, col: int, y: int) -> str:
+        """A cell's part of the line around the selected box."""
+        top, left, bottom, right = self.cursor.box
+        first, last = y == top * self.scale, y == (bottom + 1) * self.scale - 1
+        left_end, line, right_end = {
+            (True, True): ("[", " ", "]"),
+            (True, False): ("┌", "─", "┐"),
+            (False, True): ("└", "─", "┘"),
+            (False, False): ("│", " ", "│"),
+        }[first, last]
+        middle = line * (2 * self.scale - 2)
+        return (left_end if col == left else line) + middle + (right_end if col == right else line)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        if event.button != 1:
+            return
+        self.capture_mouse()
+        self._pressed = self.cell_at(event.x, event.y)
+        self._dragging = False
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self._pressed is None:
+            return
+        cell = self.cell_at(event.x, event.y)
+        if self._dragging or cell != self._pressed:
+            self._dragging = True
+            self.post_message(self.Dragged(Cursor(*cell, self._pressed)))
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        if self._pressed is None:
+            return
+        self.release_mouse()
+        cell, pressed = self.cell_at(event.x, event.y), self._pressed
+        self._pressed = None
+        if self._dragging or cell != pressed:
+            self.post_message(self.Dragged(Cursor(*cell, pressed)))
+        else:
+            self.post_message(self.Pressed(*cell, event.ctrl))
+
+
+class PaletteBar(Widget):
+    """The ten colors in a row, the chosen one marked; a click chooses another."""
+
+    DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
+    WIDTH = 4
+
+    class Chosen(Message):
+        """A color was clicked."""
+
+        def __init__(self, color: int) -> None:
+            super().__init__()
+            self.color = color
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.palette = palette
+        self.color = 0
+
+    def show(self, color: int) -> None:
+        """Mark a color as chosen."""
+        if color != self.color:
+            self.color = color
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        return Strip(
+            [
+                Segment(
+                    f"[{number}] " if number == self.color else f" {number}  ",
+                    _style(self.palette.ink(number), color, number == self.color),
+                )
+                for number, color in enumerate(self.palette.colors)
+            ]
+        )
+
+    def on_click(self, event: events.Click) -> None:
+        if 0 <= event.x < self.WIDTH * len(self.palette.colors):
+            self.post_message(self.Chosen(event.x // self.WIDTH))
+
+
+@functools.lru_cache(maxsize=512)
+def _style(ink: str, background: str | None, bold: bool = False) -> Style:
+    return Style(color=ink, bgcolor=background, bold=bold)
+
+
+@functools.lru_cache(maxsize=512)
+def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Style:
+    """Ink and background of a cell; every other one is a little lighter, or darker where it is light."""
+    background = palette.colors[color]
+    if other and palette.name in _OTHERS:
+        background = _OTHERS[palette.name][color]
+    elif other:
+        parts = rgb(background)
+        towards = 255 if sum(parts) < 3 * 128 else 0
+        background = "#" + "".join(f"{round(part + (towards - part) * _BLEND):02x}" for part in parts)
+    return _style(palette.ink(color), background, marked)

@@ -1,0 +1,295 @@
+"""The parts of the screen: their look in Textual's CSS, demonstrations, working grid, operations, dialogs.
+
+Cells are drawn in `grids`, in the colors of `phalanx.arc.rendering.palette`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from rich.table import Table
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, ScrollableContainer, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Button, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from phalanx.arc.operations import OPERATIONS
+from phalanx.arc.play.grids import Board, GridView, size_at
+from phalanx.arc.play.keys import Cursor, Tool, key_text, panel_entries
+from phalanx.arc.rendering.palette import Palette
+from phalanx.arc.rendering.snapshot import StateSnapshot
+from phalanx.arc.tasks import ArcTask, GridPair
+
+# Behind black cells the screen is lighter than Textual's own, so that grids show where they end.
+CSS = """
+Screen { background: #262b35; }
+#title { dock: top; height: 1; padding: 0 1; background: $panel; text-overflow: ellipsis; }
+#main { height: 1fr; }
+#demonstrations { width: 1fr; scrollbar-size-vertical: 1; }
+PairView { width: 100%; height: auto; align-horizontal: center; border: round #4a5262;
+           border-title-color: $text-muted; border-subtitle-color: $text-muted; }
+.arrow { width: 3; height: 100%; content-align: center middle; color: $text-muted; }
+#work { width: 1fr; }
+#input-frame { height: auto; border: round #4a5262; border-title-color: $text-muted;
+               align-horizontal: center; scrollbar-size: 1 1; }
+#board-frame { height: 1fr; border: round $accent; border-title-color: $accent;
+               border-subtitle-color: $text-muted; align: center middle; scrollbar-size: 1 1; }
+#panel { width: 29; height: 100%; border: round #4a5262; border-title-color: $text-muted;
+         scrollbar-size-vertical: 1; padding: 0; background: #262b35; }
+Screen.-narrow #panel { display: none; }
+#message { height: 1; padding: 0 1; text-overflow: ellipsis; }
+#message.solved { background: #12805c; color: #ffffff; text-style: bold; }
+#message.failed { background: #b42318; color: #ffffff; text-style: bold; }
+#choice { height: 1; padding: 0 1; }
+#tool { width: 1fr; padding-left: 2; text-overflow: ellipsis; }
+ModalScreen { align: center middle; }
+.dialog { width: 100; max-width: 95%; height: auto; max-height: 90%; border: round $accent; padding: 0 1;
+          background: $surface; }
+.dialog OptionList { height: auto; max-height: 100%; border: none; background: $surface; }
+.question { width: 62; padding: 1 2; }
+.question Horizontal { height: auto; margin-top: 1; }
+.question Button { margin-right: 2; }
+"""
+
+
+_BORDER = 2
+_ARROW = 3
+_LARGEST = 3
+
+
+class PairView(Horizontal):
+    """A demonstration: input, arrow, output."""
+
+    def __init__(self, pair: GridPair, number: int, palette: Palette) -> None:
+        super().__init__()
+        if pair.output is None:
+            raise ValueError("a demonstration has an output")
+        self.grids = (GridView(pair.input, palette), GridView(pair.output, palette))
+        self.shapes = (pair.input.shape, pair.output.shape)
+        self.border_title = f"demonstration {number}"
+        self.border_subtitle = " → ".join(f"{height}×{width}" for height, width in self.shapes)
+
+    def compose(self) -> Iterator[Widget]:
+        yield self.grids[0]
+        yield Static(" → ", classes="arrow")
+        yield self.grids[1]
+
+    def size_at(self, scale: int) -> tuple[int, int]:
+        """Columns and lines that it takes, its border included."""
+        sizes = [size_at((height, width), scale) for height, width in self.shapes]
+        return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
+
+    def rescale(self, scale: int) -> None:
+        """Draw both grids larger or smaller."""
+        for grid in self.grids:
+            grid.show(grid.cells, scale)
+
+
+class Demonstrations(VerticalScroll, can_focus=False):
+    """The demonstrations below one another, as large as the pane lets them be."""
+
+    async def show(self, task: ArcTask, palette: Palette) -> None:
+        """Put another task's demonstrations here."""
+        await self.remove_children()
+        await self.mount_all(PairView(pair, number, palette) for number, pair in enumerate(task.demos, 1))
+        self.scroll_home(animate=False)
+        self.fit()
+
+    def on_resize(self) -> None:
+        self.fit()
+
+    def fit(self) -> None:
+        """Choose the size of cells."""
+        pairs = list(self.query(PairView))
+        # The scroll bar takes a column, the border of a pair two.
+        width, height = self.size.width - _BORDER - 1, self.size.height
+        scale = _largest_fitting(pairs, width, height)
+        for pair in pairs:
+            pair.rescale(scale)
+
+
+def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
+    for scale in range(_LARGEST, -1, -1):
+        sizes = [pair.size_at(scale) for pair in pairs]
+        if all(columns <= width for columns, _ in sizes) and (
+            scale <= 1 or sum(lines for _, lines in sizes) <= height
+        ):
+            return scale
+    return 0
+
+
+class Frame(ScrollableContainer, can_focus=False, inherit_bindings=False):
+    """A border around a grid that may be larger; the arrows are left to the cursor."""
+
+
+class WorkPane(Vertical):
+    """The test's input above the grid that is worked on."""
+
+    def __init__(self, view: StateSnapshot, palette: Palette) -> None:
+        super().__init__(id="work")
+        self.input = GridView(view.input, palette, id="input")
+        self.board = Board(view.working, palette, id="board")
+        self.frames = (
+            Frame(self.input, id="input-frame"),
+            Frame(self.board, id="board-frame"),
+        )
+
+    def compose(self) -> Iterator[Widget]:
+        yield from self.frames
+
+    def on_resize(self) -> None:
+        self.fit()
+
+    def show(self, view: StateSnapshot, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
+        """Draw a state and what is selected; with a canvas, the cells outside the grid too."""
+        before = self.input.shown_shape, self.board.shown_shape
+        if view.input.tolist() != self.input.cells.tolist():
+            self.input.show(view.input)
+        self.board.show(view.working)
+        self.board.select(cursor, canvas)
+        self.frames[0].border_title = f"input {_size(view.input.shape)}"
+        self.frames[1].border_title = f"your output {_size(view.working.shape)}"
+        if before != (self.input.shown_shape, self.board.shown_shape):
+            self.fit()
+        self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
+
+    def fit(self) -> None:
+        """Choose the size of cells: as large as possible where one works, then where one looks."""
+        board, above = self.board.shown_shape, self.input.shown_shape
+        width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
+        scales = [(large, small) for large in range(_LARGEST, 0, -1) for small in range(large, -1, -1)]
+        for large, small in scales:
+            one, other = size_at(board, large), size_at(above, small)
+            if max(one.width, other.width) <= width and one.height + other.height <= height:
+                break
+        self.board.show(self.board.cells, large)
+        self.input.show(self.input.cells, small)
+        # What does not fit scrolls; the input never takes more than half.
+        self.frames[0].styles.height = min(other.height, height // 2) + _BORDER
+
+
+class OperationPanel(OptionList, can_focus=False):
+    """Tools and operations with their keys, for the mouse."""
+
+    def __init__(self) -> None:
+        self.entries = panel_entries()
+        super().__init__(*(Option(_entry(key, name), id=key) for key, name, _ in self.entries), id="panel")
+        self.border_title = "operations"
+
+    def mark(self, tool: Tool) -> None:
+        """Show which tool is chosen."""
+        self.highlighted = next(place for place, entry in enumerate(self.entries) if entry[2] == tool)
+
+
+def _entry(key: str, name: str) -> Text:
+    return Text.assemble((f"{key:<2}", "bold"), name, no_wrap=True, overflow="ellipsis")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]}×{shape[1]}"
+
+
+_KEYS = (
+    ("Mouse", ""),
+    ("click a cell", "does what is chosen (fill, flood fill, paste, resize) there"),
+    ("drag", "selects a box; a click into it does what is chosen to all of it"),
+    ("ctrl+click", "adds a cell to the selection, or takes it out (--format mask)"),
+    ("click a color, an operation", "chooses it; what needs no cell is done at once"),
+    ("Keys", ""),
+    ("arrows, h j k l", "move the cursor"),
+    ("shift+arrows, H J K L", "select a box"),
+    ("i", "keeps the box as loose cells, for --format mask; esc drops the selection"),
+    ("0 to 9", "choose a color"),
+    ("space, enter", "do what is chosen, to the selection"),
+    ("f  g", "choose fill, flood fill"),
+    ("m", "move the selected cells with the arrows; esc ends it"),
+    ("ctrl+arrows", "move them one step"),
+    ("t T  y Y", "rotate clockwise, counter-clockwise; flip left to right, top to bottom"),
+    ("c x v d", "copy, cut, paste at the cursor, clear"),
+    ("z", "resize: choose the new bottom-right cell, then space or a click"),
+    ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
+    ("[ ]  }", "previous, next, first unsolved test pair"),
+    ("< >  {", "the same for demonstration pairs: while a test is played they change nothing"),
+    ("a, ctrl+p", "all 42 operations, as a list and by name"),
+    ("Episode", ""),
+    ("u  U", "undo, do again: undone steps are not recorded"),
+    ("r", "restart: undoes everything"),
+    ("s", "submit; u takes a submission back"),
+    ("w", "save the ended episode as a demonstration"),
+    ("n", "next puzzle"),
+    ("page up, page down", "scroll the demonstrations"),
+    ("q", "quit"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys and what the mouse does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
+
+    def compose(self) -> Iterator[Widget]:
+        table = Table.grid(padding=(0, 2))
+        for key, words in _KEYS:
+            table.add_row(Text(key, "bold" if words else "bold underline"), words)
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title = "Playing ARC"
+            dialog.border_subtitle = "esc closes"
+            yield Static("Find the rule of the demonstrations, and make the test's output of its input.\n")
+            yield Static(table)
+
+
+class OperationsScreen(ModalScreen[int | None]):
+    """All operations with their keys; gives the one that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,a", "dismiss", "Close")]
+
+    def compose(self) -> Iterator[Widget]:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Operations"
+            dialog.border_subtitle = "enter chooses, esc closes"
+            yield OptionList(*(Option(_line(number), id=str(number)) for number in range(len(OPERATIONS))))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(int(str(event.option.id)))
+
+
+def _line(operation: int) -> Table:
+    info = OPERATIONS[operation]
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=11)
+    table.add_column(width=25)
+    table.add_column(ratio=1)
+    table.add_row(Text(key_text(operation), "bold"), info.name, Text(info.text, "dim"))
+    return table
+
+
+Leaving = Literal["save", "leave", "stay"]
+
+
+class LeaveScreen(ModalScreen[Leaving]):
+    """Asks what becomes of a solved episode that is not saved."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "answer('save')"),
+        Binding("l", "answer('leave')"),
+        Binding("escape", "answer('stay')"),
+    ]
+
+    def compose(self) -> Iterator[Widget]:
+        with Vertical(classes="dialog question") as dialog:
+            dialog.border_title = "Not saved"
+            yield Label("You solved this puzzle, and the episode is not saved.")
+            with Horizontal():
+                yield Button("Save (w)", id="save", variant="success")
+                yield Button("Leave it (l)", id="leave", variant="warning")
+                yield Button("Stay (esc)", id="stay")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.action_answer(str(event.button.id))
+
+    def action_answer(self, answer: str) -> None:
+        """Close with one of the answers."""
+        answers: dict[str, Leaving] = {"save": "save", "leave": "leave", "stay": "stay"}
+        self.dismiss(answers[answer])

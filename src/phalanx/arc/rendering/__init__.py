@@ -1,0 +1,5 @@
+"""ARC grids, tasks, states and episodes as images and terminal output."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,148 @@
+"""What is drawn, as plain NumPy on the host: grids cut to their area, selections, and states.
+
+How it looks is in `svg` and `terminal`; the steps of an episode are in `episode`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Integer
+
+from phalanx.arc.operations import NUM_COLORS, operation_name
+from phalanx.arc.state import ArcState, named_tasks
+from phalanx.arc.task_buffer import TaskBuffer
+
+GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
+"""Cells by row and column: colors 0 to 9, and -1 where there is no cell."""
+MaskLike = Bool[np.ndarray, "_ _"] | Bool[jax.Array, "_ _"] | Sequence[Sequence[bool]]
+"""Which cells are meant, by row and column of the same canvas."""
+
+Cells = Integer[np.ndarray, "_ _"]
+Mask = Bool[np.ndarray, "_ _"]
+
+
+def as_cells(grid: GridLike) -> Cells:
+    """The grid on the host, cut to its area: rows and columns at the end that hold only -1 are left out."""
+    cells = np.asarray(grid)
+    if cells.ndim != 2:
+        raise ValueError(
+            f"a grid to draw has rows and columns, got shape {cells.shape}; pass one grid of a batch"
+        )
+    if cells.size and not np.issubdtype(cells.dtype, np.integer):
+        raise ValueError(f"a grid to draw holds integers, got {cells.dtype}")
+    wrong = np.argwhere((cells < -1) | (cells >= NUM_COLORS))
+    if wrong.size:
+        r, c = (int(i) for i in wrong[0])
+        raise ValueError(f"cell ({r}, {c}) must be a color from 0 to 9 or -1 for none, got {cells[r, c]}")
+    inside = np.argwhere(cells >= 0)
+    height, width = (inside.max(axis=0) + 1) if inside.size else (0, 0)
+    return cells[:height, :width].astype(np.int8)
+
+
+def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
+    """The mask on the host, cut to the grid's area; cells that do not exist cannot be shown as selected."""
+    cells = as_cells(grid)
+    if selected is None:
+        return np.zeros(cells.shape, bool)
+    mask = np.asarray(selected, bool)
+    if mask.shape != np.shape(grid):
+        raise ValueError(f"the selection has shape {mask.shape}, the grid {np.shape(grid)}")
+    return mask[: cells.shape[0], : cells.shape[1]] & (cells >= 0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StateSnapshot:
+    """One state on the host, every grid cut to its area."""
+
+    title: str
+    """The task's id and the pair, such as `mirror-7 · demo 2 of 3`."""
+    input: Cells
+    working: Cells
+    target: Cells
+    """Empty where the pair's output is kept secret."""
+    selected: Mask
+    """The selection, cut to the working grid's area."""
+    clipboard: Cells
+    """The remembered object; -1 where its box has cells that do not belong to it; empty without one."""
+    operation: int | None
+    """The last valid operation, None at the start."""
+    similarity: float
+    step: int
+    done: bool
+    solved: bool
+
+    @property
+    def operation_name(self) -> str:
+        """The last valid operation in words."""
+        return "none yet" if self.operation is None else operation_name(self.operation)
+
+    @property
+    def status(self) -> str:
+        """One word: `solved`, `ended` or `running`."""
+        return "solved" if self.solved else "ended" if self.done else "running"
+
+
+def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
+    """A single state on the host; one that is a snapshot already stays as it is."""
+    if isinstance(state, StateSnapshot):
+        return state
+    if state.batch_shape:
+        raise ValueError(
+            f"expected a single state, got a batch of shape {state.batch_shape}; take one of them, "
+            "such as states[0], or use snapshots(states, limit)"
+        )
+    return snapshots(state, limit=1)[0]
+
+
+def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
+    """The first few states of a batch, or the one state that is not a batch."""
+    tasks = named_tasks(states)
+    columns = jax.device_get(_view(states, limit))
+    return tuple(_one(tasks, *row) for row in zip(*columns, strict=True))
+
+
+# Compiled as one: property by property, each small operation would be compiled and run on its own.
+@functools.partial(jax.jit, static_argnums=1)
+def _view(states: ArcState, limit: int) -> tuple[Array, ...]:
+    """What a snapshot is made of, for the first few states; they are cut off before any grid is unpacked."""
+    batch = len(states.batch_shape)
+    few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
+    grids = (few.input_grid, few.working_grid, few.target_grid, few.selected, few.clipboard)
+    scalars = (few.task_index, few.pair_index, few.last_operation, few.step_count, few.similarity)
+    return *grids, *scalars, few.episode_done, few.solved
+
+
+def _one(
+    tasks: TaskBuffer,
+    before: np.ndarray,
+    working: np.ndarray,
+    target: np.ndarray,
+    selected: np.ndarray,
+    clipboard: np.ndarray,
+    task_index: np.integer,
+    pair: np.integer,
+    operation: np.integer,
+    step: np.integer,
+    similarity: np.floating,
+    done: np.bool_,
+    solved: np.bool_,
+) -> StateSnapshot:
+    task = tasks[int(task_index)]
+    demos = len(task.demos)
+    place = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"
+    return StateSnapshot(
+        title=f"{task.id} · {place}",
+        input=as_cells(before),
+        working=as_cells(working),
+        target=as_cells(target),
+        selected=as_mask(selected, working),
+        clipboard=as_cells(clipboard),
+        operation=None if operation < 0 else int(operation),
+        similarity=float(similarity),
+        step=int(step),
+        done=bool(done),
+        solved=bool(solved),
+    )

@@ -1,0 +1,340 @@
+"""The steps of one episode as frames, and frames as an SVG film strip or animation.
+
+A frame has the grid, where the action pointed, what it was and what it paid; `terminal` shows them, too.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import drawsvg as draw
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int8, Int32, PyTree
+
+from phalanx.arc.operations import operation_name
+from phalanx.arc.rendering.palette import Palette, PaletteName, palette_named
+from phalanx.arc.rendering.snapshot import Cells, GridLike, Mask, MaskLike, as_cells, as_mask, snapshot
+from phalanx.arc.rendering.svg_cells import cell_size, grid_block
+from phalanx.arc.rendering.svg_task import SHEET_WIDTH, status_pill
+from phalanx.arc.state import ArcState
+from phalanx.core.autoreset import AutoResetInfo
+from phalanx.core.episodes import Trajectory
+from phalanx.formatting import counted, percent, signed
+from phalanx.svg import (
+    BAD,
+    BAD_TINT,
+    GOOD,
+    GOOD_TINT,
+    MUTED,
+    SHEET,
+    TEXT,
+    Block,
+    Number,
+    flowed,
+    pill,
+    sheet,
+    spread,
+    stacked,
+    text,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """The grid after a step, and the step that led there; the first frame of an episode has no step."""
+
+    grid: Cells
+    """Cut to its area."""
+    selected: Mask
+    """The cells that the action named, inside the grid's area."""
+    step: int = 0
+    """Steps taken so far."""
+    operation: int | None = None
+    """The operation's id, -1 for an invalid action, None where the episode starts."""
+    reward: Number | None = None
+    similarity: Number | None = None
+    done: bool = False
+    solved: bool = False
+    aimed: int = 0
+    """How many cells the action named on the whole canvas, those outside the grid included."""
+
+    @property
+    def name(self) -> str:
+        """The operation in words."""
+        return "Start" if self.operation is None else operation_name(self.operation)
+
+    @property
+    def status(self) -> str:
+        """One word: `solved`, `ended` or `running`."""
+        return "solved" if self.solved else "ended" if self.done else "running"
+
+    @property
+    def place(self) -> str:
+        """The selection in words, rows and columns counted from 0."""
+        if self.operation is None:
+            return f"{self.grid.shape[0]}×{self.grid.shape[1]} grid"
+        inside = np.argwhere(self.selected)
+        if not inside.size:
+            return "outside the grid" if self.aimed else "no cells"
+        (top, left), (bottom, right) = inside.min(axis=0).tolist(), inside.max(axis=0).tolist()
+        if len(inside) == 1:
+            return f"cell {top}, {left}"
+        height, width = bottom - top + 1, right - left + 1
+        if len(inside) == height * width:
+            return f"{height}×{width} box at {top}, {left}"
+        return f"{len(inside)} cells from {top}, {left}"
+
+
+def frame(
+    grid: GridLike,
+    *,
+    selected: MaskLike | None = None,
+    operation: int | None = None,
+    step: int = 0,
+    reward: Number | None = None,
+    similarity: Number | None = None,
+    done: bool = False,
+    solved: bool = False,
+) -> Frame:
+    """A frame from a canvas (-1 outside the area) and the mask, on the same canvas, that an action named."""
+    return Frame(
+        grid=as_cells(grid),
+        selected=as_mask(selected, grid),
+        step=step,
+        operation=operation,
+        reward=reward,
+        similarity=similarity,
+        done=done,
+        solved=solved,
+        aimed=0 if selected is None else int(np.sum(selected)),
+    )
+
+
+def episode_frames(
+    trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
+) -> tuple[Frame, ...]:
+    """The frames of environment `index` of a trajectory, up to the end of its first episode.
+
+    `trajectory` comes from `run_episode_batch`. `initial` is the batch of states or observations that the
+    run started from; with it the first frame shows the grid before the first step.
+    """
+    steps, batch = trajectory.dones.shape
+    if not 0 <= index < batch:
+        raise ValueError(f"environment {index} is not in the batch of {batch}; choose 0 to {batch - 1}")
+    grids, masks, rewards, dones, info = jax.device_get(_history(trajectory, jnp.int32(index)))
+    frames = [] if initial is None else [frame(_first_grid(initial, index))]
+    for t in range(steps):
+        frames.append(
+            frame(
+                grids[t],
+                selected=masks[t],
+                operation=int(info.operation_type[t]),
+                step=int(info.step_count[t]),
+                reward=float(rewards[t]),
+                similarity=float(info.similarity[t]),
+                done=bool(dones[t]),
+                solved=bool(info.solved[t]),
+            )
+        )
+        if dones[t]:
+            break
+    return tuple(frames)
+
+
+# Compiled, so that what leaves the device is one environment's history and not the whole batch's.
+@jax.jit
+def _history(trajectory: Trajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
+    """Grids, selections, rewards, ends and infos of one environment, step by step."""
+    one = jax.tree.map(lambda leaf: leaf[:, index], trajectory)
+    observations, info = one.observations, one.infos
+    if isinstance(info, AutoResetInfo):
+        # The observation of a step that ends an episode already belongs to the next one.
+        observations, info = info.final_observation, info.info
+    grids = _working_grid(observations)
+    return grids, one.actions.to_selection_mask(grids.shape[1:]), one.rewards, one.dones, info
+
+
+def _first_grid(initial: ArcState | PyTree, index: int) -> Cells:
+    if isinstance(initial, ArcState):
+        return snapshot(initial[index]).working
+    return np.asarray(_working_grid(initial)[index])
+
+
+def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
+    """The grids of observations, which are those grids themselves unless they hold more."""
+    grid = observations if isinstance(observations, Array) else observations.working_grid
+    if not grid.size:
+        raise ValueError(
+            "the observations do not hold the working grid; draw episodes with observation.working_grid=true"
+        )
+    return grid
+
+
+def left_out(steps: int) -> str:
+    """What stands in place of steps that are not shown.
+
+    >>> left_out(27)
+    '… 27 steps left out …'
+    """
+    return f"… {counted(steps, 'step')} left out …"
+
+
+def shown(frames: int, most: int) -> tuple[int, int]:
+    """Which frames of a long episode are shown: those before the first number and those from the second on.
+
+    >>> shown(10, 24), shown(100, 24)
+    ((10, 10), (12, 88))
+    """
+    if frames < 1:
+        raise ValueError("an episode to draw has at least one frame")
+    if most < 2:
+        raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {most}")
+    return (frames, frames) if frames <= most else (most - most // 2, frames - most // 2)
+
+
+FRAME_WIDTH = 188
+"""Wide enough for the longest operation name; five frames make a row."""
+
+
+def draw_episode(
+    frames: Sequence[Frame],
+    *,
+    title: str = "Episode",
+    target: GridLike | None = None,
+    max_frames: int = 24,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+) -> draw.Drawing:
+    """A film strip: each step's grid with the selection outlined, the operation, reward and similarity.
+
+    An episode of more than `max_frames` frames shows its beginning and its end, and says how many steps it
+    leaves out. `target` adds the grid that was to be reached.
+    """
+    first, last = shown(len(frames), max_frames)
+    goal = None if target is None else as_cells(target)
+    shapes = [frame.grid.shape for frame in frames] + ([] if goal is None else [goal.shape])
+    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette, labels)
+    blocks = [] if goal is None else [_target(goal, stage)]
+    blocks += [_step(frame, stage) for frame in frames[:first]]
+    if last > first:
+        blocks.append(_gap(last - first, stage))
+    blocks += [_step(frame, stage) for frame in frames[last:]]
+    body = flowed(blocks, max(SHEET_WIDTH, stage.width + 24))
+    return sheet(stacked([_heading(frames, title, max(body.width, 360)), body], 14), title)
+
+
+def animate_episode(
+    frames: Sequence[Frame],
+    *,
+    title: str = "Episode",
+    seconds: Number = 0.8,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+) -> draw.Drawing:
+    """The same steps shown one after another in one place, for ever; a still viewer sees the last one."""
+    if not frames:
+        raise ValueError("an episode to draw has at least one frame")
+    if seconds <= 0:
+        raise ValueError(f"seconds a frame must be positive, got {seconds}")
+    stage = _Stage.for_shapes([frame.grid.shape for frame in frames], FRAME_WIDTH * 1.75, palette, labels)
+    steps = [flowed([_step(frame, stage)], stage.width) for frame in frames]
+    parts = []
+    for i, step in enumerate(steps):
+        group = step.at(0, 0)
+        if len(steps) > 1:
+            final = i == len(steps) - 1
+            group.args["visibility"] = "visible" if final else "hidden"
+            states = ["hidden"] * len(steps)
+            states[i] = "visible"
+            # A value that repeats the one before it is left out: n frames would need n * n of them.
+            times = [t for t in range(len(steps)) if t == 0 or states[t] != states[t - 1]]
+            group.append_anim(
+                draw.Animate(
+                    "visibility",
+                    f"{seconds * len(steps):g}s",
+                    ";".join(states[t] for t in times),
+                    keyTimes=";".join(f"{t / len(steps):.6g}" for t in times),
+                    calcMode="discrete",
+                    repeatCount="indefinite",
+                )
+            )
+        parts.append(group)
+    body = Block(steps[0].width, max(step.height for step in steps), tuple(parts))
+    return sheet(stacked([_heading(frames, title, body.width), body], 14), title)
+
+
+def _heading(frames: Sequence[Frame], title: str, width: Number) -> Block:
+    final = frames[-1]
+    steps = final.step - frames[0].step + (frames[0].operation is not None)
+    total = float(np.sum([frame.reward for frame in frames if frame.reward is not None]))
+    facts = f"{counted(steps, 'step')} · reward {signed(total)}"
+    if final.similarity is not None:
+        facts += f" · similarity {percent(final.similarity)}"
+    badge = status_pill(final.status)
+    line = spread(text(title, 18, width=width - badge.width - 12, bold=True), badge, width)
+    return stacked([line, text(facts, 12, width=width, fill=MUTED)], 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """Where each frame's grid is drawn: one size for all, so that the eye sees only the grid change."""
+
+    side: Number
+    width: Number
+    height: Number
+    palette: Palette
+    labels: bool
+
+    @classmethod
+    def for_shapes(
+        cls, shapes: Sequence[tuple[int, ...]], box: Number, palette: PaletteName, labels: bool
+    ) -> "_Stage":
+        side = min(cell_size(shape, box, labels) for shape in shapes)
+        width = max(box, max(shape[1] for shape in shapes) * side)
+        return cls(side, width, max(shape[0] for shape in shapes) * side, palette_named(palette), labels)
+
+    def show(self, cells: Cells, selected: Mask | None = None) -> Block:
+        """The grid in the middle of the stage."""
+        grid = grid_block(cells, self.side, selected=selected, palette=self.palette, labels=self.labels)
+        middle = grid.at((self.width - grid.width) / 2, (self.height - grid.height) / 2)
+        return Block(self.width, self.height, (middle,))
+
+
+def _step(frame: Frame, stage: _Stage) -> Block:
+    invalid = frame.operation is not None and frame.operation < 0
+    number = text(f"#{frame.step}", 11, fill=MUTED)
+    place = text(frame.place, 11, width=stage.width - number.width - 6, fill=MUTED)
+    paid = "" if frame.reward is None else signed(frame.reward)
+    alike = "" if frame.similarity is None else percent(frame.similarity)
+    figures = text(" · ".join(filter(None, (paid, alike))), 11, width=stage.width * 0.58, fill=MUTED)
+    caption = [
+        text(frame.name, 12, width=stage.width, bold=True, fill=BAD if invalid else TEXT),
+        spread(place, number, stage.width),
+        spread(figures, _badge(frame), stage.width),
+    ]
+    style = (("fill", GOOD_TINT), ("stroke", GOOD)) if frame.solved else ()
+    block = stacked([stage.show(frame.grid, frame.selected), stacked(caption, 2)], 10)
+    return dataclasses.replace(block, card=style)
+
+
+def _badge(frame: Frame) -> Block:
+    if frame.solved:
+        return pill("✓ solved", fill=GOOD, ink="#FFFFFF", size=10)
+    if frame.done:
+        return pill("ended", fill=BAD_TINT, ink=BAD, size=10)
+    # As high as a badge: the last line then takes the same room in every frame.
+    return Block(0, 19)
+
+
+def _target(cells: Cells, stage: _Stage) -> Block:
+    size = f"{cells.shape[0]}×{cells.shape[1]} grid"
+    words = stacked([text("Target", 12, bold=True), text(size, 11, fill=MUTED)], 2)
+    block = stacked([stage.show(cells), words], 10)
+    return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "5 4")))
+
+
+def _gap(steps: int, stage: _Stage) -> Block:
+    line = text(left_out(steps), 12, width=stage.width, fill=MUTED, anchor="middle")
+    block = Block(stage.width, stage.height, (line.at(0, (stage.height + 30) / 2),))
+    return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "2 4")))

@@ -1,0 +1,289 @@
+"""Grids, pairs, tasks, states and handed-in answers as SVG drawings, and inline pictures for notebooks.
+
+Episodes are in `episode`; the same things in the terminal are in `terminal`.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import drawsvg as draw
+import numpy as np
+
+from phalanx.arc.rendering.palette import PaletteName, palette_named
+from phalanx.arc.rendering.snapshot import (
+    Cells,
+    GridLike,
+    Mask,
+    MaskLike,
+    StateSnapshot,
+    as_cells,
+    as_mask,
+    snapshot,
+    snapshots,
+)
+from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block
+from phalanx.arc.state import ArcState
+from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.formatting import counted, percent, signed
+from phalanx.svg import (
+    ACCENT,
+    BAD,
+    BAD_TINT,
+    GOOD,
+    GOOD_TINT,
+    MUTED,
+    TEXT,
+    TRACK,
+    Block,
+    Number,
+    beside,
+    flowed,
+    inline,
+    pill,
+    save_svg as save_svg,
+    sheet,
+    spread,
+    stacked,
+    text,
+)
+
+SHEET_WIDTH = 1120
+"""Width in pixels at which pairs and steps begin a new row."""
+_ANSWER_BOX = 110
+"""Pixels on the longer side of a grid of a handed-in answer."""
+
+
+def draw_grid(
+    grid: GridLike,
+    *,
+    title: str = "",
+    selected: MaskLike | None = None,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+    box: Number = 320,
+) -> draw.Drawing:
+    """A grid in a square of about `box` pixels; `labels` writes each cell's digit into it."""
+    cells, mask = as_cells(grid), as_mask(selected, grid)
+    side = cell_size(cells.shape, box, labels)
+    drawn = grid_block(cells, side, selected=mask, palette=palette_named(palette), labels=labels)
+    size = f"{cells.shape[0]}×{cells.shape[1]}"
+    heading = text(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
+    return sheet(stacked([heading, drawn], 8), title or f"grid {size}")
+
+
+def draw_pair(
+    pair: GridPair,
+    *,
+    title: str = "Pair",
+    palette: PaletteName = "arc",
+    labels: bool = False,
+    box: Number = 280,
+) -> draw.Drawing:
+    """Input, arrow, output; an output that is kept secret is a dashed frame with a question mark."""
+    side = _side((pair,), box, labels)
+    body = pair_block(pair, side, palette, labels)
+    heading = text(title, 16, width=max(body.width, 160), bold=True)
+    return sheet(stacked([heading, body], 12), title)
+
+
+def draw_task(
+    task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False, box: Number = 190
+) -> draw.Drawing:
+    """Every pair of a task at one scale, demonstrations first, in rows."""
+    side = _side(task.pairs, box, labels)
+    kinds = [(f"Demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
+    kinds += [(f"Test {i + 1}", pair) for i, pair in enumerate(task.tests)]
+    blocks = [
+        stacked(
+            [
+                text(name, 12, bold=True, fill=ACCENT if name.startswith("Test") else TEXT),
+                pair_block(pair, side, palette, labels),
+            ],
+            8,
+        )
+        for name, pair in kinds
+    ]
+    body = flowed(blocks, SHEET_WIDTH)
+    counts = f"{counted(len(task.demos), 'demo')} · {counted(len(task.tests), 'test')}"
+    facts = f"{task.family} · {counts}" if task.family else counts
+    width = max(body.width, 260)
+    heading = stacked(
+        [text(task.id, 18, width=width, bold=True), text(facts, 12, width=width, fill=MUTED)], 3
+    )
+    return sheet(stacked([heading, body], 16), f"task {task.id}")
+
+
+def draw_state(
+    state: ArcState | StateSnapshot,
+    *,
+    reward: Number | None = None,
+    show_target: bool = True,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+    box: Number = 250,
+) -> draw.Drawing:
+    """A single state: working grid with the selection outlined, between input and target; what is remembered;
+    the operation that led here, the step and the similarity."""
+    view = snapshot(state)
+    grids = [view.input, view.working] + ([view.target] if show_target else [])
+    side = min(cell_size(grid.shape, box, labels) for grid in grids)
+    colors = palette_named(palette)
+
+    def panel(name: str, grid: Cells, selected: Mask | None = None) -> Block:
+        if not grid.size:
+            return stacked(
+                [text(f"{name} · secret", 12, fill=MUTED), blank_block(view.working.shape, side, "?")]
+            )
+        drawn = grid_block(grid, side, selected=selected, palette=colors, labels=labels)
+        caption = f"{name} · {grid.shape[0]}×{grid.shape[1]}"
+        return stacked([text(caption, 12, fill=MUTED), drawn], 6)
+
+    panels = [panel("Input", view.input), panel("Working", view.working, view.selected)]
+    if show_target:
+        panels.append(panel("Target", view.target))
+    remembered = (
+        grid_block(
+            view.clipboard,
+            min(side, cell_size(view.clipboard.shape, 84, labels)),
+            palette=colors,
+            labels=labels,
+        )
+        if view.clipboard.size
+        else text("nothing yet", 12)
+    )
+    facts = [
+        _fact("Operation", text(view.operation_name, 13, bold=True)),
+        _fact("Step", text(str(view.step), 13, bold=True)),
+        _fact("Similarity", meter(view.similarity, 150)),
+    ]
+    if reward is not None:
+        facts.append(_fact("Reward", text(signed(reward), 13, bold=True)))
+    facts.append(_fact("Clipboard", remembered))
+    body = flowed([beside(panels, 22), stacked(facts, 12)], SHEET_WIDTH * 2)
+    heading = spread(
+        text(view.title, 16, width=body.width - 90, bold=True), status_pill(view.status), body.width
+    )
+    return sheet(stacked([heading, body], 14), f"{view.title}, step {view.step}")
+
+
+def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> Block:
+    """Input, arrow and output, side by side."""
+    colors = palette_named(palette)
+    before = as_cells(pair.input)
+    left = grid_block(before, side, palette=colors, labels=labels)
+    right = (
+        blank_block(before.shape, side, "?")
+        if pair.output is None
+        else grid_block(as_cells(pair.output), side, palette=colors, labels=labels)
+    )
+    return beside([left, arrow(), right], 10, "middle")
+
+
+def arrow() -> Block:
+    """A small arrow to the right."""
+    line = draw.Path(
+        "M1 7h17M12 1l6 6l-6 6", stroke=MUTED, stroke_width=2, fill="none", stroke_linejoin="round"
+    )
+    return Block(20, 14, (line,))
+
+
+def meter(value: Number, width: Number) -> Block:
+    """A share from 0 to 1 as a bar and in per cent; only a true 1 reads 100 %."""
+    bar = width - 52
+    track = draw.Rectangle(0, 4, bar, 7, rx=3.5, fill=TRACK)
+    filled = draw.Rectangle(0, 4, round(bar * value, 2), 7, rx=3.5, fill=GOOD if value == 1 else ACCENT)
+    label = text(percent(value), 12, width=46, bold=True, anchor="end")
+    return Block(width, 16, (track, filled, label.at(width - 46, 0)))
+
+
+def status_pill(status: str) -> Block:
+    """The badge that says how an episode stands: solved, ended or running."""
+    colors = {"solved": (GOOD_TINT, GOOD), "ended": (BAD_TINT, BAD), "running": (TRACK, MUTED)}
+    fill, ink = colors[status]
+    return pill(("✓ " if status == "solved" else "") + status, fill=fill, ink=ink)
+
+
+def _fact(name: str, value: Block) -> Block:
+    return stacked([text(name, 11, width=160, fill=MUTED), value], 3)
+
+
+def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
+    shapes = [grid.shape for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
+    return min(cell_size(shape, box, labels) for shape in shapes)
+
+
+MOST_STATES = 3
+"""How many states of a batch, or tasks of a buffer, are drawn."""
+
+
+def task_html(task: ArcTask) -> str:
+    """Every pair of a task."""
+    return inline(draw_task(task))
+
+
+def tasks_html(tasks: Sequence[ArcTask]) -> str:
+    """The first few tasks, and how many more there are."""
+    drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MOST_STATES])
+    rest = len(tasks) - MOST_STATES
+    return f"{drawn}\n<p>… and {rest} more tasks</p>" if rest > 0 else drawn
+
+
+def pair_html(pair: GridPair) -> str:
+    """Input and output."""
+    return inline(draw_pair(pair))
+
+
+def state_html(state: ArcState | StateSnapshot) -> str:
+    """A state; of a batch, the first few, and how many more there are."""
+    if isinstance(state, StateSnapshot) or not state.batch_shape:
+        return inline(draw_state(state))
+    views = snapshots(state, MOST_STATES)
+    drawn = "\n".join(inline(draw_state(view)) for view in views)
+    rest = state.similarity.size - len(views)
+    return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
+
+
+class Answer(NamedTuple):
+    """One test pair and what was handed in for it."""
+
+    title: str
+    given: np.ndarray
+    predicted: np.ndarray | None
+    """None where nothing was handed in."""
+    expected: np.ndarray | None
+    """None where the output is secret."""
+
+
+def draw_answers(answers: Sequence[Answer], title: str) -> draw.Drawing:
+    """Input, what was handed in and what was expected, for each test pair."""
+    cards = flowed((_card(answer) for answer in answers), SHEET_WIDTH)
+    return sheet(stacked([text(title, 16, bold=True), cards], 12), title)
+
+
+def _card(answer: Answer) -> Block:
+    grids = (("input", answer.given), ("handed in", answer.predicted), ("expected", answer.expected))
+    side = min(cell_size(grid.shape, _ANSWER_BOX) for _, grid in grids if grid is not None)
+    palette = palette_named("arc")
+    blocks = []
+    for name, grid in grids:
+        drawn = (
+            blank_block(answer.given.shape, side, "?")
+            if grid is None
+            else grid_block(grid, side, palette=palette)
+        )
+        blocks.append(stacked([drawn, text(name, 11, fill=MUTED)], 4))
+    row = beside([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
+    return stacked([text(answer.title, 12, width=row.width, bold=True), row], 6)
+
+
+def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
+    """How often each operation was carried out, as bars."""
+    most = max(counts.values(), default=1)
+    rows = []
+    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+        bar = draw.Rectangle(0, 3, round(max(1.0, 420 * count / most), 1), 9, rx=3, fill=ACCENT)
+        rows.append(
+            beside([text(name, 12, width=190), Block(430, 15, (bar,)), text(f"{count:,}", 12, width=80)], 8)
+        )
+    return sheet(stacked([text("Operations used", 16, bold=True), *rows], 5), "Operations used")

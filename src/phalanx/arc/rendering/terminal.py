@@ -1,0 +1,252 @@
+"""Grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
+
+Each cell is two columns wide, so that it looks square; one column where the terminal is too narrow. Drawings
+for files and notebooks are in `svg` and `episode`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
+from rich.panel import Panel
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
+from phalanx.arc.rendering.snapshot import (
+    Cells,
+    GridLike,
+    Mask,
+    MaskLike,
+    StateSnapshot,
+    as_cells,
+    as_mask,
+    snapshot,
+)
+from phalanx.arc.rendering.svg_episode import Frame, left_out, shown
+from phalanx.arc.state import ArcState
+from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.formatting import percent, signed
+
+_STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TerminalGrid:
+    """A grid that draws itself with colored blocks, or with digits where the console has no color."""
+
+    cells: Cells
+    selected: Mask
+    palette: Palette = ARC
+    labels: bool = False
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        columns = max(self.cells.shape[1], 1)
+        # A cell takes two columns where it can and one where it must.
+        return Measurement(columns, columns * 2).with_maximum(options.max_width)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        columns = self.cells.shape[1]
+        room = options.max_width
+        wide = 2 * columns <= room
+        fits = columns if wide else min(columns, room)
+        colored = console.color_system is not None and not console.no_color
+        # Sixteen colors cannot hold these ten apart, so they get digits too.
+        labels = self.labels or console.color_system in ("standard", "windows") or not colored
+        if not self.cells.size:
+            yield Segment("-")
+            yield Segment.line()
+        for row, marks in zip(self.cells.tolist(), self.selected.tolist(), strict=True):
+            for color, marked in zip(row[:fits], marks[:fits], strict=True):
+                yield self._cell(color, marked, wide, colored, labels)
+            yield Segment.line()
+        if fits < columns:
+            yield Segment(f"+{columns - fits} columns"[:room], Style(dim=True))
+            yield Segment.line()
+
+    def _cell(self, color: int, marked: bool, wide: bool, colored: bool, labels: bool) -> Segment:
+        if color < 0:
+            return Segment("  " if wide else " ")
+        digit = str(color) if labels else ""
+        if wide:
+            sign = (f"*{digit}" if marked else f" {digit}") if digit else ("[]" if marked else "  ")
+        else:
+            sign = "*" if marked else digit or " "
+        if not colored:
+            return Segment(sign, Style(bold=True, reverse=True) if marked else None)
+        return Segment(
+            sign, Style(color=self.palette.ink(color), bgcolor=self.palette.colors[color], bold=marked)
+        )
+
+
+def render_grid(
+    grid: GridLike,
+    *,
+    title: str = "",
+    selected: MaskLike | None = None,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+) -> RenderableType:
+    """A grid in a panel with its size; selected cells are marked."""
+    cells = as_cells(grid)
+    return _panel(TerminalGrid(cells, as_mask(selected, grid), palette_named(palette), labels), title)
+
+
+def render_pair(
+    pair: GridPair, *, title: str = "", palette: PaletteName = "arc", labels: bool = False
+) -> RenderableType:
+    """Input and output beside each other, or below each other where the terminal is narrow."""
+    return _pair(pair, title, palette_named(palette), labels)
+
+
+def render_task(task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False) -> RenderableType:
+    """Every pair of a task, demonstrations first."""
+    heading = Text(task.id, style="bold")
+    if task.family:
+        heading.append(f"  {task.family}", style="dim")
+    named = [(f"demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
+    named += [(f"test {i + 1}", pair) for i, pair in enumerate(task.tests)]
+    return Group(heading, _Row([_pair(pair, name, palette_named(palette), labels) for name, pair in named]))
+
+
+def render_state(
+    state: ArcState | StateSnapshot,
+    *,
+    show_target: bool = True,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+) -> RenderableType:
+    """A single state: input, working grid with the selection marked, target, clipboard, and its figures."""
+    view = snapshot(state)
+    colors = palette_named(palette)
+    panels = [
+        _panel(_plain(view.input, colors, labels), "input"),
+        _panel(TerminalGrid(view.working, view.selected, colors, labels), "working"),
+    ]
+    if show_target:
+        panels.append(_panel(_plain(view.target, colors, labels), "target"))
+    if view.clipboard.size:
+        panels.append(_panel(_plain(view.clipboard, colors, labels), "clipboard"))
+    facts = Text(f"step {view.step} · {view.operation_name} · similarity {percent(view.similarity)} · ")
+    facts.append(view.status, style=_STATUS_STYLES[view.status])
+    return Group(Text(view.title, style="bold"), facts, _Row(panels))
+
+
+def render_episode(
+    frames: Sequence[Frame],
+    *,
+    title: str = "Episode",
+    max_frames: int = 24,
+    palette: PaletteName = "arc",
+    labels: bool = False,
+) -> RenderableType:
+    """The steps of an episode in rows; a long one shows its beginning and its end."""
+    first, last = shown(len(frames), max_frames)
+    colors = palette_named(palette)
+    panels = [_step(frame, colors, labels) for frame in frames[:first]]
+    if last > first:
+        words = left_out(last - first)
+        panels.append(_Framed(Text(""), 0, words))
+    panels += [_step(frame, colors, labels) for frame in frames[last:]]
+    heading = Text(title, style="bold")
+    final = frames[-1]
+    heading.append(f"  {final.status}", style=_STATUS_STYLES[final.status])
+    return Group(heading, _Row(panels))
+
+
+def _pair(pair: GridPair, title: str, palette: Palette, labels: bool) -> "_Row":
+    before, after = f"{title} input".strip(), f"{title} output".strip()
+    left = _panel(_plain(as_cells(pair.input), palette, labels), before)
+    if pair.output is None:
+        return _Row([left, _Framed(Text("?", style="dim"), 1, after)])
+    return _Row([left, _panel(_plain(as_cells(pair.output), palette, labels), after)])
+
+
+def _step(frame: Frame, palette: Palette, labels: bool) -> "_Framed":
+    figures = [] if frame.reward is None else [signed(frame.reward)]
+    if frame.similarity is not None:
+        figures.append(percent(frame.similarity))
+    words = Text(frame.place, style="dim", no_wrap=True, overflow="ellipsis")
+    if figures:
+        words.append(f"\n{' · '.join(figures)}")
+    if frame.status != "running":
+        words.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
+    least = max(cell_len(line) for line in words.plain.splitlines())
+    grid = TerminalGrid(frame.grid, frame.selected, palette, labels)
+    edge = "green" if frame.solved else "dim"
+    return _Framed(Group(grid, words), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, least)
+
+
+def _plain(cells: Cells, palette: Palette, labels: bool) -> TerminalGrid:
+    return TerminalGrid(cells, np.zeros(cells.shape, bool), palette, labels)
+
+
+def _panel(grid: TerminalGrid, title: str) -> "_Framed":
+    height, width = grid.cells.shape
+    return _Framed(grid, width, f"{title} {height}×{width}".strip())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Framed:
+    """Something of so many cells in a titled border that is as wide as both need, and no wider."""
+
+    content: RenderableType
+    cells: int
+    title: str
+    style: str = "dim"
+    least: int = 0
+    """Columns that the words inside need."""
+
+    def _width(self, room: int) -> int:
+        side = 2 * self.cells if 2 * self.cells + 2 <= room else self.cells
+        # The border takes a column on either side; the title stands two off either corner.
+        return min(room, max(side + 2, cell_len(self.title) + 6, self.least + 2))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = self._width(options.max_width)
+        return Measurement(width, width)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        width = self._width(options.max_width)
+        title = Text(self.title, style="not dim")
+        style = self.style
+        yield Panel(self.content, title=title, title_align="left", border_style=style, padding=0, width=width)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Row:
+    """Things from left to right, in as many rows as the terminal's width asks for."""
+
+    parts: Sequence["_Framed | _Row"]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [Measurement.get(console, options, part).maximum for part in self.parts]
+        total = min(sum(widths) + len(widths) - 1, options.max_width)
+        return Measurement(min(max(widths), total), total)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        rows: list[list[_Framed | _Row]] = []
+        filled = 0
+        for part in self.parts:
+            width = Measurement.get(console, options, part).maximum
+            if not rows or filled + 1 + width > options.max_width:
+                rows.append([part])
+                filled = width
+            else:
+                rows[-1].append(part)
+                filled += 1 + width
+        for row in rows:
+            line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+            line.add_row(*row)
+            yield line

@@ -1,0 +1,78 @@
+"""The `phalanx` command: its list of commands, `--version`, and the way errors are shown.
+
+Each command is in the module that the list names, and is imported only when it runs.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from phalanx import __version__
+from phalanx.cli.errors import Mount, UserError, lazy_group
+
+COMMANDS = {
+    "demo": Mount(
+        "phalanx.cli.demo", "Train the default agent on built-in tasks and write the report.", compiles=True
+    ),
+    "train": Mount(
+        "phalanx.cli.train",
+        "Train an agent on ARC or proofs, embeddings, or a language model.",
+        compiles=True,
+    ),
+    "sweep": Mount("phalanx.cli.sweep", "Train with every combination of settings, and compare."),
+    "eval": Mount("phalanx.cli.eval", "Measure the policy of a training run.", compiles=True),
+    "export": Mount("phalanx.cli.export", "Write a language model as Hugging Face reads it."),
+    "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
+    "data": Mount(
+        "phalanx.cli.data",
+        "Tasks, lengths, batch plans and packs: what comes before training.",
+    ),
+    "play": Mount("phalanx.cli.play", "Solve tasks yourself in the terminal; save demonstrations."),
+    "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
+    "puzzles": Mount("phalanx.cli.puzzles", "Puzzles made in process: list the kinds, show one in words."),
+    "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
+    "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
+    "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
+    "serve": Mount(
+        "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
+    ),
+    "render": Mount(
+        "phalanx.cli.render", "Show a trained policy at work, as a GIF or a film.", compiles=True
+    ),
+    "doctor": Mount("phalanx.cli.doctor", "Say what files and runs are, and whether they are whole."),
+    "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
+}
+
+app = typer.Typer(
+    name="phalanx",
+    cls=lazy_group(COMMANDS),
+    help="Train agents that reason; everything moves as a batch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"phalanx {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs the command line and exits with its code: 0, 2 for a user's mistake, 1 for a fault."""
+    try:
+        app(prog_name="phalanx")
+    except UserError as error:
+        typer.echo(f"phalanx: {error}", err=True)
+        sys.exit(2)

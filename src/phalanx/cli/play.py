@@ -1,0 +1,192 @@
+"""`phalanx play arc`: its options, and which tasks are played in which order.
+
+Reading tasks is `phalanx.arc.task_files`' work; the game is in `application`.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from phalanx.arc.datasets import GENERATED, available_datasets
+from phalanx.arc.generators.generate import FAMILIES, generate_task
+from phalanx.arc.play.session import Puzzle
+from phalanx.arc.task_files import ALL, load_tasks
+from phalanx.arc.tasks import ArcTask
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.formatting import counted
+
+if TYPE_CHECKING:
+    from phalanx.arc.play.app import PlayApp
+
+
+app = typer.Typer(name="play", help="Solve tasks yourself.", no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def _play() -> None:
+    pass
+
+
+@app.command()
+def arc(
+    task: Annotated[
+        str, typer.Option(help="A task's id in any data set that is here, as gravity-000017, or a family.")
+    ] = "",
+    data: Annotated[str, typer.Option(help="A data set's name or a path; without it, generated tasks.")] = "",
+    split: Annotated[str, typer.Option(help="training, evaluation, another of --data, or all.")] = "all",
+    family: Annotated[list[str] | None, typer.Option(help="Only this family or concept; repeatable.")] = None,
+    max_size: Annotated[
+        int | None, typer.Option(help="Only tasks whose grids have at most so many rows and columns.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What generated tasks are drawn from.", min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file that demonstrations are added to.")
+    ] = Path("demonstrations.jsonl"),
+    submit: Annotated[
+        bool,
+        typer.Option(
+            "--submit/--no-submit", help="Whether a right grid must be handed in, or ends the episode."
+        ),
+    ] = True,
+    max_steps: Annotated[int, typer.Option(help="Steps after which an episode ends.", min=1)] = 500,
+    selection: Annotated[
+        Literal["point", "bbox", "mask"],
+        typer.Option("--format", help="How recorded actions name cells: one cell, a box, any cells."),
+    ] = "bbox",
+    grids: Annotated[
+        str, typer.Option(help="What a saved step shows: some of input, working and target, with commas.")
+    ] = "input,working",
+    coach: Annotated[bool, typer.Option("--coach", help="Show how many cells are right.")] = False,
+    palette: Annotated[
+        Literal["arc", "safe"],
+        typer.Option(help="ARC's colors, or ones that color-blind people tell apart."),
+    ] = "arc",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where data sets lie.", envvar="PHALANX_DATA", show_default="~/.cache/phalanx/arc"),
+    ] = None,
+) -> None:
+    """Solve ARC tasks with mouse and keys, and save what you did as demonstrations.
+
+    Every act is a step of the environment. `?` in the game explains the keys.
+    """
+    if not _is_terminal():
+        raise UserError("phalanx play needs a terminal: run it where you can see and type, without a pipe")
+    application = _application_class()
+    from phalanx.arc.play.recording import DemonstrationFile, grids_named
+    from phalanx.arc.play.session import play_config
+
+    with user_errors():
+        demonstrations = DemonstrationFile(out, grids_named(grids))
+        demonstrations.check()
+        puzzles = puzzles_to_play(
+            task, data, split, families=family or (), max_size=max_size, seed=seed, data_dir=data_dir
+        )
+        config = play_config(selection, require_submit=submit, max_steps=max_steps)
+    game = application(puzzles, config, demonstrations, coach=coach, palette=palette)
+    game.run()
+    typer.echo(_summary(game))
+
+
+def _is_terminal() -> bool:
+    # Textual reads from stdin and draws on stderr; the summary goes to stdout.
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def _application_class() -> "type[PlayApp]":
+    try:
+        from phalanx.arc.play.app import PlayApp
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "textual":
+            raise
+        raise UserError('phalanx play needs textual: pip install "phalanx[play]"') from error
+    return PlayApp
+
+
+def _summary(game: "PlayApp") -> str:
+    solved = f"solved {counted(len(game.solved), 'puzzle')}"
+    if not game.saved_episodes:
+        return f"{solved}; nothing was saved"
+    steps = f"{counted(game.saved_episodes, 'episode')} of {counted(game.saved_steps, 'step')}"
+    return f"{solved}; {steps} saved in {game.file.path}"
+
+
+NUM_GENERATED = 60
+"""Generated tasks before the first comes again: some of every family."""
+
+
+def puzzles_to_play(
+    task_id: str = "",
+    source: str = "",
+    split: str = ALL,
+    *,
+    families: Sequence[str] = (),
+    max_size: int | None = None,
+    seed: int = 0,
+    data_dir: Path | None = None,
+) -> list[Puzzle]:
+    """Every test pair of the tasks, from the named task on and round to those before it.
+
+    Without a source, an id is one of a generated task (`gravity-000017`), a family's name, or looked for in
+    all data sets that are here. A ValueError says what there is not.
+    """
+    if source:
+        chosen = "training" if source == GENERATED and split == ALL else split
+        tasks = load_tasks(
+            source, chosen, None, families, max_size, data_dir=data_dir, num_tasks=NUM_GENERATED, seed=seed
+        )
+        return _puzzles(_from(tasks, task_id, source), task_id, source)
+    if task_id in FAMILIES:
+        families, task_id = (task_id,), ""
+    if task_id and not (named := _generated(task_id)):
+        name, tasks = _search(task_id, split, data_dir)
+        return _puzzles(_from(tasks, task_id, name), task_id, name)
+    tasks = load_tasks(GENERATED, "training", None, families, max_size, num_tasks=NUM_GENERATED, seed=seed)
+    return _puzzles([*named, *tasks] if task_id else tasks, task_id, GENERATED)
+
+
+def _generated(task_id: str) -> list[ArcTask]:
+    """The generated task of this id, if it is one."""
+    family, _, seed = task_id.rpartition("-")
+    return [generate_task(family, int(seed))] if family in FAMILIES and seed.isdecimal() else []
+
+
+def _search(task_id: str, split: str, data_dir: Path | None) -> tuple[str, list[ArcTask]]:
+    names = [name for name in available_datasets(data_dir) if name != GENERATED]
+    for name in names:
+        tasks = load_tasks(name, split, data_dir=data_dir)
+        if any(task.id == task_id for task in tasks):
+            return name, tasks
+    raise ValueError(
+        f"no task {task_id!r} in {', '.join(names) or 'any data set'}, and no family of that name; "
+        f"name its data set or path with --data, or one of {', '.join(FAMILIES)}"
+    )
+
+
+def _from(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask]:
+    """The tasks, the named one first and the others after it as they follow."""
+    if not task_id:
+        return tasks
+    ids = [task.id for task in tasks]
+    if task_id not in ids:
+        raise ValueError(f"no task {task_id!r} among the {len(tasks)} chosen tasks of {source}")
+    place = ids.index(task_id)
+    return tasks[place:] + tasks[:place]
+
+
+def _puzzles(tasks: list[ArcTask], task_id: str, source: str) -> list[Puzzle]:
+    """Their test pairs; only one whose output is known can be judged."""
+    puzzles = [
+        Puzzle(task, test)
+        for task in tasks
+        for test in range(len(task.tests))
+        if all(pair.output is not None for pair in task.tests)
+    ]
+    if not puzzles:
+        raise ValueError(f"{source} has no task of this choice whose test outputs are known")
+    if task_id and puzzles[0].task.id != task_id:
+        raise ValueError(f"task {task_id!r} keeps its test outputs secret, so it cannot be judged")
+    return puzzles

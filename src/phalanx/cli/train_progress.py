@@ -1,0 +1,206 @@
+"""A training on the terminal: its progress while it runs, and where everything is when it ends.
+
+The training itself is in `phalanx.training`.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from phalanx.cli.errors import user_errors
+from phalanx.cli.output import Pace, working
+from phalanx.formatting import sanitized
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from phalanx.logging.handlers.handler import Handler
+    from phalanx.training.algorithm import Algorithm, Outcome, Progress
+    from phalanx.training.run import Resume
+
+_SIGNALED = 128
+"""What a shell adds to a signal's number for the exit code of what it stopped."""
+
+
+def run_training(
+    algorithm: "Algorithm",
+    out: Path,
+    *,
+    resume: "Resume" = False,
+    extend: bool = False,
+    init_from: str | None = None,
+    trackers: Sequence[str] = (),
+    command: str,
+) -> None:
+    """Run it, show it, write its report; the last lines say where everything is.
+
+    A signal that stopped it decides the exit code: 130 after Ctrl-C, 143 after SIGTERM; 75 tells that
+    another process of the training was lost.
+    """
+    from rich.console import Console
+
+    from phalanx.training.processes import LOST, ProcessLostError, is_first_process
+    from phalanx.training.run import train
+
+    console = Console(quiet=not is_first_process())
+    shown = _progress_bar if console.is_terminal else _progress_lines
+    try:
+        with _warnings_said(), shown(console, algorithm) as show, user_errors():
+            outcome = train(
+                algorithm,
+                out,
+                resume=resume,
+                extend=extend,
+                init_from=init_from,
+                handlers=_handlers(trackers),
+                show=show,
+            )
+    except ProcessLostError as error:
+        typer.echo(f"Error: {sanitized(str(error))}", err=True)
+        raise typer.Exit(LOST) from error
+    kept = not is_first_process() or _close(console, algorithm, outcome, command)
+    if outcome.interrupted and outcome.signal is not None:
+        raise typer.Exit(_SIGNALED + outcome.signal)
+    if not kept:
+        raise typer.Exit(1)
+
+
+def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
+    """The handlers of a run: files and pictures, and the trackers that were asked for."""
+
+    def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
+        from phalanx.logging.handlers.svg import SVGHandler
+        from phalanx.logging.handlers.tracker import make_tracker
+        from phalanx.training.run_dir import EPISODES, files_only
+
+        own = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
+        return own | {name: make_tracker(name, folder) for name in trackers}
+
+    return make
+
+
+@contextlib.contextmanager
+def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
+    from rich import progress as rich_progress
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=8),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with rich_progress.Progress(*columns, console=console) as bar:
+        shown = bar.add_task("compiling", total=algorithm.num_updates, numbers="")
+
+        def show(progress: "Progress") -> None:
+            numbers = _numbers(progress, algorithm.unit)
+            bar.update(shown, completed=progress.update, description="train", numbers=numbers)
+
+        yield show
+
+
+@contextlib.contextmanager
+def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
+    """Lines for a log: the first update, the last, and in between one every ten seconds."""
+    pace, begun = Pace(), -1
+
+    def show(progress: "Progress") -> None:
+        nonlocal pace, begun
+        total, first = progress.num_updates, begun < 0
+        if first:
+            # Compiling is over: from here on the updates tell how long the others will take.
+            silent.close()
+            pace, begun = Pace(), progress.update
+        if not (pace.is_due() or first or progress.update == total):
+            return
+        left = pace.left(progress.update - begun, total - begun)
+        numbers = _numbers(progress, algorithm.unit)
+        console.print(
+            f"update {progress.update}/{total}: {numbers}{left}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+        if progress.update == total:
+            silent.enter_context(working("measuring and saving", err=False))
+
+    with contextlib.ExitStack() as silent:
+        if console.quiet:
+            yield lambda progress: None
+            return
+        silent.enter_context(working(f"{algorithm.num_updates} updates to make; compiling", err=False))
+        yield show
+
+
+def _numbers(progress: "Progress", unit: str) -> str:
+    done = f"{progress.counts[unit] / 1000:,.0f}k {_word(unit)} {progress.per_second:,.0f}/s"
+    shares = ("rate", "accuracy")
+    told = (
+        f"{name.replace('_', ' ')} {value:.0%}"
+        if name.endswith(shares)
+        else f"{name.replace('_', ' ')} {value:.3f}"
+        for name, value in progress.metrics.items()
+    )
+    return " ".join([done, *told])
+
+
+def _word(unit: str) -> str:
+    """`environment_steps` are steps on the terminal."""
+    return unit.rpartition("_")[2]
+
+
+def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", command: str) -> bool:
+    """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
+    from phalanx.logging.report.page import write_report
+    from phalanx.training.checkpoints import FOLDER
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    for line in algorithm.describe(outcome):
+        say(line)
+    ended = "Interrupted" if outcome.interrupted else "Finished"
+    done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
+    say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
+    lost = []
+    try:
+        report = str(write_report([outcome.run], outcome.run / "report.html"))
+    except OSError as error:  # a full disk
+        lost.append(f"the report could not be written: {error.strerror or error}")
+        report = "none"
+    if not (outcome.run / FOLDER / str(outcome.update)).is_dir():
+        lost.append(f"checkpoint {outcome.update} could not be saved, so what was learned last is lost")
+    for words in lost:
+        say(f"NOT KEPT: {words}")
+    if outcome.interrupted:
+        say(f"Go on with: {command} --out {outcome.run} --resume")
+    say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")
+    return not lost
+
+
+@contextlib.contextmanager
+def _warnings_said() -> Iterator[None]:
+    """Complaints of the logger and of the run appear above the bar, each once.
+
+    Libraries that log to the root give it a handler of its own, which would say them again.
+    """
+    from rich.logging import RichHandler
+
+    handler = RichHandler(show_path=False, show_time=False)
+    loggers = [logging.getLogger(name) for name in ("phalanx.logging", "phalanx.training", "phalanx.data")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.propagate = True

@@ -1,0 +1,1 @@
+"""Import paths and names of other projects, implemented on top of Phalanx."""

@@ -1,0 +1,8 @@
+# The public names of this package and where each is defined; `__init__.py` loads them on first use.
+
+from .transition_checks import (
+    CHECKS as CHECKS,
+    ConformanceError as ConformanceError,
+    Report as Report,
+    check_environment as check_environment,
+)

@@ -1,0 +1,1 @@
+"""Fine-tuning rows: formats and samples."""

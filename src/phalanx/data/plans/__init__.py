@@ -1,0 +1,1 @@
+"""Which samples form each batch, in what order, on which rank."""

@@ -1,0 +1,214 @@
+"""Hugging Face datasets: lengths to plan with, samples for a plan's batches, and a plan's rows as a dataset.
+
+Datasets saved to disk are also read by `phalanx.data.iterate_samples`; tensors are made in `token_loader`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+try:
+    import datasets
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] not in ("datasets", "pyarrow"):
+        raise
+    raise ModuleNotFoundError(
+        f'phalanx.integrations.hf_datasets needs {error.name}: pip install "phalanx[data]"', name=error.name
+    ) from error
+
+import numpy as np
+from jaxtyping import Int64
+
+from phalanx.data.collation import Sample
+from phalanx.data.lengths import LengthTable, RangeIds
+from phalanx.data.plans.batch_plan import BatchPlan
+from phalanx.data.tokenizers import Tokenizer
+from phalanx.integrations.model_inputs import check_samples, model_inputs, planned_batch
+
+TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
+"""A tokenizer of Phalanx, or one of `transformers`, which is called with texts."""
+
+_ROWS_AT_ONCE = 10_000
+
+
+class DatasetSamples(Mapping):
+    """The samples of a `datasets.Dataset` by id, read when asked for: what a plan's batches are made from.
+
+    `column` holds token ids, or texts where a `tokenizer` is given. Ids are those of `id_column`, else the
+    rows' numbers as strings. `loss_column` says which tokens count in the loss; without it all do.
+    """
+
+    def __init__(
+        self,
+        dataset: "datasets.Dataset",
+        column: str = "input_ids",
+        *,
+        tokenizer: TextTokenizer | None = None,
+        id_column: str | None = None,
+        loss_column: str | None = None,
+    ) -> None:
+        if not isinstance(dataset, datasets.Dataset):
+            hint = "; choose a split" if isinstance(dataset, Mapping) else ""
+            raise TypeError(f"expected a datasets.Dataset, got {type(dataset).__name__}{hint}")
+        if tokenizer is None:
+            _require_column(dataset, column, _is_tokens, "lists of integers; for texts give a tokenizer")
+        else:
+            _require_column(dataset, column, _is_text, "texts; for token ids leave out the tokenizer")
+        if loss_column is not None:
+            _require_column(dataset, loss_column, _is_tokens, "lists of 0 and 1")
+        self.dataset, self.column, self.tokenizer = dataset, column, tokenizer
+        self.id_column, self.loss_column = id_column, loss_column
+        self._ids: Sequence[Any] = RangeIds(len(dataset))
+        self._rows: dict[str, int] | None = None
+        if id_column is not None:
+            _require_column(dataset, id_column, _is_name, "texts or whole numbers")
+            self._ids = [str(value) for value in dataset.with_format(None)[id_column]]
+            self._rows = {sample: row for row, sample in enumerate(self._ids)}
+            if len(self._rows) != len(self._ids):
+                repeated = next(name for row, name in enumerate(self._ids) if self._rows[name] != row)
+                raise ValueError(f"column {id_column!r} has the id {repeated!r} more than once")
+        kept = [column] if loss_column is None else [column, loss_column]
+        self._arrow = dataset.select_columns(kept).with_format("arrow")
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __contains__(self, sample_id: object) -> bool:
+        return isinstance(sample_id, str) and self._row(sample_id) is not None
+
+    def __getitem__(self, sample_id: str) -> dict[str, Any]:
+        if sample_id not in self:
+            raise KeyError(sample_id)
+        return self.take([sample_id])[sample_id]
+
+    def take(self, sample_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Many samples, read at once; those that are not there are left out."""
+        rows = {name: row for name in sample_ids if (row := self._row(name)) is not None}
+        if not rows:
+            return {}
+        table = self._arrow[list(rows.values())]
+        if self.tokenizer is None:
+            columns = {"input_ids": _lists(table, self.column)}
+        else:
+            columns = {"input_ids": _encode(self.tokenizer, table.column(self.column).to_pylist())}
+        if self.loss_column is not None:
+            columns["loss_mask"] = _lists(table, self.loss_column)
+        return {
+            name: {field: lists[place] for field, lists in columns.items()} for place, name in enumerate(rows)
+        }
+
+    def lengths(self) -> LengthTable:
+        """How many tokens each sample has: of token ids read from Arrow's offsets, of texts tokenized."""
+        parts = [np.zeros(0, np.int64)]
+        for table in self._arrow.iter(_ROWS_AT_ONCE):
+            column = table.column(self.column)
+            if column.null_count:
+                row = sum(map(len, parts)) + column.is_null().to_pylist().index(True)
+                raise ValueError(f"row {row} has nothing in column {self.column!r}; leave it out")
+            if self.tokenizer is None:
+                parts.append(pc.list_value_length(column).to_numpy().astype(np.int64))
+            else:
+                parts.append(_count(self.tokenizer, column.to_pylist()))
+        named = None if self.id_column is None else self._ids
+        return LengthTable.from_arrays(named, np.concatenate(parts))
+
+    def _row(self, sample_id: str) -> int | None:
+        if self._rows is not None:
+            return self._rows.get(sample_id)
+        number = int(sample_id) if sample_id.isascii() and sample_id.isdecimal() else -1
+        return number if 0 <= number < len(self._ids) and str(number) == sample_id else None
+
+
+def to_dataset(plan: BatchPlan, samples: Mapping[str, Sample], *, epoch: int = 0) -> "datasets.Dataset":
+    """The rows of an epoch, in the plan's order, as a dataset in memory: packs, or samples.
+
+    Columns: `input_ids`, `labels`, `position_ids`, `segment_ids`, all without padding; `token_loader`'s
+    `RowCollator` makes batches of them, and Hugging Face's `Trainer` takes both.
+    """
+    check_samples(plan, samples)
+    batches = range(len(plan.get_epoch(epoch)))
+    columns = [_packed_columns(plan, samples, epoch, index) for index in batches]
+    return datasets.Dataset(pa.concat_tables(columns or [_table({}, np.zeros((0, 0), bool))]))
+
+
+def to_iterable_dataset(
+    plan: BatchPlan, samples: Mapping[str, Sample], *, epoch: int = 0
+) -> "datasets.IterableDataset":
+    """The same, made while one iterates; a loader's workers share the batches out among them."""
+    check_samples(plan, samples)
+    shards = list(range(len(plan.get_epoch(epoch))))
+    return datasets.IterableDataset.from_generator(
+        _rows, gen_kwargs={"plan": plan, "samples": samples, "epoch": epoch, "batches": shards}
+    )
+
+
+def _rows(
+    plan: BatchPlan, samples: Mapping[str, Sample], epoch: int, batches: list[int]
+) -> Iterator[dict[str, list[int]]]:
+    for index in batches:
+        yield from _packed_columns(plan, samples, epoch, index).to_pylist()
+
+
+def _packed_columns(plan: BatchPlan, samples: Mapping[str, Sample], epoch: int, index: int) -> pa.Table:
+    arrays = model_inputs(planned_batch(plan, samples, epoch, index))
+    return _table(arrays, arrays["segment_ids"] > 0)
+
+
+def _table(arrays: Mapping[str, Int64[np.ndarray, "rows width"]], real: np.ndarray) -> pa.Table:
+    """Lists of each row's real tokens; padding stands at the end of rows."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(axis=1))]).astype(np.int32))
+    names = ("input_ids", "labels", "position_ids", "segment_ids")
+    nothing = np.zeros(real.shape, np.int64)
+    return pa.table(
+        {name: pa.ListArray.from_arrays(offsets, pa.array(arrays.get(name, nothing)[real])) for name in names}
+    )
+
+
+def _encode(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer.encode_many(texts)
+    return tokenizer(texts)["input_ids"]
+
+
+def _count(tokenizer: TextTokenizer, texts: list[str]) -> Int64[np.ndarray, " texts"]:
+    if isinstance(tokenizer, Tokenizer):
+        return np.array(tokenizer.count_many(texts), np.int64)
+    return np.array([len(ids) for ids in _encode(tokenizer, texts)], np.int64)
+
+
+def _lists(table: pa.Table, column: str) -> list[Any]:
+    """The lists of a column as arrays."""
+    lists = table.column(column).combine_chunks()
+    values = lists.flatten()
+    if lists.null_count or values.null_count:
+        raise ValueError(f"column {column!r} has a gap where an integer should stand")
+    return np.split(values.to_numpy(), np.cumsum(pc.list_value_length(lists).to_numpy())[:-1])
+
+
+def _require_column(
+    dataset: "datasets.Dataset", column: str, suits: Callable[[pa.DataType], bool], wanted: str
+) -> None:
+    if column not in dataset.column_names:
+        held = ", ".join(dataset.column_names) or "none"
+        raise ValueError(f"the dataset has no column {column!r}; it has {held}")
+    kind = dataset.data.schema.field(column).type
+    if not suits(kind):
+        raise ValueError(f"column {column!r} holds {kind}, but is to hold {wanted}")
+
+
+def _is_tokens(kind: pa.DataType) -> bool:
+    types = pa.types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return lists and types.is_integer(kind.value_type)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_name(kind: pa.DataType) -> bool:
+    return _is_text(kind) or pa.types.is_integer(kind)

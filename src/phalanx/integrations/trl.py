@@ -1,0 +1,113 @@
+"""TRL's GRPO on text environments: an environment whose tool is a move, and prompts with a reward function.
+
+Duck-typed, so nothing of TRL is imported here. The environments are `phalanx.text.TextEnvironment`s.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from phalanx.puzzles.catalog import puzzle_kind
+from phalanx.puzzles.env import PuzzleEnvironment
+from phalanx.text.env import TextEnvironment, TextInfo, answer_in
+from phalanx.text.env_spec import TextFactory, text_environments
+
+if TYPE_CHECKING:
+    import datasets
+
+
+class MoveTools:
+    """One episode for each rollout: `reset` gives its text, the tool `move` takes answers.
+
+    Every public method is a tool to TRL, so there are no others. The reward is the sum of the episode's.
+    """
+
+    def __init__(self, environment: TextEnvironment) -> None:
+        self._environment = environment
+        self._reward = 0.0
+        self._info = TextInfo()
+
+    def reset(self, seed: int = 0, **row: Any) -> str:
+        """Start the episode of a row's seed; the text goes behind the row's prompt."""
+        self._reward, self._info = 0.0, TextInfo()
+        return self._environment.reset(int(seed))
+
+    def move(self, answer: str) -> str:
+        """Make one move of the puzzle, and see what becomes of it.
+
+        Args:
+            answer: The move, written as the puzzle asks for it.
+
+        Returns:
+            What became of the move, and how the puzzle stands.
+        """
+        step = self._environment.step(answer)
+        self._reward += step.reward
+        self._info = step.info
+        return step.text
+
+    def get_reward(self) -> float:
+        """The sum of the episode's rewards so far."""
+        return self._reward
+
+
+def environment_factory(
+    name: str | TextFactory, difficulty: str | None = None, **settings: Any
+) -> Callable[[], MoveTools]:
+    """What `GRPOTrainer(environment_factory=...)` takes: a kind of puzzles, an id, or what a function makes.
+
+    The settings are those of `text_environments`. Rows of the dataset name their `seed`.
+    """
+    level = {} if difficulty is None else {"difficulty": difficulty}
+    factory = text_environments(name, **level, **settings)
+    return lambda: MoveTools(factory())
+
+
+def prompt_rows(
+    kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
+) -> list[dict[str, Any]]:
+    """A row for each kind and seed: `prompt` (a conversation), `kind`, `difficulty` and `seed`.
+
+    With `turns="multi"` the conversation is empty, for an environment's `reset` writes it.
+    """
+    if turns not in ("multi", "single"):
+        raise ValueError(f"turns are 'multi' or 'single', got {turns!r}")
+    rows = []
+    for kind in kinds:
+        environment = PuzzleEnvironment(kind, difficulty, turns="single")
+        for puzzle in environment.kind.generate_many(seeds, difficulty):
+            content = environment.begin(puzzle) if turns == "single" else ""
+            prompt = [{"role": "user", "content": content}]
+            rows.append({"prompt": prompt, "kind": kind, "difficulty": difficulty, "seed": puzzle.seed})
+    return rows
+
+
+def prompt_dataset(
+    kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
+) -> "datasets.Dataset":
+    """`prompt_rows` as a dataset of Hugging Face's, for `GRPOTrainer(train_dataset=...)`."""
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError('prompt_dataset needs datasets: pip install "phalanx[trl]"') from error
+    return datasets.Dataset.from_list(prompt_rows(kinds, seeds, difficulty, turns=turns))
+
+
+def solved_reward(
+    completions: Sequence[Any],
+    kind: Sequence[str],
+    difficulty: Sequence[str],
+    seed: Sequence[int],
+    **columns: Any,
+) -> list[float]:
+    """What `GRPOTrainer(reward_funcs=...)` takes: 1 for an answer that solves the row's puzzle, else 0."""
+    rewards = []
+    for completion, name, level, number in zip(completions, kind, difficulty, seed, strict=True):
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        known = puzzle_kind(name)
+        try:
+            answer = answer_in(text or "")
+        except ValueError:
+            rewards.append(0.0)
+            continue
+        rewards.append(float(known.verify(known.generate(int(number), level), answer)))
+    return rewards

@@ -1,0 +1,5 @@
+"""Knowledge graphs without an agent: facts, rules, exact proofs, rule mining, link prediction."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,178 @@
+"""Public knowledge bases by name: where their files lie, and the digest that they must have.
+
+Reading the files is in `files`; a knowledge base that is made rather than fetched is in `generated`.
+"""
+
+import dataclasses
+import hashlib
+import tempfile
+from pathlib import Path
+
+from phalanx.io.files import atomic_directory
+from phalanx.io.untrusted import Progress, fetch_url
+from phalanx.kg.formats import KnowledgeBase, read_knowledge
+
+HOST = "https://raw.githubusercontent.com"
+_MOST_BYTES = 1 << 28
+_TRIPLES = ("train", "valid", "test")
+_WITH_RULES = (
+    *_TRIPLES,
+    "rules",
+    "domain2constants",
+    *(f"{split}_depths" for split in _TRIPLES),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A knowledge base that others publish."""
+
+    place: str
+    """Where its files lie, below the host."""
+    digest: str
+    """SHA-256 of its files as they are kept here; see `digest`."""
+    about: str
+    files: tuple[str, ...] = _TRIPLES
+    relation_first: bool = False
+    """Whether a line has the relation before the head; it is written after it."""
+    folder: str = "kg-standard"
+    """Of the two below `data`, which the documents' commands name."""
+
+
+_ROTATE = "DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
+_VILLMOW = "villmow/datasets_knowledge_embedding/9e392453d6804d1f51c13e5650ae58ed48b638d5/other"
+_RED_GNN = "LARS-research/RED-GNN/e064161e8d2b8b3e0ed17d7a746cbcb43b3c327e/transductive/data"
+_GRAIL = "kkteru/grail/master/data"
+_DEEPPROOFLOG = "DeepProofLog/Batched_Env/main/data"
+
+_INDUCTIVE = {
+    "fb237_v1": "d3102d1ba4914db8a31c513b88526b90dc2497828d45ddbb1e85ac18fe9130e4",
+    "fb237_v1_ind": "11176c38d5be7de18180eba548eb55bf4d8d8af92bccbd5a258dbb8f40d9885e",
+    "fb237_v2": "22a7327601c85ba944973d1a2eda77af3a5520fc84d194e9cbc842d678e3538c",
+    "fb237_v2_ind": "46a0a3c5ad86f71bd9a18b4764e320c8e16faa568bd0c0148509f4a3f9ffc2d4",
+    "fb237_v3": "38071eb8464f8a950ae15024c5b84749342cbd16b426d398374400701c1908da",
+    "fb237_v3_ind": "a49e98c2b731979523ef568e4ef7f83f6c84e7b805029a492ceb24160edd0cc7",
+    "fb237_v4": "9a1cef4722544e02ea6d67466d59f8b46cb2457070a2bcad04969aa536153f28",
+    "fb237_v4_ind": "49b332948c55cb1970c9e907634d24183b5a880f4ed07de27e1944dc9d206e90",
+    "wn18rr_v1": "7fc1c9b44e0d965a901b74016dc491213cfbe25d1f9020fea3cfd126c888f4d5",
+    "wn18rr_v1_ind": "0ec29192127e24985d25cafc6fc86d69108f4d2cec45951ee417a797ada5a592",
+    "wn18rr_v2": "944daac94a8d6519142ec4309ee984310c124f107f4cb307dc9b0d722e386a9b",
+    "wn18rr_v2_ind": "ee76de16c17033f883a32b0b9387f40209c516d6bf984bc85306c397f3d7a2cd",
+    "wn18rr_v3": "7d7e90a85cef22b8aee03e69132420f92d18a6b7eeae26ba3c78d39b1ce8e681",
+    "wn18rr_v3_ind": "b6cb868da7d2193ada7d724fd5346fe10d69f9cd5d63b0d059d2ccd19d0d8e81",
+    "wn18rr_v4": "60eec2ef30db88ed9060413afef7508ea88d7d0796a2ef7d80904dfc91cfff01",
+    "wn18rr_v4_ind": "8006ad52d1d942b8c8d73a4e713760265e62cd830e88b8ef771ed9f36e3d4af8",
+}
+_RULES = {
+    "countries_s3": "06a2c6092f405b35e8f757b1799f60e66d6009958ca68914538be3c3312c1357",
+    "family": "5944982865d881601ba2d4b7c3932780c64d27c813c39fac10e0dffc17aa28a0",
+    "nations": "eb1ab48389bbcb0b210d4d595badc07edbcd1c79551fbc5fd62fcd1a89da80e6",
+    "umls": "beefe658538370f10db69971082ead36683e64c0cedab59de1943aeb35103f51",
+    "wn18rr": "cdf56c048b75a6f81b48dcd431173990c0d4cf8670579768e2428eae91fd8a68",
+}
+
+
+def _inductive_place(name: str) -> str:
+    return f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}"
+
+
+SOURCES: dict[str, Source] = {
+    "wn18rr": Source(
+        f"{_ROTATE}/wn18rr",
+        "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
+        "WordNet, 86,835 triples; the split that papers report on",
+    ),
+    "fb15k-237": Source(
+        f"{_ROTATE}/FB15k-237",
+        "00a1f97a5cab4194a019645e3f74a11a633d475048e869c1bb3e5a9dba2f920e",
+        "Freebase, 272,115 triples",
+    ),
+    "umls": Source(
+        f"{_VILLMOW}/umls",
+        "06f1a041e7d6308d517c23b97f2d916a5d4abb5efd7b379dc2874e682bf80e2c",
+        "medical terms, 5,216 triples",
+    ),
+    "kinship": Source(
+        f"{_VILLMOW}/kinship",
+        "6e6622c1fb3259b31e224354e53cc2e36cd19d0d36ad9585151f7142f19fd41b",
+        "Alyawarra kinship, 8,548 triples",
+        relation_first=True,
+    ),
+    "family": Source(
+        f"{_RED_GNN}/family",
+        "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
+        "people, 23,483 triples, as RED-GNN and NCRL report on it",
+        (*_TRIPLES, "facts"),
+    ),
+    **{
+        f"inductive/{name}": Source(_inductive_place(name), digest, "GraIL's inductive split")
+        for name, digest in _INDUCTIVE.items()
+    },
+    **{
+        f"deepprooflog/{name}": Source(
+            f"{_DEEPPROOFLOG}/{name}",
+            digest,
+            "with rules and depths, as DeepProofLog has it",
+            _WITH_RULES,
+            folder="kg",
+        )
+        for name, digest in _RULES.items()
+    },
+}
+"""By the name that `phalanx data kg fetch` takes."""
+
+
+def folder_of(name: str, root: Path) -> Path:
+    """Where a knowledge base is put: `data/kg-standard/umls`, `data/kg/umls` for `deepprooflog/umls`."""
+    return root / SOURCES[name].folder / name.removeprefix("deepprooflog/")
+
+
+def fetch_knowledge(
+    name: str,
+    root: Path,
+    *,
+    host: str = HOST,
+    unchecked: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Path, KnowledgeBase]:
+    """Fetch a knowledge base by its name; its folder, and what is in it.
+
+    Line ends and columns are made alike, so that files from any mirror have the digest known here. A base
+    that has another is refused, unless it is `unchecked`, and nothing appears that cannot be read.
+    """
+    if name not in SOURCES:
+        raise ValueError(f"no knowledge base is known as {name!r}; there are {', '.join(SOURCES)}")
+    source, target = SOURCES[name], folder_of(name, root)
+    if target.exists():
+        raise FileExistsError(f"{target} is already there; remove it to fetch it again")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
+        for file in source.files:
+            fetched = Path(scratch, file)
+            fetch_url(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress)
+            (folder / f"{file}.txt").write_bytes(_alike(fetched.read_bytes(), source.relation_first))
+        found = digest(folder)
+        if found != source.digest and not unchecked:
+            raise ValueError(
+                f"{name} from {host} is not the version known here: its digest is {found}, expected "
+                f"{source.digest}; --unchecked takes it as it is"
+            )
+        base = read_knowledge(folder)
+    return target, base
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 of the names and the contents of a folder's text files, by name."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("*.txt")):
+        found.update(path.name.encode() + b"\n" + _alike(path.read_bytes()))
+    return found.hexdigest()
+
+
+def _alike(text: bytes, relation_first: bool = False) -> bytes:
+    """The text with `\\n` after every line, and head, relation, tail in this order."""
+    lines = text.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
+    if relation_first:
+        cells = [line.split(b"\t") for line in lines]
+        lines = [b"\t".join((row[1], row[0], row[2])) if len(row) == 3 else b"\t".join(row) for row in cells]
+    return b"\n".join(lines) + b"\n" if text else b""

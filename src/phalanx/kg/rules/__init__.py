@@ -1,0 +1,1 @@
+"""Rule mining, rule sets and link prediction with rules."""

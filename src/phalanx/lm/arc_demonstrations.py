@@ -1,0 +1,126 @@
+"""Plans that solve ARC tasks as token samples: demonstrations and the grid are read, actions are learned.
+
+Episodes as grids for policies are in `phalanx.arc`; puzzles in words are in `demonstrations`.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.expert_episodes import demonstrations
+from phalanx.arc.planner import as_action
+from phalanx.arc.tasks import ArcTask
+from phalanx.arc.text import action_text
+from phalanx.data.samples import SampleSource, StreamSample
+from phalanx.lm.tasks import Prompter, Split, split_of
+
+_AT_ONCE = 64
+
+
+def arc_samples(
+    environment: ArcEnvironment,
+    prompter: Prompter,
+    *,
+    seed: int = 0,
+    split: Split = "training",
+    compact: bool = True,
+) -> Iterator[StreamSample]:
+    """A sample for each step of a plan, without end; tasks come in a new order each time round.
+
+    A task's first grid decides on its split. `compact` tells grids as rows of digits and no rules; otherwise
+    the text is the environment's own (`observation_text`). Either way the pair that is worked on is not among
+    the demonstrations.
+    """
+    planned = demonstrations(environment)
+    tasks, pairs = planned.tasks, planned.pairs
+    first = {int(task): first_grid(environment.task_buffer[int(task)]) for task in set(tasks.tolist())}
+    kept = [at for at in range(len(planned)) if split_of(first[int(tasks[at])]) == split]
+    if not kept:
+        raise ValueError(f"no task of {len(first)} falls into the split {split!r}")
+    step = jax.jit(environment.batch_step)
+    draws, round_ = random.Random(f"arc {seed} {split}"), 0
+    while True:
+        draws.shuffle(kept)
+        for start in range(0, len(kept), _AT_ONCE):
+            # Filled up with episodes of its own, so that every batch runs one program.
+            slots = np.resize(np.array(kept[start : start + _AT_ONCE]), _AT_ONCE)
+            plans = [planned.plans[at] for at in slots]
+            states, _ = environment.batch_reset_to(*jax.device_put((tasks[slots], pairs[slots])))
+            for time in range(max(map(len, plans))):
+                texts = _prompts(environment, states, compact)
+                places = [min(time, len(plan) - 1) for plan in plans]
+                operations = np.array([plan.operations[at] for plan, at in zip(plans, places, strict=True)])
+                cells = np.stack([plan.selections[at] for plan, at in zip(plans, places, strict=True)])
+                for place in range(min(_AT_ONCE, len(kept) - start)):
+                    if time < len(plans[place]):
+                        answer = action_text(as_action(operations[place], cells[place]))
+                        name = f"arc-{split}-{slots[place]}-{time}-{round_}"
+                        yield _sample(prompter, texts[place], answer, name)
+                operations[[time >= len(plan) for plan in plans]] = -1
+                states, *_ = step(states, as_action(operations, cells))
+        round_ += 1
+
+
+def _sample(prompter: Prompter, prompt: str, answer: str, name: str) -> StreamSample:
+    read, learned = prompter.prompt(prompt), prompter.answer(answer)
+    return StreamSample(
+        input_ids=read + learned,
+        loss_mask=[0] * len(read) + [1] * len(learned),
+        sample_id=name,
+        dataset_id="arc",
+        source=SampleSource.SYNTHETIC,
+    )
+
+
+def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[str]:
+    if not compact:
+        named = jax.device_get(environment.bind(states))
+        rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), named) for n in range(_AT_ONCE)]
+        return [environment.observation_text(row) for row in rows]
+    return compact_prompts(environment, states)
+
+
+def compact_prompts(environment: Any, states: Any) -> list[str]:
+    """What a batch of states asks, in few characters."""
+    tasks, pairs = np.asarray(states.task_index), np.asarray(states.pair_index)
+    given, working = np.asarray(states.input_grid), np.asarray(states.working_grid)
+    return [
+        compact_task(environment.task_buffer[int(task)], int(pair), now, before)
+        for task, pair, now, before in zip(tasks, pairs, working, given, strict=True)
+    ]
+
+
+def first_grid(task: ArcTask) -> str:
+    """What decides on a task's split."""
+    return _rows(_pairs(task)[0].input)
+
+
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
+    """A task in few characters: the other demonstrations, the input to work on, and the grid so far.
+
+    `given` is the input where the pair is none of the demonstrations.
+    """
+    shown = _pairs(task)
+    lines = [
+        f"{_rows(one.input)}={_rows(one.output)}"
+        for at, one in enumerate(shown)
+        if at != pair and one.output is not None
+    ]
+    asked = _rows(shown[pair].input if given is None else given)
+    return "\n".join(["arc", *lines, f"{asked}=?", _rows(working), ""])
+
+
+def _pairs(task: ArcTask) -> Any:
+    return task.demos or task.tests
+
+
+def _rows(grid: Any) -> str:
+    """Rows of digits with a stroke between them; what lies outside the grid is left out."""
+    cells = np.asarray(grid)
+    rows = ("".join(str(cell) for cell in row if cell >= 0) for row in cells.tolist())
+    return "/".join(row for row in rows if row)

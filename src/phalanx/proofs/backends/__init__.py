@@ -1,0 +1,1 @@
+"""Resolution: unifies the first goal of a state and lists successor states."""

@@ -1,0 +1,347 @@
+"""A learned guide for best-first search: a small network over features of goals that says where proofs are.
+
+It is trained by searching: ways to proofs of training queries are its examples, and it guides the next round.
+The search is in `best_first`, the features in `goal_features`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped, unused-ignore]
+from jaxtyping import Array, Float, Float32, Int32
+from pydantic import Field
+
+from phalanx.config import Config
+from phalanx.core.backends import resolve_engine
+from phalanx.core.environment import Key
+from phalanx.kg.time_limit import Budget
+from phalanx.nn.layers import Dense
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.program import Program
+from phalanx.proofs.search.best_first import (
+    BestFirstConfig,
+    Guide,
+    Siblings,
+    Tried,
+    Uniform,
+    search_best_first,
+    successors_of,
+)
+from phalanx.proofs.search.goal_features import ATOM_FEATURES, STATE_FEATURES, Described, GoalFeatures
+
+_ROWS = 4096
+"""States that the network sees at once; fewer are filled up to these, so that it is compiled once."""
+_FEW = 512
+"""Where there are at most so many to rate, they are filled up to these: a frontier's successors are few."""
+_LOST = 32
+"""Of the states that a search expanded in vain, the last ones that are learned from."""
+_SLOTS = 3
+"""Places of a goal that have features of their own; further ones share the last."""
+
+
+class GuideConfig(Config):
+    """The network and how it learns."""
+
+    width: int = Field(default=32, ge=1)
+    """Numbers of a predicate's vector and of the hidden layers."""
+    rounds: int = Field(default=2, ge=1)
+    """Rounds of searching and learning; the first is guided by what learns nothing."""
+    queries: int = Field(default=400, ge=1)
+    """Training queries in a round."""
+    epochs: int = Field(default=12, ge=1)
+    """How often all examples so far are gone through after a round."""
+    learning_rate: float = Field(default=0.005, gt=0)
+    """Adam's step."""
+    value_weight: float = Field(default=1.0, ge=0)
+    """What the estimate of a proof being ahead counts for, beside the policy's cost of the way."""
+    search: BestFirstConfig = BestFirstConfig()
+    """How training queries are searched."""
+    seed: int = Field(default=0, ge=0)
+    """Of the weights, the queries and the order."""
+
+
+class GuideNetwork(eqx.Module):
+    """From a state's features to a logit among its siblings and to one of its leading to a proof."""
+
+    predicates: Float[Array, "predicates width"]
+    queries: Float[Array, "predicates width"]
+    atoms: Dense
+    hidden: Dense
+    last: Dense
+
+    def __init__(self, num_predicates: int, width: int, *, key: Key) -> None:
+        keys = jax.random.split(key, 5)
+        shape = (num_predicates + 1, width)
+        self.predicates = 0.3 * jax.random.normal(keys[0], shape)
+        self.queries = 0.3 * jax.random.normal(keys[1], shape)
+        self.atoms = Dense(width + ATOM_FEATURES + _SLOTS, width, key=keys[2])
+        self.hidden = Dense(3 * width + STATE_FEATURES, width, key=keys[3])
+        self.last = Dense(width, 2, key=keys[4])
+
+    def __call__(self, described: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        real = described.predicates > 0
+        slots = jnp.minimum(jnp.arange(real.shape[1]), _SLOTS - 1)
+        placed = jnp.broadcast_to(jax.nn.one_hot(slots, _SLOTS), (*real.shape, _SLOTS))
+        parts = [self.predicates[described.predicates], described.atoms, placed]
+        each = jax.nn.relu(self.atoms(jnp.concatenate(parts, axis=-1)))
+        each = jnp.where(real[..., None], each, 0.0)
+        asked = self.queries[described.queries]
+        # The product lets a goal's worth depend on what is to be proved.
+        whole = [jnp.sum(each, axis=1), each[:, 0] * asked, asked, described.states]
+        logit, value = self.last(jax.nn.relu(self.hidden(jnp.concatenate(whole, axis=-1)))).T
+        return logit, value
+
+
+class LearnedGuide:
+    """A network as a guide: a step costs minus its log-probability, what is ahead minus that of a proof."""
+
+    def __init__(self, network: GuideNetwork, features: GoalFeatures, value_weight: float) -> None:
+        self.network, self._features, self._value_weight = network, features, value_weight
+
+    def rate(
+        self, siblings: Siblings
+    ) -> tuple[Float32[np.ndarray, " successors"], Float32[np.ndarray, " successors"]]:
+        logits, hopes = rated(self.network, self._features(siblings))
+        top = np.full(len(siblings.parents), -np.inf)
+        np.maximum.at(top, siblings.owner, logits)
+        mass = np.bincount(siblings.owner, weights=np.exp(logits - top[siblings.owner]), minlength=len(top))
+        cost = np.log(np.maximum(mass, 1e-30))[siblings.owner] - (logits - top[siblings.owner])
+        return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -hopes)).astype(np.float32)
+
+
+class Taught(NamedTuple):
+    """A proof that a search has found: what was expanded on the way to it, and some of what was in vain."""
+
+    query: Int32[np.ndarray, " atom"]
+    way: Int32[np.ndarray, "steps atoms atom"]
+    lost: Int32[np.ndarray, "states atoms atom"]
+
+    @classmethod
+    def of(cls, tried: Tried, asked: Int32[np.ndarray, "queries atom"], number: int) -> "Taught":
+        """What a search found for one of its queries."""
+        way, lost = np.stack(tried.ways[number]), tried.others[number][-_LOST:]
+        return cls(asked[number], way, np.stack(lost) if lost else way[:0])
+
+
+def rated(network: GuideNetwork, described: Described) -> tuple[np.ndarray, np.ndarray]:
+    """The network's two logits for any number of states."""
+    parts = []
+    for begin in range(0, len(described.predicates), _ROWS):
+        some = Described(*(leaf[begin : begin + _ROWS] for leaf in described))
+        found = _forward(network, _filled(some, _FEW if len(some.predicates) <= _FEW else _ROWS))
+        parts.append([np.asarray(leaf)[: len(some.predicates)] for leaf in found])
+    logits, hopes = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
+    return logits.astype(np.float64), hopes.astype(np.float64)
+
+
+@eqx.filter_jit
+def _forward(network: GuideNetwork, described: Described) -> tuple[Array, Array]:
+    return network(described)
+
+
+def _filled(described: Described, rows: int = _ROWS) -> Described:
+    short = rows - len(described.predicates)
+    return Described(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in described))
+
+
+class Example(NamedTuple):
+    """An expanded state on the way to a proof: its successors, and which of them the way takes."""
+
+    described: Described
+    taken: int
+
+
+class Examples(NamedTuple):
+    """What searches have taught so far."""
+
+    choices: list[Example]
+    lost: list[Described]
+    """States that were expanded and led to no proof that was found."""
+
+
+class GuideTrainer:
+    """Rounds of searching and learning: what each search finds is added to what is learned from.
+
+    The searches of a round and the order of its minibatches follow from the seed and the round's number, so
+    that a training that was stopped goes on to the same weights, once `taught` is what it was.
+    """
+
+    def __init__(
+        self,
+        config: GuideConfig,
+        environment: ProofConfig,
+        program: Program,
+        features: GoalFeatures,
+        queries: Int32[np.ndarray, "queries atom"],
+        *,
+        first: Guide | None = None,
+    ) -> None:
+        self.config, self.environment, self.program, self.features = config, environment, program, features
+        self._queries, self._first = queries, Uniform(config.seed) if first is None else first
+        self._order = np.random.default_rng(config.seed).permutation(len(queries))
+        self.taught: list[Taught] = []
+        """What the searches so far have found."""
+        self._examples = Examples([], [])
+
+    def round(self, network: GuideNetwork, number: int) -> tuple[GuideNetwork, Tried]:
+        """The network after one more round, and what its search came to; the first is guided by `first`."""
+        config = self.config
+        places = range(number * config.queries, (number + 1) * config.queries)
+        asked = self._queries[np.take(self._order, places, mode="wrap")]
+        guide = LearnedGuide(network, self.features, config.value_weight) if number else self._first
+        tried = search_best_first(self.environment, self.program, guide, asked, config.search)
+        self.learn([Taught.of(tried, asked, query) for query in tried.ways])
+        if self._examples.choices:
+            network = _fitted(network, self._examples, config, np.random.default_rng((config.seed, number)))
+        return network, tried
+
+    def learn(self, found: Sequence[Taught]) -> None:
+        """Take proofs into what is learned from."""
+        self.taught += found
+        for one in found:
+            _learn_from(one, self.environment, self.program, self.features, self.config, self._examples)
+
+
+def train_guide(
+    config: GuideConfig,
+    environment: ProofConfig,
+    program: Program,
+    features: GoalFeatures,
+    queries: Int32[np.ndarray, "queries atom"],
+    *,
+    first: Guide | None = None,
+    budget: Budget | None = None,
+) -> LearnedGuide:
+    """A guide that has learned from searches for proofs of these queries, none of which is its own fact."""
+    trainer = GuideTrainer(config, environment, program, features, queries, first=first)
+    network, budget = untrained_guide(config, program, features).network, budget or Budget()
+    for number in range(config.rounds):
+        network, tried = trainer.round(network, number)
+        proved = int(tried.proved.sum())
+        budget.word(f"round {number + 1}: {proved} of {len(tried.proved)} training queries proved")
+    return LearnedGuide(network, features, config.value_weight)
+
+
+def untrained_guide(config: GuideConfig, program: Program, features: GoalFeatures) -> LearnedGuide:
+    """What a training with this config starts from."""
+    network = GuideNetwork(program.num_predicates, config.width, key=jax.random.PRNGKey(config.seed))
+    return LearnedGuide(network, features, config.value_weight)
+
+
+def _learn_from(
+    taught: Taught,
+    environment: ProofConfig,
+    program: Program,
+    features: GoalFeatures,
+    config: GuideConfig,
+    examples: Examples,
+) -> None:
+    """Adds the choices on the way to a proof, and the states that were expanded in vain."""
+    plain = environment.model_copy(
+        update={
+            "memory_pruning": False,
+            "end_proof_action": False,
+            "engine": resolve_engine(environment.engine),
+        }
+    )
+    goals, query = taught.way, np.repeat(taught.query[None], len(taught.way), axis=0)
+    found, count, _ = successors_of(plain, program, goals, query, config.search.batch_size)
+    for step in range(len(goals) - 1):
+        rows = found[step, : count[step]]
+        rows = rows[rows[:, 0, 0] <= program.num_predicates]
+        same = np.flatnonzero((rows == goals[step + 1]).all(axis=(1, 2)))
+        owner, depth = np.zeros(len(rows), np.int64), np.array([step])
+        described = features(Siblings(rows, owner, goals[step : step + 1], query[:1], depth))
+        examples.choices.append(Example(described, int(same[0])))
+    if len(taught.lost):
+        owner = np.arange(len(taught.lost))
+        # A lost state is told as its own successor: what led to it is not known any more.
+        asked = np.repeat(query[:1], len(owner), 0)
+        siblings = Siblings(taught.lost, owner, taught.lost, asked, np.zeros_like(owner))
+        examples.lost.append(features(siblings))
+
+
+def _fitted(
+    network: GuideNetwork, examples: Examples, config: GuideConfig, random: np.random.Generator
+) -> GuideNetwork:
+    optimizer = optax.adam(config.learning_rate)
+    state = optimizer.init(eqx.filter(network, eqx.is_array))
+    for _ in range(config.epochs):
+        for described, group, taken, value in _minibatches(examples, random):
+            network, state, _ = _step(network, state, described, group, taken, value, config.learning_rate)
+    return network
+
+
+def _minibatches(examples: Examples, random: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    """Whole groups of siblings, as many as fit, and some lost states behind them.
+
+    A group's number is -1 for a lost state and for padding; the value is 1, 0, or -1 where nothing is known.
+    """
+    order = random.permutation(len(examples.choices)).tolist()
+    lost = random.permutation(len(examples.lost)).tolist()
+    while order:
+        parts: list[Described] = []
+        group: list[int] = []
+        taken: list[bool] = []
+        value: list[int] = []
+        used, number = 0, 0
+        while order and used + len(examples.choices[order[-1]].described.predicates) <= _ROWS * 3 // 4:
+            example = examples.choices[order.pop()]
+            size = len(example.described.predicates)
+            parts.append(example.described)
+            group += [number] * size
+            number += 1
+            chosen = [place == example.taken for place in range(size)]
+            taken += chosen
+            value += [1 if one else -1 for one in chosen]
+            used += size
+        if not parts:
+            # More siblings than fit: left out, as a search meets few of these.
+            order.pop()
+            continue
+        while lost and used + len(examples.lost[lost[-1]].predicates) <= _ROWS:
+            described = examples.lost[lost.pop()]
+            parts.append(described)
+            size = len(described.predicates)
+            group, taken, value = group + [-1] * size, taken + [False] * size, value + [0] * size
+            used += size
+        short = _ROWS - used
+        joined = Described(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+        yield (
+            _filled(joined),
+            np.array(group + [-1] * short, np.int32),
+            np.array(taken + [False] * short),
+            np.array(value + [-1] * short, np.int32),
+        )
+
+
+@eqx.filter_jit
+def _step(
+    network: GuideNetwork,
+    state: Any,
+    described: Described,
+    group: Array,
+    taken: Array,
+    value: Array,
+    learning_rate: float,
+) -> tuple[GuideNetwork, Any, Array]:
+    group, taken, value = jnp.asarray(group), jnp.asarray(taken), jnp.asarray(value)
+
+    def loss_of(network: GuideNetwork) -> Array:
+        logits, hopes = network(described)
+        place = jnp.where(group >= 0, group, _ROWS)
+        top = jax.ops.segment_max(logits, place, _ROWS + 1)
+        mass = jax.ops.segment_sum(jnp.exp(logits - top[place]), place, _ROWS + 1)
+        choice = jnp.where(taken, jnp.log(mass)[place] + top[place] - logits, 0.0)
+        known = value >= 0
+        belief = jnp.where(value == 1, jax.nn.softplus(-hopes), jax.nn.softplus(hopes))
+        policy = jnp.sum(choice) / jnp.maximum(jnp.sum(taken), 1)
+        return policy + jnp.sum(jnp.where(known, belief, 0.0)) / jnp.maximum(jnp.sum(known), 1)
+
+    loss, gradient = eqx.filter_value_and_grad(loss_of)(network)
+    updates, state = optax.adam(learning_rate).update(gradient, state)
+    return eqx.apply_updates(network, updates), state, loss

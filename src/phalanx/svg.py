@@ -1,0 +1,274 @@
+"""What pictures are made of: colors, fonts, widths of text, captions, and SVG blocks of a known size.
+
+What a picture shows is decided in its room: grids in `phalanx.arc.rendering`, proofs in
+`phalanx.proofs.rendering`, charts in `phalanx.data.analysis`. No JAX is needed here.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import drawsvg as draw
+
+from phalanx.io.files import atomic_write
+
+Number = float | int
+Anchor = Literal["start", "middle", "end"]
+
+FONT = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+MONO = "'JetBrains Mono', 'SF Mono', Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
+MARGIN = 20
+GAP = 14
+
+# A light sheet with its own border reads on dark pages too.
+SHEET, CARD, BORDER, TRACK = "#FCFCFD", "#FFFFFF", "#DFE3EA", "#E8EBF1"
+TEXT, MUTED, LINE = "#1B2330", "#667085", "#B6BECB"
+GOOD, GOOD_TINT = "#12805C", "#E3F5EE"
+BAD, BAD_TINT = "#B42318", "#FDECEA"
+ACCENT, ACCENT_TINT = "#3B5BDB", "#EDF1FE"
+
+# Advance widths in ems of DejaVu Sans, the widest font of the stack, so that what fits here fits anywhere.
+_ADVANCES = {
+    sign: ems
+    for signs, ems in (
+        (" '.,:;|/\\ijlIJf-·", 0.36),
+        ("()[]t!r", 0.42),
+        ("sczkvxyLF?*_", 0.6),
+        ("mwMW@%…—", 1.0),
+        ("#+<=>^~&×−→✓", 0.85),
+    )
+    for sign in signs
+}
+_BOLD = 1.13
+_MONO_EMS = 0.61
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def clean(content: str) -> str:
+    """The text without what XML cannot hold."""
+    return _NOT_XML.sub("�", content)
+
+
+def short(value: Number) -> str:
+    """A coordinate with at most two digits behind the point."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+@functools.cache
+def _advance(sign: str) -> float:
+    # Ideographs and emoji are square; any other sign not in the table is at most as wide as a capital.
+    usual = 1.05 if ord(sign) > 0x2E7F else 0.64 if sign.islower() or sign.isdecimal() else 0.8
+    return _ADVANCES.get(sign, usual)
+
+
+def text_width(content: str, size: Number, bold: bool = False, mono: bool = False) -> float:
+    """An upper estimate of how wide a line of text is drawn; `mono` is the font of one width."""
+    ems = len(content) * _MONO_EMS if mono else sum(map(_advance, content))
+    return ems * size * (_BOLD if bold else 1.0)
+
+
+def fitted(content: str, size: Number, width: Number, bold: bool = False) -> str:
+    """The text, or as much of its beginning as the width holds, with an ellipsis.
+
+    >>> fitted("a very long title", 10, 50)
+    'a very l…'
+    """
+    content = clean(" ".join(content.split()))
+    if text_width(content, size, bold) <= width:
+        return content
+    room = width / size / (_BOLD if bold else 1.0) - _advance("…")
+    ends = itertools.accumulate(map(_advance, content))
+    return content[: sum(1 for end in ends if end <= room)].rstrip() + "…"
+
+
+def line(
+    content: str,
+    size: Number,
+    x: Number,
+    y: Number,
+    *,
+    fill: str = TEXT,
+    bold: bool = False,
+    mono: bool = False,
+    anchor: Anchor = "start",
+) -> draw.Text:
+    """A line of text on the baseline y."""
+    family = {"font_family": MONO} if mono else {}
+    weight = 600 if bold else 400
+    return draw.Text(
+        clean(content), size, short(x), short(y), fill=fill, text_anchor=anchor, font_weight=weight, **family
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Drawn elements and the box from (0, 0) to (width, height) that holds them."""
+
+    width: Number
+    height: Number
+    parts: tuple[Any, ...] = ()
+    card: tuple[tuple[str, str], ...] = ()
+    """SVG attributes of the card under it, where it lies on one."""
+
+    def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
+        """A group with this block's top left at (x, y)."""
+        group = draw.Group(transform=f"translate({short(x)},{short(y)})", **attributes)
+        for part in self.parts:
+            group.append(part)
+        return group
+
+
+def text(
+    content: str,
+    size: Number = 12,
+    *,
+    width: Number | None = None,
+    bold: bool = False,
+    fill: str = TEXT,
+    anchor: Anchor = "start",
+) -> Block:
+    """A line of text; with a width it is cut to fit and anchored in that width."""
+    words = fitted(content, size, float("inf") if width is None else width, bold)
+    box = text_width(words, size, bold) if width is None else width
+    x = {"start": 0.0, "middle": box / 2, "end": box}[anchor]
+    element = line(words, size, x, size * 0.98, fill=fill, bold=bold, anchor=anchor)
+    return Block(box, round(size * 1.3, 1), (element,))
+
+
+def beside(
+    blocks: Sequence[Block], gap: Number = GAP, align: Literal["top", "middle", "bottom"] = "top"
+) -> Block:
+    """Blocks from left to right."""
+    height = max((block.height for block in blocks), default=0)
+    share = {"top": 0.0, "middle": 0.5, "bottom": 1.0}[align]
+    x, parts = 0.0, []
+    for block in blocks:
+        parts.append(block.at(x, (height - block.height) * share))
+        x += block.width + gap
+    return Block(max(x - gap, 0), height, tuple(parts))
+
+
+def stacked(blocks: Sequence[Block], gap: Number = 6, align: Literal["left", "middle"] = "left") -> Block:
+    """Blocks from top to bottom."""
+    width = max((block.width for block in blocks), default=0)
+    y, parts = 0.0, []
+    for block in blocks:
+        parts.append(block.at((width - block.width) / 2 if align == "middle" else 0, y))
+        y += block.height + gap
+    return Block(width, max(y - gap, 0), tuple(parts))
+
+
+def flowed(blocks: Iterable[Block], width: Number, gap: Number = GAP, padding: Number = 12) -> Block:
+    """Cards in reading order, wrapped at the width; the cards of a row are equally high."""
+    rows: list[list[Block]] = []
+    filled = 0.0
+    for block in blocks:
+        needed = block.width + 2 * padding
+        if not rows or filled + gap + needed > width:
+            rows.append([block])
+            filled = needed
+        else:
+            rows[-1].append(block)
+            filled += gap + needed
+    lines = []
+    for row in rows:
+        height = max(block.height for block in row)
+        lines.append(beside([card(dataclasses.replace(block, height=height), padding) for block in row], gap))
+    return stacked(lines, gap)
+
+
+def card(block: Block, padding: Number = 12) -> Block:
+    """A block on a rounded card, white unless the block brings a style of its own."""
+    width, height = block.width + 2 * padding, block.height + 2 * padding
+    style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
+    back = draw.Rectangle(0.5, 0.5, round(width - 1, 2), round(height - 1, 2), rx=9, **style)
+    return Block(width, height, (back, block.at(padding, padding)))
+
+
+def pill(content: str, *, fill: str, ink: str, size: Number = 11) -> Block:
+    """A short word in a rounded badge."""
+    word = text(content, size, bold=True, fill=ink)
+    width, height = word.width + 16, size + 9
+    back = draw.Rectangle(0, 0, round(width, 2), height, rx=height / 2, fill=fill)
+    label = text(content, size, width=width, bold=True, fill=ink, anchor="middle")
+    return Block(width, height, (back, label.at(0, (height - size * 1.24) / 2)))
+
+
+def spread(left: Block, right: Block, width: Number) -> Block:
+    """Two blocks on one line, at its two ends."""
+    height = max(left.height, right.height)
+    parts = (
+        left.at(0, (height - left.height) / 2),
+        right.at(width - right.width, (height - right.height) / 2),
+    )
+    return Block(width, height, parts)
+
+
+def blank_sheet(width: Number, height: Number, title: str) -> draw.Drawing:
+    """An empty drawing on a light sheet, with its title for screen readers and tooltips."""
+    drawing = draw.Drawing(
+        width, height, font_family=FONT, role="img", style="max-width:100%;height:auto", id_prefix="phalanx"
+    )
+    drawing.append(draw.Title(clean(title)))
+    drawing.append(
+        draw.Rectangle(0.5, 0.5, width - 1, height - 1, rx=14, fill=SHEET, stroke=BORDER, stroke_width=1)
+    )
+    return drawing
+
+
+def sheet(block: Block, title: str) -> draw.Drawing:
+    """The finished drawing: the block on a sheet, with a margin around it."""
+    drawing = blank_sheet(round(block.width + 2 * MARGIN, 1), round(block.height + 2 * MARGIN, 1), title)
+    drawing.append(block.at(MARGIN, MARGIN))
+    return drawing
+
+
+def curve(
+    values: Sequence[float],
+    width: Number = 320,
+    height: Number = 60,
+    *,
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+    ends: tuple[float, float] | None = None,
+    ink: str = "#2f6fde",
+) -> Block:
+    """Values from left to right as a line, with a band from `low` to `high`; `ends` are the axis's."""
+    known = [float(one) for one in (*values, *(low or ()), *(high or ())) if math.isfinite(one)]
+    least, most = ends or (min(known, default=0.0), max(known, default=1.0))
+    room = (most - least) or 1.0
+
+    def points(row: Sequence[float]) -> list[tuple[str, str]]:
+        step = width / max(len(row) - 1, 1)
+        found = [(place * step, height - (one - least) / room * height) for place, one in enumerate(row)]
+        return [(short(x), short(y)) for x, y in found if math.isfinite(y)]
+
+    parts: list[Any] = [draw.Line(0, height, width, height, stroke=BORDER, stroke_width=1)]
+    if low is not None and high is not None:
+        edge = [*points(high), *reversed(points(low))]
+        parts.append(draw.Lines(*itertools.chain(*edge), close=True, fill=ink, fill_opacity=0.15))
+    if drawn := points(values):
+        if len(drawn) == 1:
+            parts.append(draw.Circle(*drawn[0], 2.5, fill=ink))
+        else:
+            parts.append(draw.Lines(*itertools.chain(*drawn), fill="none", stroke=ink, stroke_width=2))
+    return Block(width, height, tuple(parts))
+
+
+def inline(drawing: draw.Drawing) -> str:
+    """A drawing as HTML for a notebook, without the XML header, which is not allowed there."""
+    return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
+
+
+def save_svg(drawing: draw.Drawing, path: str | os.PathLike[str]) -> Path:
+    """Write the drawing; a reader sees the old file or the whole new one."""
+    target = Path(path)
+    with atomic_write(target, "w") as file:
+        drawing.as_svg(file)
+    return target

@@ -1,0 +1,77 @@
+# The public names of this package and where each is defined; `__init__.py` loads them on first use.
+
+from .algorithm import (
+    Algorithm as Algorithm,
+    CheckpointConfig as CheckpointConfig,
+    EvaluationConfig as EvaluationConfig,
+    Outcome as Outcome,
+    Progress as Progress,
+    Report as Report,
+    RunConfig as RunConfig,
+)
+from .arc_training import (
+    ArcTraining as ArcTraining,
+    ArcTrainingConfig as ArcTrainingConfig,
+    arc_distribution as arc_distribution,
+    load_arc_policy as load_arc_policy,
+    load_arc_training as load_arc_training,
+)
+from .checkpoints import Checkpoints as Checkpoints
+from .cloning.config import (
+    CloningConfig as CloningConfig,
+    CloningTrainingConfig as CloningTrainingConfig,
+    load_cloning as load_cloning,
+)
+from .cloning.training import CloningTraining as CloningTraining
+from .kge import KGELearner as KGELearner, KGETrainer as KGETrainer
+from .kge_training import (
+    KGEData as KGEData,
+    KGETraining as KGETraining,
+    KGETrainingConfig as KGETrainingConfig,
+    load_kge_training as load_kge_training,
+)
+from .lm.batches import (
+    PlannedBatches as PlannedBatches,
+    StreamedBatches as StreamedBatches,
+    token_batch as token_batch,
+)
+from .lm.config import (
+    LMTrainingConfig as LMTrainingConfig,
+    OptimizerConfig as OptimizerConfig,
+    load_lm_training as load_lm_training,
+)
+from .lm.grpo import GRPOTraining as GRPOTraining, GRPOTrainingConfig as GRPOTrainingConfig
+from .lm.grpo_update import GRPOConfig as GRPOConfig, group_advantages as group_advantages
+from .lm.sources import open_source as open_source
+from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
+from .lm.update import LMTrainer as LMTrainer
+from .loading import (
+    initial_policy as initial_policy,
+    load_algorithm as load_algorithm,
+    restore_policy as restore_policy,
+)
+from .ppo.config import PPOConfig as PPOConfig, generalized_advantages as generalized_advantages
+from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
+from .ppo.update import PPO as PPO
+from .proof_training import (
+    ProofTraining as ProofTraining,
+    ProofTrainingConfig as ProofTrainingConfig,
+    load_proof_policy as load_proof_policy,
+    load_proof_training as load_proof_training,
+    read_data as read_data,
+    untrained_policy as untrained_policy,
+)
+from .run import Run as Run, train as train
+from .run_dir import (
+    files_only as files_only,
+    next_free as next_free,
+    read_config as read_config,
+    read_facts as read_facts,
+)
+from .search_heuristic import (
+    GuideTraining as GuideTraining,
+    GuideTrainingConfig as GuideTrainingConfig,
+    load_guide as load_guide,
+)
+from .trained_policy import Policy as Policy, load_policy as load_policy
+from .warm_start import Origin as Origin

@@ -1,0 +1,191 @@
+"""Training on ARC: its config, and how environment, network, evaluation and pictures are put together.
+
+What every training with PPO has is in `ppo.training`; the commands are in `phalanx.cli`.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+from pydantic import Field
+
+from phalanx.arc.action_distribution import MakeArcDistribution
+from phalanx.arc.browser.export import save_agent
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import GENERATED
+from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.evaluation import Evaluation, copying_solves, evaluate_arc
+from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.arc.observation import legal_ids
+from phalanx.arc.pair_dataset import canvas_note
+from phalanx.arc.task_files import load_tasks
+from phalanx.training.algorithm import EvaluationConfig, Outcome
+from phalanx.training.checkpoints import Which
+from phalanx.training.journal import of_seed
+from phalanx.training.loading import initial_policy, restore_policy
+from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
+from phalanx.training.ppo.update import Learner
+from phalanx.training.run_dir import read_config, read_facts
+
+
+class ArcEvaluationConfig(EvaluationConfig):
+    """On which tasks a policy is measured, and when."""
+
+    split: str = "evaluation"
+    """The split of `arc.dataset.source` that is held out; generated ones have other seeds there."""
+    num_tasks: int = Field(default=200, ge=1)
+    """How many tasks to generate, for the generated source."""
+    attempts: int = Field(default=8, ge=0)
+    """Sampled attempts at each pair in the last evaluation, for pass@k; 0 for none."""
+    pass_at: tuple[int, ...] = (1, 8)
+    """Which pass@k are told."""
+
+
+class ArcTrainingConfig(PPOTrainingConfig):
+    """Everything that shapes a training on ARC; the tasks' own seed is `arc.dataset.seed`."""
+
+    presets = "train/arc"
+
+    arc: ArcConfig = ArcConfig()
+    """The environment and its tasks."""
+    network: ArcNetworkConfig = ArcNetworkConfig()
+    """What acts."""
+    evaluation: ArcEvaluationConfig = ArcEvaluationConfig()
+    """How it is measured."""
+
+
+load_arc_training = ArcTrainingConfig.load
+"""A config: the preset `default` unless another is named, then overrides."""
+
+
+@runtime_checkable
+class TrainedOnArc(Protocol):
+    """The config of any training on ARC."""
+
+    @property
+    def arc(self) -> ArcConfig:
+        """The environment and its tasks."""
+
+    @property
+    def evaluation(self) -> ArcEvaluationConfig:
+        """How a policy is measured."""
+
+
+def examined(config: TrainedOnArc, split: str | None) -> ArcEnvironment:
+    """Tasks whose answers are handed in: those of a split, or those of the training where it is None."""
+    arc, dataset = config.arc, config.arc.dataset
+    if split is not None:
+        dataset = dataset.model_copy(update={"split": split, "num_tasks": config.evaluation.num_tasks})
+    environment = arc.environment.model_copy(update={"mode": "evaluation"})
+    return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
+
+
+def held_out(config: TrainedOnArc) -> ArcEnvironment:
+    """Tasks that the training never sees, answered by handing in."""
+    return examined(config, config.evaluation.split)
+
+
+def baselines(environment: ArcEnvironment) -> dict[str, dict[str, float]]:
+    """The share of its tasks that are right if every input is handed in as it is, and if nothing is."""
+    tasks = environment.task_buffer
+    return {"baselines": {"copy_input": sum(map(copying_solves, tasks)) / len(tasks), "do_nothing": 0.0}}
+
+
+def told_beside(examined: ArcEnvironment, *others: ArcEnvironment) -> list[str]:
+    """What belongs beside a figure: what takes no skill, and how many tasks of data sets fit the canvas."""
+    copied = baselines(examined)["baselines"]["copy_input"]
+    told = [f"Handing the input in: {copied:.1%}; never handing in: 0.0%"]
+    for environment in (*others, examined):
+        data = environment.config.dataset
+        if data.source != GENERATED:
+            every = load_tasks(data.source, data.split, families=data.families)
+            note = f"{data.source}, {data.split}: {canvas_note(every, environment.config.grid_shape)}"
+            told += [note] * (note not in told)
+    return told
+
+
+class ArcTraining(PPOTraining):
+    """PPO on ARC tasks; they are read and checked here."""
+
+    kind = "arc"
+    config_type = ArcTrainingConfig
+    measured = "Handed in right on held-out tasks"
+
+    def __init__(self, config: ArcTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
+        self.environment, self._unseen = ArcEnvironment.create(config.arc), held_out(config)
+        super().__init__(
+            config,
+            self.environment,
+            arc_distribution(self.environment),
+            functools.partial(create_arc_network, config.network, config.arc),
+            max_episode_steps=config.arc.environment.max_episode_steps,
+            devices=devices,
+        )
+
+    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(learner), self.config.evaluation
+        results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
+        if last and settings.attempts:
+            results.append(sampled(self._unseen, network, settings))
+        return [result.as_record("held-out") | baselines(self._unseen) for result in results]
+
+    def describe(self, outcome: Outcome) -> list[str]:
+        return super().describe(outcome) + told_beside(self._unseen, self.environment)
+
+    def facts(self, learner: Learner) -> dict[str, Any]:
+        families = {task.family for task in self.environment.task_buffer if task.family}
+        return {"families": sorted(families)}
+
+    def data_fingerprint(self) -> str:
+        return self.environment.task_buffer.fingerprint
+
+    def finish(self, learner: Learner, folder: Path) -> None:
+        """Of several seeds, the first."""
+        policy = self.ppo.network(of_seed(learner.network, 0, self.num_seeds))
+        save_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
+
+
+def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:
+    """How a network's logits are read as a policy in an environment."""
+    return MakeArcDistribution(legal_ids(environment.config))
+
+
+def sampled(
+    environment: ArcEnvironment, network: Any, settings: ArcEvaluationConfig, seed: int = 0
+) -> Evaluation:
+    """Several sampled attempts at each pair."""
+    pass_at = tuple(k for k in settings.pass_at if k <= settings.attempts)
+    return evaluate_arc(
+        environment,
+        arc_distribution(environment),
+        network,
+        mode="sampled",
+        attempts=settings.attempts,
+        pass_at=pass_at,
+        seed=seed,
+    )
+
+
+def arc_training_of(run: Path) -> Any:
+    """The algorithm of a run of `train arc` or `train bc`, with its config."""
+    from phalanx.training.cloning.training import CloningTraining
+
+    if read_facts(run).get("kind") == CloningTraining.kind:
+        return CloningTraining(read_config(run, CloningTraining.config_type))
+    return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
+
+
+def load_arc_policy(
+    run: Path, which: Which = "newest", *, seed: int = 0, untrained: bool = False
+) -> tuple[Any, Any]:
+    """The config of a run on ARC, and the network of its newest checkpoint, of another, or the untrained one.
+
+    Of several seeds it is one.
+    """
+    training = arc_training_of(run)
+    if untrained:
+        return training.config, initial_policy(training)
+    return training.config, restore_policy(training, run, which, seed=seed)

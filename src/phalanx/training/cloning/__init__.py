@@ -1,0 +1,1 @@
+"""Behavior cloning on ARC."""

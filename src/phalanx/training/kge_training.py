@@ -1,0 +1,218 @@
+"""Training a knowledge-graph embedding: its config, its data, and the best epoch by validation.
+
+The models and what an epoch does are in `phalanx.kg.kge`; the run around the epochs is `phalanx.training`'.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from phalanx.core.environment import Key
+from phalanx.kg.kge.config import KGEConfig
+from phalanx.kg.kge.embedding import KGE, Validation, calibrated, validate
+from phalanx.kg.kge.files import save_kge
+from phalanx.kg.knowledge_base import GENERATED, DataHandler
+from phalanx.kg.vocabulary import IndexManager
+from phalanx.logging.config import LoggingConfig
+from phalanx.training.algorithm import (
+    Algorithm,
+    CheckpointConfig,
+    EvaluationConfig,
+    Outcome,
+    Report,
+    RunConfig,
+    Start,
+    Update,
+)
+from phalanx.training.kge import KGELearner, KGETrainer
+from phalanx.training.run import count_parameters
+
+MODEL = "kge"
+"""The folder in a run that holds its best embedding, as `load_kge` reads it."""
+
+
+class KGEEvaluationConfig(EvaluationConfig):
+    """When an embedding is measured on validation queries; the best one is kept."""
+
+    every: int = Field(default=10, ge=1)
+    """Epochs between evaluations; the last epoch is always evaluated."""
+    max_queries: int = Field(default=1000, ge=1)
+    """Validation queries that are ranked at most."""
+
+
+class KGETrainingConfig(RunConfig):
+    """Everything that shapes the training of an embedding."""
+
+    presets = "train/kge"
+
+    dataset: str = GENERATED
+    """The folder of a knowledge base; `generated` for the built-in one."""
+    kge: KGEConfig = KGEConfig()
+    """The model and how it learns."""
+    evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
+    """How it is measured."""
+    checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1)
+    """When it is saved, in epochs."""
+    logging: LoggingConfig = LoggingConfig(
+        batched_logging_enabled=True, sampling_enabled=False, log_frequency=1
+    )
+    """What is written of it."""
+
+
+load_kge_training = KGETrainingConfig.load
+"""A config: the defaults, then a preset, then overrides."""
+
+
+class KGEData(NamedTuple):
+    """A knowledge base as the training of an embedding sees it: (relation, head, tail) triples."""
+
+    index_manager: IndexManager
+    train: np.ndarray
+    """int32 [triples, 3]."""
+    valid: np.ndarray
+    """Queries to choose the best epoch by; held out of the training triples where there are none."""
+    known: np.ndarray
+    """All that is true by any split: no wrong answer in an evaluation. Training does not see it."""
+
+    @classmethod
+    def read(cls, dataset: str) -> "KGEData":
+        """From a folder, or the built-in knowledge base; facts that leak queries are left out."""
+        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
+        handler = handler.binary().with_validation()
+        numbers = IndexManager(handler)
+        train, valid = numbers.encode_atoms(handler.facts), numbers.encode_atoms(handler.valid_queries)
+        return cls(numbers, train, valid, numbers.encode_atoms(tuple(sorted(handler.known))))
+
+    @property
+    def digest(self) -> str:
+        """Changes with the names and the triples."""
+        names = "\n".join((*self.index_manager.predicates, "", *self.index_manager.constants))
+        return hashlib.sha256(names.encode() + self.train.tobytes() + self.valid.tobytes()).hexdigest()[:16]
+
+
+class Best(NamedTuple):
+    """The embedding that did best on the validation queries so far."""
+
+    kge: KGE
+    epoch: Any
+    mrr: Any
+    """NaN before the first evaluation."""
+    mrr_100: Any
+
+    @classmethod
+    def of(cls, kge: KGE, epoch: int, figures: Validation) -> "Best":
+        """Arrays of its own: the next epoch uses up those that it is given. Figures keep all their digits."""
+        numbers = (np.asarray(epoch, np.int64), *(np.asarray(figure, np.float64) for figure in figures))
+        return cls(jax.tree.map(jnp.copy, kge), *numbers)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Of the evaluation that made it the best; none before there was one."""
+        if math.isnan(self.mrr_100):
+            return {}
+        return {"best_epoch": int(self.epoch), "mrr": float(self.mrr), "mrr_100": float(self.mrr_100)}
+
+
+class KGEState(NamedTuple):
+    """What changes while an embedding learns."""
+
+    learner: KGELearner
+    best: Best
+
+
+class KGETraining(Algorithm[KGEState]):
+    """An embedding; the data are read and checked here. The best one is written to the run's `kge`."""
+
+    kind = "kge"
+    config_type = KGETrainingConfig
+    unit = "triples"
+    length = "kge.epochs"
+    headline = ("loss", "mrr_100")
+
+    def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
+        super().__init__(config, num_updates=config.kge.epochs, seed=config.kge.seed)
+        self.data = KGEData.read(config.dataset) if data is None else data
+        numbers = self.data.index_manager
+        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_constants)
+        self._measured: Validation | None = None
+        self.result: Best | None = None
+        """What `finish` wrote, calibrated on the validation queries."""
+
+    def compile(self) -> tuple[Start, Update]:
+        """An epoch is compiled by itself; what is drawn for it is made on the host."""
+        return self.start, self.update
+
+    def start(self, key: Key) -> KGEState:
+        """The seed in the config decides, not the key."""
+        learner = self._trainer.start()
+        return KGEState(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
+
+    def update(self, state: KGEState) -> tuple[KGEState, Report]:
+        """One epoch, and the evaluation that is due after it."""
+        learner, loss = self._trainer.run_epoch(state.learner)
+        epoch, best = int(learner.epoch), state.best
+        metrics: dict[str, Any] = {"loss": loss}
+        self._measured = None
+        if epoch == self.num_updates or epoch % self.config.evaluation.every == 0:
+            self._measured = self._validate(learner.kge)
+            metrics |= self._measured._asdict()
+            if not self._measured.mrr_100 <= best.mrr_100:
+                best = Best.of(learner.kge, epoch, self._measured)
+        counts = {"triples": len(self._trainer.examples)}
+        return KGEState(learner, best), Report(metrics, counts=counts)
+
+    def policy(self, state: KGEState) -> KGE:
+        """The best embedding so far."""
+        return state.best.kge
+
+    def weights(self, state: KGEState) -> KGE:
+        """Those of the newest epoch, which learning goes on from."""
+        return state.learner.kge
+
+    def with_weights(self, state: KGEState, weights: KGE) -> KGEState:
+        """Nothing of them is measured yet, so the best is the beginning again."""
+        learner = eqx.tree_at(lambda learner: learner.kge, state.learner, weights)
+        return KGEState(learner, Best.of(weights, 0, Validation(math.nan, math.nan)))
+
+    def evaluate(self, state: KGEState, update: int, last: bool) -> list[dict[str, Any]]:
+        """What the update has just measured."""
+        if self._measured is None:
+            return []
+        return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
+
+    def facts(self, state: KGEState) -> dict[str, Any]:
+        sizes = {"num_parameters": count_parameters(state.learner.kge.model)}
+        return {**sizes, "num_triples": len(self._trainer.examples), **state.best.figures}
+
+    def data_fingerprint(self) -> str:
+        return self.data.digest
+
+    def finish(self, state: KGEState, folder: Path) -> None:
+        best, data, config = state.best, self.data, self.config
+        if not best.figures:
+            # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
+            kge = state.learner.kge
+            best = Best.of(kge, int(state.learner.epoch), self._validate(kge))
+        self.result = best._replace(kge=calibrated(best.kge, data.valid, data.known, config.kge.seed))
+        figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
+        facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
+        save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
+
+    def describe(self, outcome: Outcome) -> list[str]:
+        best = self.result
+        if best is None:
+            return []
+        return [
+            f"Validation MRR, filtered: {best.mrr_100:.4f} against 100 candidates, {best.mrr:.4f} against "
+            f"all entities (epoch {best.epoch}, the best); embedding {outcome.run / MODEL}"
+        ]
+
+    def _validate(self, kge: KGE) -> Validation:
+        return validate(kge, self.data.valid, self.data.known, self.config.evaluation.max_queries)

@@ -1,0 +1,1 @@
+"""Training of language models: SFT and GRPO."""

@@ -1,0 +1,161 @@
+"""Training a language model: batches from a source, and the loss on held-out samples.
+
+What an update is, is in `update`; where batches come from, in `batches` and `sources`.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from phalanx.core.environment import Key
+from phalanx.data.collation import collate_microbatch
+from phalanx.data.packing_config import PackingConfig
+from phalanx.data.plans.builder import BatchPlanBuilder
+from phalanx.data.samples import StreamSample
+from phalanx.lm.episodes.opening import local_source
+from phalanx.lm.evaluation import evaluation_records, sampled_conversations
+from phalanx.lm.flops import matmul_peak, training_flops
+from phalanx.lm.model import LanguageModel
+from phalanx.lm.playing import Player
+from phalanx.lm.tasks import Prompter
+from phalanx.training.algorithm import Algorithm, Outcome, Report, Start, Update
+from phalanx.training.checkpoints import Which, check_facts, opened
+from phalanx.training.lm.batches import BatchSource, TokenBatch, token_batch
+from phalanx.training.lm.config import LMTrainingConfig
+from phalanx.training.lm.sources import open_source, played_name
+from phalanx.training.lm.update import LMLearner, LMTrainer
+from phalanx.training.run_dir import read_config
+
+
+class LMTraining(Algorithm[LMLearner]):
+    """A language model and the source of its batches, which the config names unless one is given."""
+
+    kind = "lm"
+    config_type = LMTrainingConfig
+    unit = "real_tokens"
+    length = "optimizer.num_updates"
+    headline = ("loss",)
+
+    def __init__(self, config: LMTrainingConfig, source: BatchSource | None = None) -> None:
+        self.source = open_source(config) if source is None else source
+        updates = config.optimizer.num_updates
+        if self.source.num_batches is not None:
+            updates = min(updates, -(-self.source.num_batches // config.optimizer.accumulate))
+        super().__init__(config, num_updates=updates, seed=config.seed)
+        optimizer = config.optimizer.model_copy(update={"num_updates": updates})
+        self._trainer = LMTrainer(config.model, optimizer)
+        self._held_out = held_out_batches(self.source.held_out, config)
+        self._prompter, played = Prompter(config.data.tokenizer), played_name(config.data)
+        self._played = None
+        """What it learns to answer, where that is something to play."""
+        if played:
+            self._played = local_source(played, self._prompter, compact=config.data.compact)
+        self._peak = matmul_peak(config.model.compute)
+
+    def compile(self) -> tuple[Start, Update]:
+        """An update is compiled by itself, once for each width of its batches."""
+        return self.start, self.update
+
+    def start(self, key: Key) -> LMLearner:
+        return self._trainer.start(key)
+
+    def update(self, learner: LMLearner) -> tuple[LMLearner, Report]:
+        """One step on the next batch; a source that has ended stops the training."""
+        taken = (self.source.next() for _ in range(self.config.optimizer.accumulate))
+        batches = [batch for batch in taken if batch is not None]
+        if not batches:
+            raise StopIteration
+        began = time.perf_counter()
+        learner, metrics = self._trainer.update_on(learner, batches)
+        jax.block_until_ready(metrics["loss"])
+        flops = sum(training_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
+        share = flops / (time.perf_counter() - began) / self._peak
+        counts = {
+            "real_tokens": sum(batch.real_tokens for batch in batches),
+            "padded_tokens": sum(batch.padded_tokens for batch in batches),
+        }
+        return learner, Report({**metrics, "peak_share": share}, counts=counts)
+
+    def policy(self, learner: LMLearner) -> LanguageModel:
+        """The model."""
+        return self._trainer.model(learner)
+
+    def evaluate(self, learner: LMLearner, update: int, last: bool) -> list[dict[str, Any]]:
+        """The loss on held-out samples, where there are any; and puzzles played, where they are learned."""
+        settings = self.config.evaluation
+        played = evaluation_records(self._player(learner), self._played, settings.puzzles)
+        return [*self._measured(learner), *played]
+
+    def sample_episodes(self, learner: LMLearner, key: Key, update: int) -> list[dict[str, Any]]:
+        """A puzzle of each kind, where puzzles are learned, and what the model said."""
+        return sampled_conversations(self._player(learner), self._played, update)
+
+    def _player(self, learner: LMLearner) -> Player:
+        return Player(self.policy(learner), self._prompter)
+
+    def _measured(self, learner: LMLearner) -> list[dict[str, Any]]:
+        if not self._held_out:
+            return []
+        found = [self._trainer.measure(learner, batch) for batch in self._held_out]
+        weights = np.array([float(one.tokens) for one in found])
+        total = max(weights.sum(), 1.0)
+        return [
+            {
+                "split": "held-out",
+                "mode": "next token",
+                "loss": float(np.dot(weights, [float(one.loss) for one in found]) / total),
+                "token_accuracy": float(np.dot(weights, [float(one.accuracy) for one in found]) / total),
+            }
+        ]
+
+    def data_fingerprint(self) -> str:
+        return self.source.fingerprint
+
+    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+        """Where the source stands."""
+        return self.source.save(folder, update, min(kept, default=update))
+
+    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+        self.source.restore(folder, saved)
+
+    def describe(self, outcome: Outcome) -> list[str]:
+        padding = 1 - outcome.counts.get("real_tokens", 0) / max(outcome.counts.get("padded_tokens", 0), 1)
+        told = f"{padding:.1%} of the batches was padding"
+        if not outcome.evaluations:
+            return [*super().describe(outcome), told.capitalize()]
+        measured = [line for line in outcome.evaluations if line["mode"] == "next token"]
+        if not measured:
+            return [*super().describe(outcome), told.capitalize()]
+        first, last = measured[0], measured[-1]
+        return [
+            f"Loss on held-out samples: {first['loss']:.3f} at update {first['step']}, {last['loss']:.3f} at "
+            f"{last['step']}; {last['token_accuracy']:.1%} of the tokens that count are right; {told}"
+        ]
+
+
+def load_language_model(run: str | Path, which: Which = "newest") -> tuple[LMTrainingConfig, LanguageModel]:
+    """A run's config and the model of its newest checkpoint, or another; its source is not opened."""
+    config = read_config(run, LMTrainingConfig)
+    trainer = LMTrainer(config.model, config.optimizer)
+    with opened(Path(run), which) as (checkpoints, step, facts):
+        check_facts(Path(run), step, facts, config)
+        learner = checkpoints.restore(step, trainer.start(jax.random.key(config.seed)))
+    return config, trainer.model(learner)
+
+
+def held_out_batches(samples: Sequence[StreamSample], config: LMTrainingConfig) -> list[TokenBatch]:
+    """Samples packed as the training's are; those that are too long are left out."""
+    data = config.data
+    kept = {sample.sample_id: sample for sample in samples if sample.length <= data.max_length}
+    if not kept:
+        return []
+    lengths = {name: sample.length for name, sample in kept.items()}
+    packing = PackingConfig(max_length=data.max_length)
+    batching = data.batching(config.seed)
+    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(num_epochs=1)
+    batches = (collate_microbatch(spec, kept, packing=packing) for spec in plan.iter_epoch(0))
+    return [token_batch(batch, batching.token_budget) for batch in batches]

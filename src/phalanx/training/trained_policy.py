@@ -1,0 +1,156 @@
+"""Trained policies to act with: loaded from a run in a moment, without its tasks, and exported as StableHLO.
+
+How they are measured is in `arc_evaluation` and `proof_scores`; how they are trained, in `ppo`.
+"""
+
+import copy
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from phalanx.core.environment import Environment, Key, Keys
+from phalanx.io.files import atomic_write
+from phalanx.nn.distributions import MakeDistribution
+from phalanx.training.checkpoints import Which, named
+from phalanx.training.rollout import Network
+from phalanx.training.run_dir import CONFIG, read_config, read_facts
+from phalanx.training.warm_start import Origin, filled, read_weights
+
+
+class Policy:
+    """A network and how its output is read: `act(observation)` is the action it takes.
+
+    Without a key the likeliest action is taken, with one it is drawn. `act_batch` does it for many at once.
+    """
+
+    def __init__(
+        self, network: Network, distribution: MakeDistribution, run: Path, step: int, kind: str
+    ) -> None:
+        self.network, self.distribution = network, distribution
+        self.run, self.step, self.kind = run, step, kind
+
+    def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
+        """The action for one observation of the environment that it was trained in."""
+        return _act(self.network, self.distribution, observation, key)
+
+    def act_batch(self, observations: PyTree, keys: Keys | None = None) -> PyTree:
+        """The actions for a batch of observations; keys are one for each."""
+        return _act_batch(self.network, self.distribution, observations, keys)
+
+    def export(self, environment: Environment) -> "jax.export.Exported":
+        """The greedy policy as StableHLO, for any batch: arrays of observations by name to actions by name.
+
+        It needs neither Phalanx nor its native code where it runs. The environment's observations give the
+        shapes; an observation that is one array is called `observation`, such an action `action`.
+        """
+        seen = jax.eval_shape(environment.reset, jax.random.key(0))[1]
+        (batch,) = jax.export.symbolic_shape("batch")
+        arguments = {
+            name or "observation": jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype)
+            for name, leaf in named(seen).items()
+        }
+        network, structure = _portable(self.network), jax.tree.structure(seen)
+
+        def act(observations: dict[str, Any]) -> dict[str, Any]:
+            leaves = [observations[name] for name in arguments]
+            actions = jax.vmap(functools.partial(_acted, network, self.distribution, key=None))(
+                jax.tree.unflatten(structure, leaves)
+            )
+            return {name or "action": leaf for name, leaf in named(actions).items()}
+
+        return jax.export.export(jax.jit(act))(arguments)
+
+    def save_stablehlo(self, path: str | Path, environment: Environment) -> None:
+        """Write `export` to a file, which `jax.export.deserialize` reads; needs the extra `export`."""
+        exported = self.export(environment)
+        try:
+            data = exported.serialize()
+        except ImportError as error:
+            raise ModuleNotFoundError(
+                'writing an export needs flatbuffers: pip install "phalanx[export]"', name="flatbuffers"
+            ) from error
+        with atomic_write(path) as file:
+            file.write(data)
+
+    def __repr__(self) -> str:
+        size = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.network, eqx.is_array)))
+        return f"Policy({self.kind}, {size:,} parameters, update {self.step} of {self.run})"
+
+
+def load_policy(run: str | Path, which: Which = "newest", *, seed: int = 0) -> Policy:
+    """What a run has learned, by its newest checkpoint, its best or one by its update; of several seeds, one.
+
+    Only the network is made and only its weights are read. `RUN@best` and `RUN/seed_1` name a checkpoint and
+    a seed too. A run of any algorithm that has the network of `phalanx train arc` will do.
+    """
+    origin = Origin.parse(str(run))
+    if which != "newest":
+        origin = dataclasses.replace(origin, which=which)
+    if origin.seed is None and (origin.run / "seed_0").is_dir():
+        origin = dataclasses.replace(origin, seed=seed)
+    kind = str(read_facts(origin.run).get("kind"))
+    make_network, distribution = _made(origin.run, kind)
+    weights, told = read_weights(origin)
+    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+    arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    network = eqx.combine(filled(origin.run, weights, arrays), structure)
+    return Policy(network, distribution, origin.run, told["step"], kind)
+
+
+def _made(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
+    """How the network of a run is made of a key, and how its output is read."""
+    from phalanx.io.untrusted import read_plain_yaml
+
+    if kind == "proofs":
+        from phalanx.proofs.evaluation import successor_distribution
+        from phalanx.proofs.network import create_proof_network
+        from phalanx.training.proof_training import ProofTrainingConfig, read_data
+
+        proofs = read_config(run, ProofTrainingConfig)
+        _, index = read_data(proofs)
+        return functools.partial(create_proof_network, proofs.network, index), successor_distribution
+    settings = read_plain_yaml(run / CONFIG)
+    if not {"arc", "network"} <= settings.keys():
+        raise ValueError(
+            f"{run} is a run of kind {kind!r}, which has no policy that acts; `load_language_model` and "
+            "`load_kge` read the others"
+        )
+    from phalanx.arc.action_distribution import MakeArcDistribution
+    from phalanx.arc.config import ArcConfig
+    from phalanx.arc.env import legal_ids
+    from phalanx.arc.networks.arc import create_arc_network
+    from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+
+    arc = ArcConfig.model_validate(settings["arc"])
+    network = ArcNetworkConfig.model_validate(settings["network"])
+    return functools.partial(create_arc_network, network, arc), MakeArcDistribution(legal_ids(arc))
+
+
+def _acted(network: Network, distribution: MakeDistribution, observation: PyTree, key: Key | None) -> PyTree:
+    policy = distribution(network(observation)[0], observation)
+    return policy.mode() if key is None else policy.sample(key)
+
+
+_act = eqx.filter_jit(_acted)
+
+
+@eqx.filter_jit
+def _act_batch(
+    network: Network, distribution: MakeDistribution, observations: PyTree, keys: Keys | None
+) -> PyTree:
+    return jax.vmap(functools.partial(_acted, network, distribution))(observations, keys)
+
+
+def _portable(network: Any) -> Any:
+    """The same network without native code, which is not on the machines that an export goes to."""
+    if not getattr(network, "native", False):
+        return network
+    twin = copy.copy(network)
+    # A module is frozen, and this field is no array that `tree_at` could change.
+    object.__setattr__(twin, "native", False)
+    return twin

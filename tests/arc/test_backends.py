@@ -1,0 +1,151 @@
+"""Both engines against the oracle: over 20,000 random (task, state, action) cases each, every field compared.
+
+Literal cases are in `test_operations`, laws in `test_operation_laws`.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.core.vector import batch_reset, batch_step
+from tests.helpers.arc_grids import selection_text, text
+from tests.helpers.arc_rollouts import ENGINES, batch_action, info_view, skip_without, view
+from tests.helpers.arc_scenarios import SCENARIOS, Scenario, Turn, keys_of, oracle_run, tasks_of
+from tests.reference.arc import OracleState, on_canvas, target_of
+
+REWARD_TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def changed(before: OracleState, after: OracleState) -> bool:
+    """Whether an operation did anything beyond marking its selection."""
+    return (
+        before.pair != after.pair
+        or before.clipboard != after.clipboard
+        or before.terminated != after.terminated
+        or not np.array_equal(before.working, after.working)
+    )
+
+
+def test_the_cases_are_many_and_every_operation_does_something_in_them() -> None:
+    effects: Counter[int] = Counter()
+    live = 0
+    for scenario in SCENARIOS:
+        for turn in oracle_run(scenario).turns:
+            for before, operation, after in zip(turn.before, turn.operations, turn.after, strict=True):
+                live += not before.done
+                effects[int(operation)] += changed(before, after)
+    assert live >= 20_000
+    idle = {operation: effects[operation] for operation in range(42) if effects[operation] < 60}
+    assert not idle, f"operations that changed the state fewer than 60 times: {idle}"
+
+
+def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
+    last = [state for scenario in SCENARIOS for state in oracle_run(scenario).turns[-1].after]
+    assert sum(state.solved for state in last) >= 30
+    assert sum(state.terminated and not state.solved for state in last) >= 30
+    assert sum(state.truncated for state in last) >= 30
+    sizes = {
+        after.working.shape
+        for scenario in SCENARIOS
+        for turn in oracle_run(scenario).turns
+        for after in turn.after
+    }
+    assert {(1, 1), (30, 30), (7, 12), (5, 5), (12, 7)} <= sizes
+    assert any(rows == 1 and cols > 20 for rows, cols in sizes)
+    assert any(cols == 1 and rows > 20 for rows, cols in sizes)
+
+
+def test_evaluation_has_as_many_cases_and_every_ending() -> None:
+    runs = [oracle_run(s) for s in SCENARIOS if s.config.environment.mode == "evaluation"]
+    assert sum(not before.done for run in runs for turn in run.turns for before in turn.before) >= 20_000
+    last = [state for run in runs for state in run.turns[-1].after]
+    assert sum(state.solved for state in last) >= 20
+    assert sum(state.terminated and not state.solved for state in last) >= 20
+    assert sum(state.truncated for state in last) >= 20
+    assert sum(state.solved and len(state.task.tests) > 1 for state in last) >= 1
+    assert sum(len(state.handed_in) == 2 for state in last) >= 20
+    assert any(state.terminated and len(state.handed_in) == 1 for state in runs[-1].turns[-1].after)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
+def test_engine_agrees_with_the_oracle_in_every_field(engine: str, scenario: Scenario) -> None:
+    skip_without(engine)
+    run = oracle_run(scenario)
+    config = scenario.config.model_copy(update={"engine": engine})
+    tasks = TaskBuffer.from_tasks(tasks_of(scenario))
+
+    states, observations = batch_reset(keys_of(scenario), config, tasks)
+    seen = view(states)
+    task_indices = [tasks.index_of(state.task.id) for state in run.first]
+    np.testing.assert_array_equal(seen.pop("task_index"), task_indices, "task_index after reset")
+    assert_same(seen, run.first_view, None, "reset")
+    np.testing.assert_array_equal(np.asarray(observations), run.first_view["working_grid"])
+
+    for number, turn in enumerate(run.turns):
+        where = f"{scenario.name}, {engine}, step {number}"
+        action = batch_action(scenario.format, turn.operations, turn.selections)
+        states, observations, rewards, done, infos = batch_step(states, action, config)
+        seen = view(states)
+        np.testing.assert_array_equal(seen.pop("task_index"), task_indices, "task_index never changes")
+        assert_same(seen, turn.view, turn, where)
+        assert_same(
+            {"observation": np.asarray(observations)}, {"observation": turn.view["working_grid"]}, turn, where
+        )
+        assert_same(
+            {"done": np.asarray(done), **info_view(infos)}, {"done": turn.done, **turn.infos}, turn, where
+        )
+        assert_same({"reward": np.asarray(rewards)}, {"reward": turn.rewards}, turn, where)
+        assert np.asarray(rewards).dtype == np.float32
+
+
+def assert_same(
+    seen: dict[str, np.ndarray], expected: dict[str, np.ndarray], turn: Turn | None, where: str
+) -> None:
+    """Every field equal (rewards to 1e-6); the message retells the first case that differs."""
+    assert seen.keys() == expected.keys()
+    for field, right in expected.items():
+        got = seen[field]
+        assert got.shape == right.shape, f"{where}: {field} has shape {got.shape}, expected {right.shape}"
+        # In evaluation a similarity is a mean over test pairs, which XLA may round otherwise.
+        mean = "in evaluation" in where and field.startswith("similarity")
+        if mean or field in ("reward", "similarity_improvement"):
+            same = np.isclose(got, right, **REWARD_TOLERANCE)
+        else:
+            same = got == right
+        if not same.all():
+            row = int(np.argwhere(~same)[0][0])
+            pytest.fail(
+                f"{where}: {field} of environment {row}\n"
+                f"{story(turn, row)}{show(field, got[row], right[row])}"
+            )
+
+
+def show(field: str, got: Any, right: Any) -> str:
+    if field == "selected" or field.endswith("mask"):
+        return f"expected {selection_text(right)}\ngot      {selection_text(got)}"
+    if np.ndim(right) == 2:
+        return f"expected {text(right)}\ngot      {text(got)}"
+    return f"expected {right!r}\ngot      {got!r}"
+
+
+def story(turn: Turn | None, row: int) -> str:
+    """The case in words, small enough to paste into a literal test."""
+    if turn is None:
+        return ""
+    before, after, cells = turn.before[row], turn.after[row], turn.selections[row]
+    canvas = before.selected.shape
+    selection = selection_text(cells) if cells.ndim == 2 else cells.tolist()
+    clipboard = np.full(canvas, -1, np.int8)
+    for cell, color in (before.clipboard or {}).items():
+        clipboard[cell] = color
+    return (
+        f"task {before.task.id}, pair {before.pair} -> {after.pair}, done before: {before.done}\n"
+        f"operation {turn.operations[row]}, selection {selection}\n"
+        f"before {text(on_canvas(before.working, canvas))}\n"
+        f"clipboard {text(clipboard)}\n"
+        f"target {text(on_canvas(target_of(after.task, after.pair), canvas))}\n"
+    )

@@ -1,0 +1,362 @@
+"""The agent in the report: the page's rules and network against Python's, the panel, and strangers' files."""
+
+import base64
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
+from phalanx.arc.action_distribution import MakeArcDistribution
+from phalanx.arc.browser import report_panel
+from phalanx.arc.browser.export import MOST_PARAMETERS, described, save_agent
+from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.config import load_config
+from phalanx.logging.report import page as report_page, read_run, write_report
+from tests.helpers.browser import needs_chromium, no_complaints, opened_tab
+from tests.helpers.drawn_weights import drawn_weights
+from tests.helpers.run_folders import write_facts
+from tests.reference.arc import OracleState, operate, raw_selection, reset_oracle
+
+NUM_PUZZLES = 200
+SCRIPTS = (
+    Path(report_page.__file__).parent / "template" / "dom.js",
+    *(Path(report_panel.__file__).with_name(name) for name in ("rules.js", "network.js")),
+)
+SCRIPT = "".join(path.read_text() for path in SCRIPTS)
+PAINTER = ("arc.action.selection_format=point", f"arc.action.allowed_operations={[*range(20), 34]}")
+EVERYTHING = (
+    "arc.action.selection_format=bbox",
+    f"arc.action.allowed_operations={[*range(35), 39]}",
+    "arc.observation.clipboard=true",
+    "arc.observation.selected=true",
+)
+
+
+def arc_config(*overrides: str) -> ArcConfig:
+    """Grids of up to 4 x 4, examined."""
+    names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "environment.max_episode_steps=5")
+    own = (name.removeprefix("arc.") for name in overrides)
+    see = ("environment.mode=evaluation", "observation.input_grid=true")
+    return load_config(ArcConfig, None, (*names, *see, *own))
+
+
+@functools.cache
+def drawn_network(config: ArcConfig, width: int = 8) -> Any:
+    """A network of color planes with drawn weights; those at the outset would do nothing definite."""
+    size = ArcNetworkConfig(kind="planes", width=width, depth=2)
+    made = drawn_weights(create_arc_network, size, config)
+    scaled = (6 * made.stem.weight, 0.3 * made.colors)
+    return eqx.tree_at(lambda network: (network.stem.weight, network.colors), made, scaled)
+
+
+@functools.cache
+def tasks() -> tuple[Any, ...]:
+    families = ("fill_enclosed", "denoise")
+    return tuple(generate_tasks(families, NUM_PUZZLES, seed=3, split="evaluation", max_height=4, max_width=4))
+
+
+@eqx.filter_jit
+def acted(environment: ArcEnvironment, network: Any, states: Any, observations: Any) -> Any:
+    """A greedy step of each episode: what comes of it, the actions, and the logits."""
+    distribution = MakeArcDistribution(network.ids)
+
+    def one(observation: Any) -> Any:
+        logits = network(observation)[0]
+        return distribution(logits, observation).mode(), logits
+
+    actions, logits = jax.vmap(one)(observations)
+    states, observations, _, done, info = environment.batch_step(states, actions)
+    return states, observations, done, environment.measures(info)["success_mask"], actions, logits
+
+
+@functools.cache
+def policy(*overrides: str) -> tuple[ArcEnvironment, Any]:
+    """A policy to which all operations are equally dear on the whole, so that grids decide among them."""
+    config = arc_config(*overrides)
+    environment, network = ArcEnvironment.create(config, tasks()), drawn_network(config)
+    numbers = jnp.arange(NUM_PUZZLES)
+    starts = environment.batch_reset_to(numbers, jnp.zeros_like(numbers))
+    means = np.asarray(acted(environment, network, *starts)[5].operations).mean(axis=0)
+    shared = [means[:10].mean(), means[10:20].mean(), *means[20:]]
+    bias = network.operations.bias - jnp.asarray(shared, jnp.float32)
+    return environment, eqx.tree_at(lambda network: network.operations.bias, network, bias)
+
+
+def make_run(folder: Path, *overrides: str) -> Path:
+    """A run that has an agent and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_facts(folder, name="agent")
+    environment, network = policy(*overrides)
+    save_agent(network, environment.config, tasks(), folder)
+    return folder
+
+
+@functools.cache
+def played(*overrides: str) -> tuple[list[list[list[int]]], np.ndarray, np.ndarray, list[np.ndarray]]:
+    """What Python does: each episode's actions, final grid and success; and the logits of the first step."""
+    environment, network = policy(*overrides)
+    numbers = jnp.arange(NUM_PUZZLES)
+    states, observations = environment.batch_reset_to(numbers, jnp.zeros_like(numbers))
+    over, first = np.zeros(NUM_PUZZLES, bool), None
+    episodes: list[list[list[int]]] = [[] for _ in tasks()]
+    for _ in range(environment.config.environment.max_episode_steps):
+        states, observations, done, solved, actions, logits = acted(
+            environment, network, states, observations
+        )
+        first = logits if first is None else first
+        fields = np.stack(jax.tree.leaves(actions), axis=1).tolist()
+        for row in np.flatnonzero(~over):
+            episodes[row].append(fields[row])
+        over = np.asarray(done)
+    assert first is not None
+    cells = [np.asarray(place.cells).reshape(NUM_PUZZLES, len(network.ids), -1) for place in first.places]
+    grids = np.asarray(states.working_grid).reshape(NUM_PUZZLES, -1)
+    return episodes, grids, np.asarray(solved), [np.asarray(first.operations), *cells]
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Any]:
+    with opened_tab() as tab:
+        yield tab
+
+
+@pytest.fixture(scope="module")
+def painter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an agent that fills, flood fills and hands in."""
+    return write_report([make_run(tmp_path_factory.mktemp("runs") / "painter", *PAINTER)])
+
+
+@pytest.fixture
+def opened(tab: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages, which may not complain."""
+
+    def open_page(path: Path, width: int = 1280) -> Any:
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("footer code")
+        return tab
+
+    with no_complaints(tab):
+        yield open_page
+
+
+@needs_chromium
+@pytest.mark.parametrize("overrides", [PAINTER, EVERYTHING], ids=["points", "boxes"])
+def test_the_page_plays_200_episodes_as_python_does(
+    opened: Any, overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    page = opened(write_report([make_run(tmp_path, *overrides)]))
+    found = page.evaluate(
+        f"""() => {{ {SCRIPT}
+        const [agent] = DATA.agents;
+        const network = networkOf(agent);
+        const corners = agent.selection === "point" ? 2 : 4;
+        return agent.puzzles.map((puzzle) => {{
+          const input = gridOf(agent, puzzle.input);
+          const {{ logits }} = decide(agent, network, startOf(agent, input));
+          const {{ actions, state }} = playOut(agent, network, input);
+          return {{
+            actions: actions.map((action) => [action.operation, ...action.corners.slice(0, corners)]),
+            grid: [...state.cells],
+            right: state.submitted && sameGrid(state, gridOf(agent, puzzle.output)),
+            operations: logits.operations,
+            places: logits.places.map((place) => place.map((cells) => [...cells])),
+          }};
+        }}); }}"""
+    )
+    actions, grids, solved, (operations, *places) = played(*overrides)
+    assert [one["actions"] for one in found] == actions
+    assert [one["grid"] for one in found] == grids.tolist()
+    assert [one["right"] for one in found] == solved.tolist()
+    np.testing.assert_allclose([one["operations"] for one in found], operations, atol=1e-4, rtol=1e-4)
+    for corner, cells in enumerate(places):
+        there = [one["places"][corner] for one in found]
+        np.testing.assert_allclose(there, cells, atol=1e-4, rtol=1e-4)
+    chosen = {action[0] for episode in actions for action in episode}
+    assert len(chosen) >= 8 and 34 in chosen, "the policy does many things, and hands some grids in"
+
+
+@needs_chromium
+def test_every_operation_does_in_the_page_what_it_means(opened: Any, tmp_path: Path) -> None:
+    config, rng = arc_config(*EVERYTHING), np.random.default_rng(1)
+    page = opened(write_report([make_run(tmp_path, *EVERYTHING)]))
+    episodes, expected = [], []
+    for task in tasks()[:120]:
+        state: OracleState = reset_oracle(task, len(task.demos), config)
+        actions, wanted = [], []
+        for _ in range(10):
+            operation = int(rng.choice([*range(34), 39]))
+            corners = rng.integers(0, 4, 4).tolist()
+            raw = raw_selection("bbox", corners, config)
+            assert raw is not None
+            state = operate(state, operation, raw, config)
+            actions.append({"operation": operation, "corners": corners})
+            canvas = np.full((4, 4), -1, int)
+            canvas[: state.working.shape[0], : state.working.shape[1]] = state.working
+            held = np.full((4, 4), -1, int)
+            for cell, color in (state.clipboard or {}).items():
+                held[cell] = color
+            wanted.append([canvas.ravel().tolist(), held.ravel().tolist(), state.selected.ravel().tolist()])
+        episodes.append(actions)
+        expected.append(wanted)
+    found = page.evaluate(
+        f"""(episodes) => {{ {SCRIPT}
+        const [agent] = DATA.agents;
+        return episodes.map((actions, number) => {{
+          let state = startOf(agent, gridOf(agent, agent.puzzles[number].input));
+          return actions.map((action) => {{
+            state = stepOf(agent, state, action);
+            return [[...state.cells], [...state.clipboard], [...state.selected].map(Boolean)];
+          }});
+        }}); }}""",
+        episodes,
+    )
+    assert found == expected
+
+
+@needs_chromium
+def test_a_reader_chooses_a_puzzle_and_watches_it_being_worked_on(opened: Any, painter: Path) -> None:
+    page = opened(painter)
+    actions, _, solved, _ = played(*PAINTER)
+    row = next(n for n, episode in enumerate(actions) if len(episode) > 1 and episode[-1][0] == 34)
+    page.locator(".agent .reel li button").nth(row).click()
+    assert page.locator(".agent .pill").inner_text() == "not begun"
+    assert page.locator(".likely li").count() == 6 and page.locator(".likely .chosen").count() <= 1
+    for number, (operation, row_of, column) in enumerate(actions[row], 1):
+        page.get_by_role("button", name="Step", exact=True).click()
+        said = page.locator(".done li").nth(number - 1).inner_text()
+        if operation == 34:
+            assert said == "Submit"
+        else:
+            kind = f"Flood fill {operation - 10}" if operation > 9 else f"Fill {operation}"
+            assert said == f"{kind} row {row_of + 1}, column {column + 1}"
+    assert page.locator(".agent .pill").inner_text() == f"handed in: {'right' if solved[row] else 'wrong'}"
+    page.get_by_role("button", name="Back to the start").click()
+    assert page.locator(".agent .pill").inner_text() == "not begun"
+    page.get_by_role("button", name="Let the agent play").click()
+    page.get_by_text(f"done in {len(actions[row])}").wait_for()
+
+
+@needs_chromium
+def test_a_reader_draws_a_puzzle_and_says_what_is_right(opened: Any, painter: Path) -> None:
+    page = opened(painter)
+    page.get_by_role("button", name="Draw your own").click()
+    page.get_by_role("button", name="Blank").click()
+    board = page.locator(".board .cells").first
+    for _ in range(4):
+        page.get_by_role("button", name="Fewer width").click()
+    assert board.get_attribute("aria-label").split(": ")[-1] in ("0, 0, 0", "0, 0, 0, 0")
+    page.get_by_role("button", name="More width").click()
+    page.get_by_role("button", name="Color 3").click()
+    board.click(position={"x": 10, "y": 10})
+    board.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("7")
+    assert board.get_attribute("aria-label").startswith("Input: paint it: 37, 00")
+    page.get_by_role("button", name="Say what is right").click()
+    answer = page.locator(".board .cells").nth(2)
+    assert answer.get_attribute("aria-label").startswith("Expected: paint it: 37, 00")
+    for _ in range(5):
+        page.get_by_role("button", name="Step", exact=True).click()
+    assert page.locator(".agent .pill").inner_text() in (
+        "handed in: right",
+        "handed in: wrong",
+        "not handed in",
+    )
+
+
+@needs_chromium
+def test_the_page_solves_all_puzzles_and_counts_what_python_counts(opened: Any, painter: Path) -> None:
+    page = opened(painter)
+    page.get_by_role("button", name=f"Solve all {NUM_PUZZLES}").click()
+    solved = played(*PAINTER)[2]
+    page.get_by_text(f"{int(solved.sum())} of {NUM_PUZZLES} right").wait_for(timeout=60_000)
+    marks = page.locator(".agent .reel .mark").evaluate_all("marks => marks.map((mark) => mark.textContent)")
+    assert [mark == "✓" for mark in marks] == solved.tolist()
+    page.get_by_label("Family of puzzles").select_option("denoise")
+    assert page.locator(".agent .reel li").count() == NUM_PUZZLES // 2
+
+
+@needs_chromium
+def test_the_agent_fits_a_phone_and_other_runs_have_no_panel(
+    opened: Any, painter: Path, tmp_path: Path
+) -> None:
+    page = opened(painter, width=360)
+    page.get_by_role("button", name="Draw your own").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    write_facts(tmp_path)
+    assert opened(write_report([tmp_path])).locator("#agent").count() == 0
+
+
+@needs_chromium
+def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> None:
+    nasty = '</script><img src=x onerror="document.title=1"><b id="harm">'
+    make_run(tmp_path, *PAINTER)
+    said = json.loads((tmp_path / "agent.json").read_text())
+    said["puzzles"] = [said["puzzles"][0] | {"task": nasty, "family": nasty, "output": None}]
+    said["operations"] = [one | {"name": nasty} for one in said["operations"]]
+    (tmp_path / "agent.json").write_text(json.dumps(said))
+    page = opened(write_report([tmp_path]))
+    assert page.locator("#harm").count() == 0
+    assert page.locator(".agent .caption strong").inner_text() == nasty
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "its format is 2": lambda said: said.update(format=2),
+    "canvas must be a whole number from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
+    "max_steps must be a whole number": lambda said: said.update(max_steps=True),
+    "selection must be point or bbox": lambda said: said.update(selection="mask"),
+    "operations must be sorted": lambda said: said["operations"].reverse(),
+    "none may go to another pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
+    "sees must be some of": lambda said: said.update(sees=["input", "working"]),
+    "palette must be ten colors": lambda said: said["palette"].__setitem__(0, "red;}"),
+    "finite weights, and": lambda said: said["network"].update(weights=base64.b64encode(bytes(8)).decode()),
+    "a grid must be rows of digits": lambda said: said["puzzles"][0].update(input=["01", "2x"]),
+    "names must be text": lambda said: said["puzzles"][0].update(task=7),
+    "puzzles must be a list": lambda said: said.update(puzzles={}),
+}
+
+
+@pytest.mark.parametrize("complaint", DAMAGE)
+def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Path) -> None:
+    make_run(tmp_path, *PAINTER)
+    said = json.loads((tmp_path / "agent.json").read_text())
+    DAMAGE[complaint](said)
+    (tmp_path / "agent.json").write_text(json.dumps(said))
+    run = read_run(tmp_path)
+    assert run.agent is None
+    assert [note for note in run.notes if "agent.json was left out" in note and complaint in note]
+
+
+def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
+    cases = {
+        "operations go to other pairs (Next test pair)": (f"arc.action.allowed_operations={[0, 34, 37]}",),
+        "trained to see the output": (*PAINTER, "arc.observation.target_grid=true"),
+        "begin with another grid than the input (blank)": (*PAINTER, "arc.environment.initial_grid=blank"),
+    }
+    write_facts(tmp_path)
+    for why, overrides in cases.items():
+        config = arc_config(*overrides)
+        save_agent(drawn_network(config), config, (), tmp_path)
+        run = read_run(tmp_path)
+        assert run.agent is None and any(why in note for note in run.notes)
+    large = arc_config(*PAINTER)
+    save_agent(drawn_network(large, width=96), large, (), tmp_path)
+    assert any(f"{MOST_PARAMETERS:,} are the most" in note for note in read_run(tmp_path).notes)
+
+
+def test_the_puzzles_of_a_file_are_as_many_as_there_is_room_for() -> None:
+    config = arc_config(*PAINTER)
+    said = described(drawn_network(config), config, tasks() + tasks())
+    assert len(said["puzzles"]) == NUM_PUZZLES
+    first = tasks()[0].tests[0]
+    assert said["puzzles"][0]["input"] == ["".join(map(str, row)) for row in np.asarray(first.input).tolist()]

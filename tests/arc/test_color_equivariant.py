@@ -1,0 +1,142 @@
+"""The native trunk of color planes gives what its XLA twin gives, and JAX's own gradient of it."""
+
+import copy
+import hashlib
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
+from phalanx.arc.networks import planes_trunk
+from phalanx.arc.networks.arc import ArcPlaneNetwork
+from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.core import backends as engine
+
+pytestmark = pytest.mark.skipif(not engine.available(), reason="there are no compiled kernels here")
+
+
+def networks(rows: int, columns: int, width: int, depth: int) -> tuple[ArcPlaneNetwork, ArcPlaneNetwork]:
+    """The same weights, computed natively and by XLA."""
+    arc = ArcConfig(
+        dataset=DatasetConfig(max_grid_height=rows, max_grid_width=columns),
+        observation=ObservationConfig(input_grid=True),
+    )
+    config = ArcNetworkConfig(kind="planes", width=width, depth=depth)
+    network = eqx.filter_jit(ArcPlaneNetwork)(config, arc, key=jax.random.key(0))
+    colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
+    network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
+    assert network.native
+    twin = copy.copy(network)
+    object.__setattr__(twin, "native", False)
+    return network, twin
+
+
+def observations(count: int, rows: int, columns: int) -> ArcObservation:
+    """Grids of all sizes from nothing to the whole canvas, with few colors, so that maxima tie."""
+    random = np.random.default_rng(count)
+    grids = random.integers(0, 4, (count, 2, rows, columns)).astype(np.int8)
+    heights, widths = (
+        random.integers(0, rows + 1, (count, 1, 1, 1)),
+        random.integers(1, columns + 1, (count, 1, 1, 1)),
+    )
+    inside = (np.arange(rows)[:, None] < heights) & (np.arange(columns) < widths)
+    grids = jax.device_put(np.where(inside, grids, -1))
+    return ArcObservation(working_grid=grids[:, 0], input_grid=grids[:, 1])
+
+
+def loss(network: ArcPlaneNetwork, seen: ArcObservation) -> jax.Array:
+    logits, values = jax.vmap(network)(seen)
+    cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
+    return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
+
+
+def leaves(tree: object) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def assert_close(ours: object, wanted: object) -> None:
+    for mine, theirs in zip(leaves(ours), leaves(wanted), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(theirs).max()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "width", "depth", "count"),
+    [(4, 4, 12, 3, 19), (1, 1, 8, 1, 1), (3, 5, 16, 2, 8), (5, 2, 32, 1, 9), (2, 3, 24, 2, 3)],
+)
+def test_values_and_gradients_are_those_of_xla(
+    rows: int, columns: int, width: int, depth: int, count: int
+) -> None:
+    native, twin = networks(rows, columns, width, depth)
+    seen = observations(count, rows, columns)
+    value_and_gradient = eqx.filter_jit(eqx.filter_value_and_grad(loss))
+    assert_close(value_and_gradient(native, seen), value_and_gradient(twin, seen))
+
+
+def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
+    native, _ = networks(3, 3, 8, 2)
+    seen = observations(10, 3, 3)
+    gradient = eqx.filter_jit(eqx.filter_grad(loss))
+    arrays, structure = eqx.partition(native, eqx.is_array)
+    both = jax.jit(lambda one: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * 1.5]), one))(arrays)
+
+    def one(arrays: ArcPlaneNetwork) -> ArcPlaneNetwork:
+        return eqx.filter(eqx.filter_grad(loss)(eqx.combine(arrays, structure), seen), eqx.is_array)
+
+    together = jax.device_get(jax.jit(jax.vmap(one))(both))
+    for number in range(2):
+        alone = jax.tree.map(lambda leaf, n=number: jax.device_put(np.asarray(leaf)[n]), both)
+        expected = gradient(eqx.combine(alone, structure), seen)
+        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), expected)
+
+
+def test_a_batch_of_batches_is_one_large_batch() -> None:
+    native, _ = networks(3, 3, 8, 1)
+    seen = observations(12, 3, 3)
+    folded = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), seen)
+
+    def nested(network: ArcPlaneNetwork, seen: ArcObservation) -> jax.Array:
+        return jnp.mean(jax.vmap(lambda rows: loss(network, rows))(seen))
+
+    gradient = eqx.filter_jit(eqx.filter_grad(nested))(native, folded)
+    assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
+
+
+def test_weights_of_another_size_are_refused() -> None:
+    weights = planes_trunk.TrunkWeights(
+        jnp.zeros((8, 8)), jnp.zeros(8), jnp.zeros((10, 8)), jnp.zeros((1, 9, 8, 8)),
+        jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)), jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)),
+    )  # fmt: skip
+    grids = jnp.zeros((2, 2, 3, 3), jnp.int8)
+    assert planes_trunk.trunk(grids, weights).shape == (2, 10, 3, 3, 8)
+    with pytest.raises(Exception, match="weights 1 have 7 numbers, not 8"):
+        planes_trunk.trunk(grids, weights._replace(stem_bias=jnp.zeros(7)))
+    narrow = jax.tree.map(lambda leaf: leaf[..., :7], weights)
+    with pytest.raises(Exception, match="no kernel for this width"):
+        planes_trunk.trunk(grids, narrow)
+
+
+def digest() -> str:
+    gradient = eqx.filter_jit(eqx.filter_grad(loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
+    return hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves(gradient.blocks))).hexdigest()
+
+
+ON_ONE_CORE = """
+import os, sys
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+sys.path.insert(0, sys.argv[1])
+from tests.arc.test_color_equivariant import digest
+print(digest())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="binding a process to one core needs Linux")
+def test_gradients_have_the_same_bits_on_one_core_and_on_all(request: pytest.FixtureRequest) -> None:
+    command = [sys.executable, "-c", ON_ONE_CORE, request.path.parent]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert len(alone) == 64
+    assert digest() == alone

@@ -1,0 +1,55 @@
+"""The conformance suite on ARC: both engines, plain and record observations."""
+
+import pytest
+
+from phalanx.arc import (
+    ActionConfig,
+    ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    DatasetConfig,
+    EnvironmentConfig,
+    GridPair,
+    ObservationConfig,
+    as_grid,
+)
+from phalanx.core import backends as native
+from phalanx.core.testing.transition_checks import check_environment
+
+CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
+OPERATIONS = (0, 10, 20, 24, 29, 33, 34)
+
+
+def two_tests_and_a_demonstration() -> ArcTask:
+    pairs = [GridPair(as_grid([[c] * 3] * 2), as_grid([[c + 1] * 3] * 2)) for c in (1, 2, 3)]
+    return ArcTask("fill", tuple(pairs[:1]), tuple(pairs[1:]))
+
+
+def environment(engine: str, selection_format: str, **more: object) -> ArcEnvironment:
+    config = ArcConfig(
+        engine=engine,
+        dataset=CANVAS,
+        action=ActionConfig(selection_format=selection_format, allowed_operations=OPERATIONS),
+        **{"environment": EnvironmentConfig(max_episode_steps=6), **more},
+    )
+    return ArcEnvironment.create(config, two_tests_and_a_demonstration())
+
+
+@pytest.mark.parametrize("selection_format", ["point", "mask"])
+def test_the_native_engine_conforms(selection_format: str) -> None:
+    if not native.available():
+        pytest.skip(native.reason())
+    check_environment(environment("native", selection_format))
+
+
+def test_the_xla_engine_conforms() -> None:
+    check_environment(environment("xla", "bbox"))
+
+
+def test_a_record_observation_conforms_in_evaluation() -> None:
+    see = ObservationConfig(
+        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=2, scalars=True
+    )
+    play = EnvironmentConfig(max_episode_steps=6, mode="evaluation", attempts=2)
+    report = check_environment(environment("auto", "point", observation=see, environment=play), num_steps=60)
+    assert report.not_applicable == ()

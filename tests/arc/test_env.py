@@ -1,0 +1,266 @@
+"""The ARC environment as a whole: tasks drawn by key, observations, generated tasks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import (
+    ActionConfig,
+    ArcConfig,
+    ArcEnvironment,
+    ArcObservation,
+    ArcTask,
+    BboxAction,
+    DatasetConfig,
+    EnvironmentConfig,
+    GridPair,
+    MaskAction,
+    ObservationConfig,
+    PointAction,
+    TaskBuffer,
+    arc_reset,
+    arc_step,
+    as_grid,
+    generate_tasks,
+    legal_operations,
+    validate_action_jax,
+)
+from phalanx.arc.bitplanes import pack_grid, unpack_cells
+from phalanx.core import backends as native, batch_reset, batch_step
+
+ENGINES = ["native", "xla"]
+SUBMIT = 34
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "native" and not native.available():
+        pytest.skip(native.reason())
+    return request.param
+
+
+def task(name: str = "two", demos: int = 2, tests: int = 1) -> ArcTask:
+    """Demonstration k turns a grid of k + 1 into one of k + 2; test k one of k + 5 into k + 6."""
+
+    def pair(color: int) -> GridPair:
+        return GridPair(as_grid([[color] * 3] * 2), as_grid([[color + 1] * 3] * 2))
+
+    return ArcTask(name, tuple(pair(k + 1) for k in range(demos)), tuple(pair(k + 5) for k in range(tests)))
+
+
+def small(engine: str = "auto", **sections: object) -> ArcConfig:
+    return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=4, max_grid_width=5), **sections)
+
+
+def test_a_state_of_30x30_costs_at_most_1500_bytes() -> None:
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 16), ArcConfig(), task())
+    assert states.working_grid.shape == (16, 30, 30)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(states)) / 16 == 1236
+
+
+def test_each_environment_draws_its_own_task_and_pair_by_its_key() -> None:
+    buffer = TaskBuffer.from_tasks([task("a", demos=2), task("b", demos=3), task("c", demos=1)])
+    keys = jax.random.split(jax.random.key(1), 300)
+    states, _ = batch_reset(keys, small(), buffer)
+    drawn = set(zip(states.task_index.tolist(), states.pair_index.tolist(), strict=True))
+    assert drawn == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0)}
+    assert (states.working_grid[:, 0, 0] == states.pair_index + 1).all()
+    alone, _ = arc_reset(keys[7], small(), buffer)
+    assert (alone.task_index, alone.pair_index) == (states.task_index[7], states.pair_index[7])
+
+
+def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the_end(engine: str) -> None:
+    see = ObservationConfig(target_grid=True, scalars=True)
+    config = small(engine, observation=see, environment=EnvironmentConfig(mode="evaluation"))
+    state, seen = arc_reset(jax.random.key(0), config, task())
+    assert isinstance(seen, ArcObservation)
+    assert state.working_grid[0, 0] == 5 and (state.target_grid == -1).all()
+    assert (seen.target_grid == -1).all() and seen.similarity == 0.0
+    for row in range(2):
+        action = BboxAction(6, row, 0, row, 2)
+        state, seen, reward, done, info = arc_step(state, action, config)
+        assert info.similarity == 0.0 == state.similarity_score == seen.similarity
+        assert not done and not info.solved and not state.solved_pairs.any()
+        assert reward == np.float32(-0.01), "the right grid is not told"
+    state, seen, reward, done, info = arc_step(state, BboxAction(34, 0, 0, 0, 0), config)
+    assert done and info.solved and info.similarity == 1.0 == seen.similarity
+    assert reward == pytest.approx(10 - 0.01)
+    assert (seen.target_grid == -1).all(), "for whoever looks on there is environment.reveal"
+    revealed = config.environment_for(state.tasks).reveal(state)
+    assert (revealed.target_grid[:2, :3] == 6).all()
+
+
+def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
+    config = small(observation=ObservationConfig(demonstrations=3))
+    buffer = TaskBuffer.from_tasks(task(demos=3))
+    states, seen = batch_reset(jax.random.split(jax.random.key(0), 40), config, buffer)
+    inputs = np.asarray(seen.demonstrations[:, :, 0, 0, 0])
+    outputs = np.asarray(seen.demonstrations[:, :, 1, 0, 0])
+    for row, out, pair in zip(inputs, outputs, np.asarray(states.pair_index), strict=True):
+        others = [k + 1 for k in range(3) if k != pair]
+        assert row.tolist() == [*others, -1]
+        assert out.tolist() == [*(k + 1 for k in others), -1]
+
+
+def test_an_observation_can_be_switched_off(engine: str) -> None:
+    config = small(engine, observation=ObservationConfig(working_grid=False))
+    states, seen = batch_reset(jax.random.split(jax.random.key(0), 3), config, task())
+    states, seen, *_ = batch_step(states, PointAction([0] * 3, [0] * 3, [0] * 3), config)
+    assert seen.shape == (3, 0, 0)
+    assert (states.working_grid[:, 0, 0] == 0).all()
+
+
+def test_formats_may_be_mixed_between_steps_and_operations_within_a_batch() -> None:
+    config = small()
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 4), config, task(demos=1))
+    states, *_ = batch_step(states, PointAction([0, 9, 23, 26], [0, 1, 0, 0], [0, 2, 0, 1]), config)
+    mask = jnp.zeros((4, 4, 5), bool).at[:, 0, 1].set(True).at[:, 1, 0].set(True)
+    states, _, _, _, info = batch_step(states, MaskAction([7, 7, 31, 34], mask), config)
+    assert states.working_grid[0, :2, :3].tolist() == [[0, 7, 1], [7, 1, 1]]
+    assert states.working_grid[1, :2, :3].tolist() == [[1, 7, 1], [7, 1, 9]]
+    assert states.working_grid[2, :2, :3].tolist() == [[0, 0, 1], [0, 1, 1]]
+    assert info.operation_type.tolist() == [7, 7, 31, 34]
+    assert info.terminated.tolist() == [False, False, False, True]
+
+
+def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(engine: str) -> None:
+    config = small(engine)
+    environment = ArcEnvironment.create(config, TaskBuffer.from_tasks([task("a"), task("b", demos=3)]))
+    keys = jax.random.split(jax.random.key(3), 6)
+    states, _ = environment.batch_reset(keys)
+    actions = BboxAction([0, 25, 30, 33, 11, 99], [0] * 6, [0] * 6, [1, 1, 0, 3, 0, 0], [1, 0, 1, 4, 0, 0])
+    expected = jax.jit(environment.batch_step)(states, actions)
+    one_vmap = jax.jit(jax.vmap(environment.step))(states, actions)
+    fold = lambda tree: jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), tree)  # noqa: E731
+    nested = jax.jit(jax.vmap(jax.vmap(environment.step)))(fold(states), fold(actions))
+    for other in (one_vmap, jax.tree.map(lambda x: x.reshape(6, *x.shape[2:]), nested)):
+        jax.tree.map(np.testing.assert_array_equal, expected, other)
+
+
+def test_one_action_shared_by_a_whole_vmapped_batch_is_spread(engine: str) -> None:
+    environment = ArcEnvironment.create(small(engine), task())
+    states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 3))
+    new, *_ = jax.vmap(environment.step, in_axes=(0, None))(states, PointAction(9, 0, 0))
+    assert (new.working_grid[:, 0, 0] == 9).all()
+
+
+def test_generated_tasks_are_solved_by_their_own_solutions(engine: str) -> None:
+    config = ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=10, max_grid_width=10))
+    tasks = generate_tasks(num_tasks=60, seed=5)
+    buffer = TaskBuffer.from_tasks(tasks)
+    keys = jax.random.split(jax.random.key(0), 256)
+    states, _ = batch_reset(keys, config, buffer)
+    solutions = [
+        buffer[t].solutions[p]
+        for t, p in zip(states.task_index.tolist(), states.pair_index.tolist(), strict=True)
+    ]
+    lengths = np.array([len(solution) for solution in solutions])
+    for at in range(lengths.max()):
+        rows = [s[at] if at < len(s) else s[-1] for s in solutions]
+        action = BboxAction(
+            *(jnp.array([getattr(r, f) for r in rows]) for f in ("operation", "r1", "c1", "r2", "c2"))
+        )
+        states, *_ = batch_step(states, action, config)
+        assert np.asarray(states.solved).tolist() == (lengths <= at + 1).tolist()
+
+
+def test_both_engines_play_the_same_long_random_episodes() -> None:
+    if not native.available():
+        pytest.skip(native.reason())
+    tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=20, seed=9))
+    keys = jax.random.split(jax.random.key(0), 64)
+    rng = np.random.default_rng(0)
+    configs = [
+        ArcConfig(engine=e, dataset=DatasetConfig(max_grid_height=10, max_grid_width=12)) for e in ENGINES
+    ]
+    runs = [batch_reset(keys, config, tasks)[0] for config in configs]
+    for _ in range(40):
+        operation, r1, c1, r2, c2 = rng.integers(0, 42, 64), *rng.integers(0, 10, (4, 64))
+        operation = np.where((operation == SUBMIT) & (rng.random(64) < 0.9), 28, operation)
+        action = BboxAction(operation, r1, c1, r2, c2)
+        results = [batch_step(run, action, config) for run, config in zip(runs, configs, strict=True)]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *results)
+        runs = [result[0] for result in results]
+
+
+def test_legal_operations_and_validation_follow_the_config() -> None:
+    config = small(action=ActionConfig(allowed_operations=(3, 34)))
+    state, _ = arc_reset(jax.random.key(0), config, task())
+    assert np.flatnonzero(legal_operations(state, config)).tolist() == [3, 34]
+    assert validate_action_jax(PointAction(3, 0, 0), state, config)
+    for bad in (PointAction(4, 0, 0), PointAction(-1, 0, 0), PointAction(3, 4, 0), PointAction(3, 0, 5)):
+        assert not validate_action_jax(bad, state, config)
+
+
+EVALUATION = EnvironmentConfig(mode="evaluation")
+SECRET = ArcTask("secret", (), (GridPair(as_grid([[1]]), None),))
+CANNOT_SUBMIT = small(environment=EVALUATION, action=ActionConfig(allowed_operations=(1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("config", "tasks", "message"),
+    [
+        (ArcConfig(dataset=DatasetConfig(max_grid_height=1)), task(), "needs a canvas of 2x3, the config"),
+        (small(environment=EVALUATION), task(tests=0), "no test pair to evaluate on"),
+        (small(), SECRET, "pair 0 has no output"),
+        (CANNOT_SUBMIT, task(), r"must contain 34 \(Submit\)"),
+    ],
+)
+def test_tasks_that_do_not_fit_the_config_are_refused_in_words(
+    config: ArcConfig, tasks: ArcTask, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ArcEnvironment.create(config, tasks)
+
+
+def test_bad_configs_raise_in_words() -> None:
+    with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 40"):
+        DatasetConfig(max_grid_height=40)
+    with pytest.raises(ValueError, match="allowed_operations must lie between 0 and 41, got 42"):
+        ActionConfig(allowed_operations=(1, 42))
+
+
+def test_asking_for_the_native_engine_when_it_is_off_raises_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PHALANX_NATIVE", "0")
+    assert ArcEnvironment.create(small(), task()).config.engine == "xla"
+    with pytest.raises(RuntimeError, match="switched off by PHALANX_NATIVE=0"):
+        ArcEnvironment.create(small("native"), task())
+
+
+def test_a_buffer_refuses_repeated_ids_and_finds_tasks_by_id() -> None:
+    buffer = TaskBuffer.from_tasks([task("a"), task("b")])
+    assert buffer.index_of("b") == 1 and buffer[1].id == "b" and len(buffer) == 2
+    with pytest.raises(KeyError, match="no task 'c' among the 2"):
+        buffer.index_of("c")
+    with pytest.raises(ValueError, match="two tasks have the id 'a'"):
+        TaskBuffer.from_tasks([task("a"), task("a")])
+
+
+def test_equal_buffers_share_one_compilation() -> None:
+    config = small()
+    keys = jax.random.split(jax.random.key(0), 2)
+    first, _ = batch_reset(keys, config, TaskBuffer.from_tasks([task("a")]))
+    second, _ = batch_reset(keys, config, TaskBuffer.from_tasks([task("a")]))
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+
+
+def test_planes_pack_and_unpack_every_size() -> None:
+    rng = np.random.default_rng(0)
+    for height, width in [(1, 1), (30, 30), (3, 7), (8, 8), (30, 1), (5, 29)]:
+        grid = rng.integers(0, 10, (height, width))
+        planes = jnp.asarray(pack_grid(grid, 30))
+        inside = jnp.where(jnp.arange(30) < height, jnp.uint32((1 << width) - 1), jnp.uint32(0))
+        cells = np.asarray(unpack_cells(planes, inside, 30))
+        assert (cells[:height, :width] == grid).all()
+        assert (cells[height:] == -1).all() and (cells[:, width:] == -1).all()
+
+
+def test_a_changed_copy_of_a_config_hashes_like_the_same_config_made_afresh() -> None:
+    config = ArcConfig()
+    hash(config)
+    copied = config.model_copy(update={"engine": "xla"})
+    assert copied == ArcConfig(engine="xla") and hash(copied) == hash(ArcConfig(engine="xla"))
+    assert hash(copied) != hash(config)

@@ -1,0 +1,315 @@
+"""Networks for ARC: any canvas, nothing from outside the grid, and the planes network's law of colours."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
+from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
+from phalanx.arc.networks.arc import ArcNetwork, create_arc_network
+from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, GridEmbedding, patches
+from phalanx.arc.observation import ArcObservation
+from phalanx.arc.operations import Operation
+from tests.helpers.drawn_weights import drawn_weights
+
+RESIZE = Operation.RESIZE
+# Fills and flood fills of all colours, a move, a resize and a submission.
+OPERATIONS = (*range(20), int(Operation.MOVE_UP), int(RESIZE), int(Operation.SUBMIT))
+DEMONSTRATIONS = 2
+
+# Most of the time is compilation, and these programs run once.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+run = quickly(lambda network, observation: network(observation))
+
+
+def arc_config(
+    demonstrations: int = 0, form: str = "point", operations: tuple[int, ...] = OPERATIONS, **see: Any
+) -> ArcConfig:
+    return ArcConfig(
+        action=ActionConfig(selection_format=form, allowed_operations=operations),
+        observation=ObservationConfig(input_grid=True, demonstrations=demonstrations, **see),
+    )
+
+
+@functools.lru_cache(None)
+def network(
+    kind: str,
+    *,
+    demonstrations: int = 0,
+    form: str = "point",
+    operations: tuple[int, ...] = OPERATIONS,
+    **settings: Any,
+) -> ArcNetwork:
+    """A small network, whose parameters are drawn anew."""
+    config = ArcNetworkConfig(kind=kind, width=8, depth=1, heads=2, **settings)
+    arc = arc_config(demonstrations, form, operations)
+    made = drawn_weights(create_arc_network, config, arc)
+    # The colours' own vectors are zero at the outset, and most tests are about that.
+    return (
+        eqx.tree_at(lambda n: n.colors, made, jax.device_put(np.zeros((10, 8), np.float32)))
+        if kind == "planes"
+        else made
+    )
+
+
+def grid(height: int, width: int, canvas: tuple[int, int], seed: int = 0) -> np.ndarray:
+    cells = np.full(canvas, -1, np.int8)
+    cells[:height, :width] = np.random.default_rng(seed).integers(0, 10, (height, width))
+    return cells
+
+
+def observed(height: int, width: int, canvas: tuple[int, int], demonstrations: int = 0) -> ArcObservation:
+    pairs = [
+        [grid(height, width, canvas, 7 + 2 * n + side) for side in (0, 1)] for n in range(demonstrations)
+    ]
+    return ArcObservation(
+        jax.device_put(grid(height, width, canvas, 1)),
+        jax.device_put(grid(height, width, canvas, 2)),
+        demonstrations=jax.device_put(np.array(pairs)) if demonstrations else None,
+    )
+
+
+def showing(observation: ArcObservation, demonstrations: np.ndarray) -> ArcObservation:
+    return eqx.tree_at(lambda o: o.demonstrations, observation, jax.device_put(demonstrations))
+
+
+def both(network: ArcNetwork, observation: ArcObservation) -> tuple[ArcLogits, np.ndarray]:
+    return jax.tree.map(np.asarray, run(network, observation))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "planes, boxes": {"kind": "planes", "form": "bbox"},
+    "conv, demonstrations": {"kind": "conv", "demonstrations": DEMONSTRATIONS},
+    "conv, patches, demonstrations": {"kind": "conv", "patch": 2, "demonstrations": DEMONSTRATIONS},
+    "transformer": {"kind": "transformer"},
+    "transformer, patches, axes, boxes": {
+        "kind": "transformer",
+        "patch": 2,
+        "places": "axes",
+        "form": "bbox",
+    },
+}
+
+
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(("size", "canvas"), [((3, 3), (3, 3)), ((7, 12), (7, 12)), ((2, 3), (5, 5))])
+def test_the_same_parameters_read_any_canvas(
+    settings: dict[str, Any], size: tuple[int, int], canvas: tuple[int, int]
+) -> None:
+    made = network(**settings)
+    observation = observed(*size, canvas, settings.get("demonstrations", 0))
+    logits, value = both(made, observation)
+    assert value.shape == ()
+    assert logits.operations.shape == (len(OPERATIONS),)
+    assert len(logits.places) == (2 if settings.get("form") == "bbox" else 1)
+    for place in logits.places:
+        if isinstance(place, CellLogits):
+            assert settings.get("places") is None
+            assert place.cells.shape == (len(OPERATIONS), *canvas)
+        else:
+            assert isinstance(place, AxisLogits)
+            assert place.rows.shape == (len(OPERATIONS), canvas[0])
+            assert place.columns.shape == (len(OPERATIONS), canvas[1])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((logits, value)))
+
+
+@pytest.mark.parametrize("kind", ["planes", "conv", "transformer"])
+def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(kind: str) -> None:
+    config, observation = ArcNetworkConfig(kind=kind, width=8, depth=1), observed(3, 3, (3, 3))
+
+    @quickly
+    def chances(key: jax.Array) -> jax.Array:
+        logits, _ = create_arc_network(config, arc_config(), key)(observation)
+        return jnp.exp(MakeArcDistribution(OPERATIONS)(logits, observation).operations)
+
+    np.testing.assert_allclose(chances(jax.random.key(0)), np.full(23, 1 / 23), rtol=0.3)
+
+
+@pytest.mark.parametrize("kind", ["conv", "transformer"])
+def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
+    made = network(kind, demonstrations=DEMONSTRATIONS)
+    shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
+    others = showing(shown, (np.asarray(shown.demonstrations) + 1) % 10)
+    (logits, value), (other_logits, other_value) = both(made, shown), both(made, others)
+    assert abs(value - other_value) > 1e-3
+    assert np.abs(logits.operations - other_logits.operations).max() > 1e-3
+    assert np.abs(logits.places[0].cells - other_logits.places[0].cells).max() > 1e-3
+
+
+def test_a_demonstration_that_is_not_there_does_not_count() -> None:
+    made = network("conv", demonstrations=DEMONSTRATIONS)
+    shown = observed(3, 3, (3, 3), DEMONSTRATIONS)
+    first = np.asarray(shown.demonstrations)[:1]
+    twice = showing(shown, np.concatenate([first, first]))
+    once = showing(shown, np.concatenate([first, np.full_like(first, -1)]))
+    np.testing.assert_allclose(both(made, once)[1], both(made, twice)[1], rtol=1e-5)
+    none = showing(shown, np.full_like(shown.demonstrations, -1))
+    assert np.isfinite(both(made, none)[1])
+    assert abs(both(made, none)[1] - both(made, once)[1]) > 1e-4
+
+
+def test_a_network_made_for_demonstrations_says_so_when_there_are_none() -> None:
+    with pytest.raises(ValueError, match="made to see demonstrations, and the observation has none"):
+        network("conv", demonstrations=DEMONSTRATIONS)(observed(3, 3, (3, 3)))
+
+
+def permuted(observation: ArcObservation, permutation: np.ndarray) -> ArcObservation:
+    table = np.append(permutation, -1).astype(np.int8)
+    return jax.tree.map(lambda cells: jax.device_put(table[np.asarray(cells)]), observation)
+
+
+@pytest.mark.parametrize("form", ["point", "bbox"])
+@pytest.mark.parametrize("size", [(3, 3), (2, 3)])
+def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_them(
+    form: str, size: tuple[int, int]
+) -> None:
+    made = network("planes", form=form)
+    observation = observed(*size, (3, 3))
+    permutation = np.array([0, 4, 3, 9, 7, 1, 8, 2, 5, 6])
+    # Where the logits of operation i are found after the permutation: fills, flood fills, the rest.
+    moved = np.concatenate([permutation, 10 + permutation, [20, 21, 22]])
+    (before, value), (after, other_value) = (
+        both(made, observation),
+        both(made, permuted(observation, permutation)),
+    )
+    np.testing.assert_allclose(after.operations[moved], before.operations, rtol=1e-4, atol=1e-4)
+    for place, other in zip(before.places, after.places, strict=True):
+        np.testing.assert_allclose(other.cells[moved], place.cells, rtol=1e-4, atol=1e-4)
+    assert value == pytest.approx(other_value, rel=1e-4, abs=1e-4)
+    # And it does tell the colours of this grid apart.
+    assert np.abs(after.operations - before.operations).max() > 1e-2
+    assert np.abs(after.places[0].cells - before.places[0].cells).max() > 1e-2
+
+
+def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -> None:
+    made = network("planes")
+    observation = observed(3, 3, (3, 3))
+    colors = np.array(made.colors)
+    colors[5] = 1.0
+    special = eqx.tree_at(lambda n: n.colors, made, jax.device_put(colors))
+    before, after = both(made, observation)[0].places[0].cells, both(special, observation)[0].places[0].cells
+    assert np.abs(after[5] - before[5]).max() > 1e-2
+
+
+@pytest.mark.parametrize("allowed", [(2, 5, 13), (20, 33, 34), (4, 17, 34)])
+def test_a_planes_network_takes_any_set_of_operations(allowed: tuple[int, ...]) -> None:
+    made = network("planes", operations=allowed)
+    logits, _ = both(made, observed(2, 2, (2, 2)))
+    assert logits.operations.shape == (3,)
+    assert logits.places[0].cells.shape == (3, 2, 2)
+
+
+def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -> None:
+    some = network("planes", operations=(2, 5, 13))
+    every = network("planes")
+    some = eqx.tree_at(lambda n: (n.stem, n.blocks, n.paint), some, (every.stem, every.blocks, every.paint))
+    observation = observed(3, 3, (3, 3))
+    expected = both(every, observation)[0].places[0].cells[np.array([2, 5, 13])]
+    np.testing.assert_allclose(both(some, observation)[0].places[0].cells, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "axes"), (2, "category_axes")])
+def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, places: str) -> None:
+    made = network("transformer", patch=patch, places=places)
+    (small, value), (large, other_value) = (
+        both(made, observed(3, 4, (3, 4))),
+        both(made, observed(3, 4, (7, 6))),
+    )
+    assert other_value == pytest.approx(value, rel=1e-4, abs=1e-4)
+    # A resize may name the new cells, so that it may become likelier.
+    kept = [i for i, operation in enumerate(OPERATIONS) if operation != RESIZE]
+    np.testing.assert_allclose(large.operations[kept], small.operations[kept], rtol=1e-4, atol=1e-4)
+    for place, other in zip(small.places, large.places, strict=True):
+        if places == "cells":
+            np.testing.assert_allclose(other.cells[:, :3, :4], place.cells, rtol=1e-4, atol=1e-4)
+        else:
+            np.testing.assert_allclose(other.rows[:, :3], place.rows, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(other.columns[:, :4], place.columns, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["planes", "conv", "transformer"])
+def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
+    made = network(kind, form="bbox")
+    observation = observed(2, 2, (3, 3))
+
+    def loss(network: ArcNetwork) -> jax.Array:
+        logits, value = network(observation)
+        policy = MakeArcDistribution(OPERATIONS)(logits, observation)
+        return policy.log_prob(policy.mode()) + policy.entropy() + value
+
+    for leaf in jax.tree.leaves(quickly(jax.grad(loss))(made)):
+        assert np.isfinite(leaf).all()
+        assert np.asarray(leaf).any()
+
+
+def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
+    config = ArcNetworkConfig(colors="bits", width=16)
+
+    @quickly
+    def embed(key: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
+        embedding = GridEmbedding(1, config, key=key)
+        return embedding.tables, embedding([cells])
+
+    tables, found = map(np.asarray, embed(jax.random.key(0), np.arange(-1, 10, dtype=np.int8)[None]))
+    vectors = found[0]
+    assert tables.shape == (5, 16)
+    assert not vectors[0].any()
+    np.testing.assert_allclose(vectors[1 + 6], tables[np.array([0, 2, 3])].sum(axis=0), rtol=1e-6)
+    distances = np.abs(vectors[:, None] - vectors[None]).sum(axis=-1) + np.eye(11)
+    assert distances.min() > 1e-3
+
+
+def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
+    cells = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.int8)
+    in_twos, in_ones = quickly(lambda cells: (patches(cells, 2, -1), patches(cells, 1, -1)))(cells)
+    assert in_twos.tolist() == [
+        [[1, 2, 4, 5], [3, -1, 6, -1]],
+        [[7, 8, -1, -1], [9, -1, -1, -1]],
+    ]
+    assert np.asarray(in_ones)[..., 0].tolist() == cells.tolist()
+
+
+def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
+    # Each patch's own 2x2 logits are 0, 1, 2, 3 row by row, whatever it sees.
+    made = network("conv", patch=2)
+    layer = made.heads.places[0][0]
+    values = (
+        np.zeros(layer.weight.shape, np.float32),
+        np.tile(np.arange(4, dtype=np.float32), len(OPERATIONS)),
+    )
+    known = eqx.tree_at(
+        lambda n: (n.heads.places[0][0].weight, n.heads.places[0][0].bias), made, jax.device_put(values)
+    )
+    cells = both(known, observed(3, 3, (3, 3)))[0].places[0].cells
+    assert cells[4].tolist() == [[0, 1, 0], [2, 3, 2], [0, 1, 0]]
+
+
+def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
+    return functools.partial(create_arc_network, ArcNetworkConfig(**settings), arc, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("create", "words"),
+    [
+        (create(arc_config(form="mask")), "action.selection_format is 'mask', set it to point or bbox"),
+        (create(arc_config(working_grid=False)), "set observation.working_grid=true"),
+        (
+            create(arc_config(), kind="transformer", width=10, heads=4),
+            "network.width must be a multiple of network.heads, got 10 and 4",
+        ),
+        (create(arc_config(), kind="planes", patch=2), "network.kind=planes takes patch=1"),
+        (create(arc_config(), kind="planes", places="axes"), "places=cells"),
+        (create(arc_config(demonstrations=1), kind="planes"), "no demonstrations; choose kind=conv"),
+    ],
+)
+def test_a_network_that_cannot_be_made_says_why_and_what_to_set(
+    create: Callable[[], ArcNetwork], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        create()

@@ -1,0 +1,419 @@
+"""The game on a real Textual screen: puzzles solved by keys and by mouse; the command refuses in words."""
+
+import asyncio
+import colorsys
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textual")
+
+from rich._palettes import EIGHT_BIT_PALETTE
+from rich.color import ColorSystem
+from rich.console import Console
+from textual.pilot import Pilot
+from textual.widgets import OptionList, Static
+
+from phalanx.arc.operations import OPERATIONS, Operation
+from phalanx.arc.play.app import PlayApp
+from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, shown_palette
+from phalanx.arc.play.keys import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
+from phalanx.arc.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
+from phalanx.arc.play.recording import DemonstrationFile
+from phalanx.arc.play.session import Puzzle, play_config
+from phalanx.arc.rendering.palette import palette_named
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.cli.play import _summary
+from phalanx.data import OfflineDatasetStream
+
+PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
+TASKS = [ArcTask("one", (PAIR, PAIR), (PAIR,)), ArcTask("two", (PAIR,), (PAIR,))]
+WIDE, NARROW = (120, 40), (80, 24)
+
+Play = Callable[[PlayApp, Pilot], Any]
+
+
+@pytest.fixture
+def game(tmp_path: Path) -> Callable[..., PlayApp]:
+    """Makes the game; its file is `demos.jsonl` in the test's folder."""
+
+    def make(selection: Any = "bbox", **options: Any) -> PlayApp:
+        file = DemonstrationFile(tmp_path / "demos.jsonl")
+        return PlayApp([Puzzle(task) for task in TASKS], play_config(selection), file, **options)
+
+    return make
+
+
+def run(app: PlayApp, play: Play, size: tuple[int, int] = NARROW) -> PlayApp:
+    async def go() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await play(app, pilot)
+
+    asyncio.run(go())
+    return app
+
+
+def grid(app: PlayApp) -> list[list[int]]:
+    cells: list[list[int]] = app.query_one(Board).cells.tolist()
+    return cells
+
+
+def said(app: PlayApp, part: str = "message") -> str:
+    return str(app.query_one(f"#{part}", Static).render())
+
+
+async def click(pilot: Pilot, row: int, col: int, action: str = "click", **keys: Any) -> None:
+    region = pilot.app.query_one(Board).region_of(row, col)
+    await getattr(pilot, action)(Board, offset=(region.x + 1, region.y), **keys)
+    await pilot.pause()
+
+
+async def drag(pilot: Pilot, start: tuple[int, int], end: tuple[int, int]) -> None:
+    await click(pilot, *start, action="mouse_down")
+    await click(pilot, *end, action="hover")
+    await click(pilot, *end, action="mouse_up")
+
+
+async def click_operation(pilot: Pilot, name: str) -> None:
+    panel = pilot.app.query_one(OperationPanel)
+    line = next(place for place, entry in enumerate(panel.entries) if entry[1] == name)
+    await pilot.click(OperationPanel, offset=(6, line + 1))
+    await pilot.pause()
+
+
+def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Path) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        assert "right" not in said(app, "title")  # how much is right is told to those who ask
+        await pilot.press("5", "down", "l", "right", "space")
+        assert grid(app) == [[1, 2, 0], [0, 0, 5]]
+        assert "row 2, column 3" in str(app.query_one("#board-frame").border_subtitle)
+        await pilot.press("s")
+        assert said(app) == "SOLVED in 2 steps: w saves it, n takes the next."
+        assert app.query_one("#message").has_class("solved")
+        await pilot.press("w", "w")
+        assert said(app) == "SOLVED in 2 steps: n takes the next."
+
+    app = run(game(), play)
+    samples = list(OfflineDatasetStream(tmp_path / "demos.jsonl"))
+    assert [sample.success for sample in samples] == [True, True]
+    assert samples[0].dataset_id == "play-one" and samples[0].total_steps == 2
+    assert _summary(app) == f"solved 1 puzzle; 1 episode of 2 steps saved in {tmp_path / 'demos.jsonl'}"
+
+
+def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.click(PaletteBar, offset=(4 * 5 + 1, 0))
+        assert said(app, "tool") == "Fill gray" and app.color == 5
+        await click(pilot, 1, 2)
+        assert grid(app) == [[1, 2, 0], [0, 0, 5]]
+        await click_operation(pilot, "Submit")
+        assert app.session.solved
+
+    run(game(), play, WIDE)
+
+
+def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await drag(pilot, (1, 2), (0, 1))
+        assert app.board.cursor.box == (0, 1, 1, 2) and not app.session.actions
+        assert "2×2 selected" in str(app.query_one("#board-frame").border_subtitle)
+        await pilot.press("4")
+        await click(pilot, 1, 1)
+        assert grid(app) == [[1, 4, 4], [0, 4, 4]] and len(app.session.actions) == 1
+        await click(pilot, 1, 0)
+        assert grid(app) == [[1, 4, 4], [4, 4, 4]] and app.board.cursor.is_single
+        # A click on an operation does it to the selection; paste waits for a cell.
+        await drag(pilot, (0, 0), (0, 1))
+        await click_operation(pilot, "Copy")
+        await click_operation(pilot, "Paste")
+        assert app.tool is PASTE
+        await click(pilot, 1, 1)
+        assert grid(app) == [[1, 4, 4], [4, 1, 4]]
+
+    run(game(), play, WIDE)
+
+
+def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("3", "space", "s")
+        assert said(app).startswith("NOT SOLVED: u takes the last step back")
+        assert app.query_one("#message").has_class("failed")
+        await pilot.press("space")  # refused: the episode is over
+        assert len(app.session.actions) == 2
+        await pilot.press("u")
+        assert not app.query_one("#message").has_class("failed") and not app.session.ended
+        await pilot.press("u", "u")
+        assert grid(app) == PAIR.input.tolist()
+        await pilot.press("U")
+        assert grid(app) == [[3, 2, 0], [0, 0, 0]]
+        await pilot.press("2", "space", "r", "w")
+        assert grid(app) == PAIR.input.tolist() and not app.session.actions
+        assert not app.file.path.exists()
+
+    run(game(), play)
+
+
+def test_selected_cells_are_moved_by_the_arrows_and_stay_selected(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("shift+right", "m", "down", "right")
+        assert app.tool is MOVE and grid(app) == [[0, 0, 0], [0, 1, 2]]
+        assert app.board.cursor.box == (1, 1, 1, 2)
+        await pilot.press("escape", "ctrl+up")
+        assert app.tool is FILL and grid(app) == [[0, 0, 2], [0, 1, 0]]
+
+    run(game(), play)
+
+
+def test_the_grid_is_resized_at_a_cell_of_the_canvas(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("z")
+        assert app.board.shown_shape == (30, 30)
+        await click(pilot, 2, 3)
+        assert grid(app) == [[1, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+        assert app.tool is FILL and app.board.shown_shape == (3, 4)
+        await pilot.press("z", "up", "up", "up", "left", "left", "enter")
+        assert grid(app) == [[1, 2]]
+        assert (app.board.cursor.row, app.board.cursor.col) == (0, 1)
+
+    run(game(), play)
+
+
+def test_loose_cells_are_selected_one_by_one(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("7")
+        await click(pilot, 0, 0, control=True)
+        await click(pilot, 1, 2, control=True)
+        await pilot.press("up", "i", "space")
+        assert grid(app) == [[7, 2, 7], [0, 0, 7]] and len(app.session.actions) == 1
+
+    run(game("mask"), play)
+
+
+def test_every_operation_has_keys(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        chosen = ""
+        for info in OPERATIONS:
+            first, *rest = key_text(info.id).split()
+            # A tool stays chosen, so its key need not be pressed for each color.
+            await pilot.press(*([first] if first != chosen or not rest else []), *rest)
+            chosen = first
+            assert app.session.actions, info
+            assert int(app.session.actions[-1].operation) == info.id, info
+            app.session.restart()
+
+    run(game(), play)
+
+
+def test_every_operation_is_in_the_list_and_in_the_command_palette(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        named = {command.title for command in app.get_system_commands(app.screen)}
+        assert {info.name for info in OPERATIONS} <= named
+        await pilot.press("a")
+        assert isinstance(app.screen, OperationsScreen)
+        assert app.screen.query_one(OptionList).option_count == len(OPERATIONS)
+        await pilot.press(*["down"] * int(Operation.FLOOD_FILL_3), "enter")
+        assert (app.tool, app.color) == (FLOOD, 3) and not app.session.actions
+        await pilot.press("down", "space")
+        assert grid(app) == [[1, 2, 3], [3, 3, 3]]
+        for info in OPERATIONS:
+            app.session.restart()
+            app.tool = FILL
+            app.action_choose(info.id)
+            done = [int(action.operation) for action in app.session.actions]
+            assert done == [info.id] or (not done and app.tool.operation(app.color) == info.id)
+        app.session.restart()
+        for tool in TOOLS:
+            await click_operation(pilot, tool.name)
+            assert app.tool is tool
+
+    run(game(), play, WIDE)
+
+
+def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        assert app.query_one(OperationPanel).display and app.board.scale == 3
+        await pilot.resize_terminal(*NARROW)
+        await pilot.pause()
+        assert not app.query_one(OperationPanel).display
+        for part in ("#title", "#input", "#board", "PaletteBar", "Footer"):
+            region = app.query(part).first().region
+            assert region.width > 0 and region.right <= 80 and region.bottom <= 24, part
+        assert all(pair.region.right <= 40 for pair in app.query(PairView))
+        await click(pilot, 1, 2)
+        assert grid(app) == [[1, 2, 0], [0, 0, 1]]
+        await pilot.press("z", "right", "space")
+        assert app.board.cells.shape == (2, 4)
+
+    run(game(), play, WIDE)
+
+
+def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
+    large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
+    app = game()
+    app.puzzles = [Puzzle(ArcTask("large", (large,), (large,))), *app.puzzles]
+    app.place = len(app.puzzles) - 1
+
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("n")
+        await pilot.pause()
+        assert app.query_one(PairView).grids[0].scale == 0
+        view = app.query_one("#input", GridView)
+        assert (view.size.width, view.size.height) == (15, 8)
+        assert "▀" in view.render_line(7).text and view.region.width == 15
+
+    run(app, play)
+
+
+def test_help_opens_and_closes(game: Any) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("?")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("5", "space", "u", "s")  # not meant for the game below
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen) and not app.session.actions
+
+    run(game(), play)
+
+
+def test_similarity_is_shown_to_those_who_ask(game: Any) -> None:
+    async def coached(app: PlayApp, pilot: Pilot) -> None:
+        assert "83.3% of the cells are right" in said(app, "title")
+
+    run(game(coach=True), coached)
+
+
+def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("5", "down", "right", "right", "space", "s", "n")
+        assert isinstance(app.screen, LeaveScreen)
+        await pilot.press("escape")
+        assert app.place == 0 and app.session.solved
+        await pilot.press("n", "l")
+        await pilot.pause()
+        assert app.place == 1 and not app.session.actions and "two" in said(app, "title")
+        assert not (tmp_path / "demos.jsonl").exists()
+        await pilot.press("down", "right", "right", "space", "s", "q")
+        assert isinstance(app.screen, LeaveScreen)
+        await pilot.press("w")
+        await pilot.pause()
+        assert app._exit
+
+    app = run(game(), play)
+    assert app.solved == {0, 1}
+    assert len((tmp_path / "demos.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_file_that_cannot_be_written_does_not_end_the_game(game: Any, tmp_path: Path) -> None:
+    async def play(app: PlayApp, pilot: Pilot) -> None:
+        await pilot.press("s")
+        (tmp_path / "demos.jsonl").write_text("mine\n")
+        await pilot.press("w")
+        assert app.saved_episodes == 0 and app.is_running
+
+    run(game(), play)
+    assert (tmp_path / "demos.jsonl").read_text() == "mine\n"
+
+
+def hue(number: int) -> float:
+    """The angle of a color of the 256, in degrees."""
+    triplet = EIGHT_BIT_PALETTE[number]
+    return 360 * colorsys.rgb_to_hsv(triplet.red, triplet.green, triplet.blue)[0]
+
+
+@pytest.mark.parametrize("name", ["arc", "safe"])
+def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str) -> None:
+    palette = shown_palette(palette_named(name), "256")
+    shown = {}
+    for color in range(10):
+        styles = [_cell_style(palette, color, other, False) for other in (False, True)]
+        numbers = [style.bgcolor.downgrade(ColorSystem.EIGHT_BIT).number for style in styles if style.bgcolor]
+        shown[color] = numbers
+        first, second = numbers
+        turned = abs(hue(first) - hue(second)) % 360
+        assert first != second and min(turned, 360 - turned) < 15, f"{palette.names[color]}: {numbers}"
+    every = [number for pair in shown.values() for number in pair]
+    assert len(set(every)) == 20
+    if name == "arc":
+        assert shown[9] == [88, 52], "maroon and darker maroon, and no purple"
+
+
+def test_the_game_takes_the_palette_that_its_terminal_has(
+    game: Callable[..., PlayApp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "color_system", property(lambda console: "256"))
+    assert game().palette.name == "arc-256" and game(palette="safe").palette.name == "safe-256"
+    monkeypatch.setattr(Console, "color_system", property(lambda console: "truecolor"))
+    assert game().palette is palette_named("arc")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal as far as the command can tell."""
+    monkeypatch.setattr("phalanx.cli.play._is_terminal", lambda: True)
+
+
+def test_the_command_needs_a_terminal(phalanx: Any) -> None:
+    result = phalanx("play", "arc")
+    assert result.code == 2 and result.err.startswith("phalanx: phalanx play needs a terminal")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "textual"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "phalanx.arc.play.app")
+    result = phalanx("play", "arc")
+    assert (result.code, result.err) == (
+        2,
+        'phalanx: phalanx play needs textual: pip install "phalanx[play]"\n',
+    )
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--task", "x", "--data", "TASK"), "no task 'x' among the 1 chosen tasks"),
+        (("--data", "nowhere"), "nowhere: no such file or folder, and no data set of that name"),
+        (("--out", "demos.csv"), "demonstrations are written as .jsonl, not 'demos.csv'"),
+        (("--grids", "input,colors"), "a saved step can show input, working, target; got 'colors'"),
+    ],
+)
+def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(TASKS[0].to_dict()))
+    result = phalanx("play", "arc", *(path if word == "TASK" else word for word in arguments))
+    assert result.code == 2 and words in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_command_opens_the_game_and_says_what_became_of_it(
+    phalanx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(TASKS[0].to_dict()))
+    opened: list[PlayApp] = []
+    monkeypatch.setattr(PlayApp, "run", lambda app: opened.append(app))
+    result = phalanx(
+        "play",
+        "arc",
+        "--task",
+        "task",
+        "--data",
+        path,
+        "--format",
+        "mask",
+        "--no-submit",
+        "--max-steps",
+        9,
+        "--coach",
+    )
+    assert (result.code, result.out) == (0, "solved 0 puzzles; nothing was saved\n")
+    config = opened[0].config
+    assert config.action.selection_format == "mask" and config.environment.max_episode_steps == 9
+    assert not config.environment.require_submit and opened[0].puzzles == [Puzzle(opened[0].puzzles[0].task)]

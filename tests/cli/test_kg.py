@@ -1,0 +1,146 @@
+"""`phalanx data kg`: what it prints, what it writes, and how it refuses."""
+
+import json
+
+import pytest
+
+from phalanx.kg.formats import read_depths
+from phalanx.kg.knowledge_base import DataHandler
+
+
+@pytest.fixture(autouse=True)
+def no_path(monkeypatch):
+    monkeypatch.delenv("PHALANX_KG", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two neighbours of a neighbour, a leak, and a depth file with two wrong lines of four."""
+    files = {
+        "train.txt": "near(a,b).\nnear(b,c).\nin(c,east).\nin(d,east).\n",
+        "test.txt": "in(b,east).\nin(a,east).\nin(d,east).\nnear(d,a).\n",
+        "rules.txt": "r1:1:near(X,Y), in(Y,Z) -> in(X,Z)\n",
+        "test_depths.txt": "in(b,east) 2\nin(a,east) -1\nin(d,east) 1\nnear(d,a) -1\n",
+    }
+    (tmp_path / "places").mkdir()
+    for name, text in files.items():
+        (tmp_path / "places" / name).write_text(text)
+    return tmp_path
+
+
+def test_the_built_in_knowledge_base_is_listed(phalanx):
+    result = phalanx("data", "kg", "list")
+    assert (result.code, result.err) == (0, "")
+    assert " ".join(result.out.splitlines()[0].split()) == "NAME ENTITIES PREDICATES RULES FACTS VALID TEST"
+    assert result.out.splitlines()[1].split()[0] == "generated"
+
+
+def test_the_knowledge_bases_of_a_folder_are_listed(phalanx, folder):
+    assert phalanx("data", "kg", "list", "--path", folder).out.splitlines()[1:] == [
+        "places         5           2      1      4      0     4"
+    ]
+    (row,) = json.loads(phalanx("data", "kg", "list", "--path", folder, "--json").out)
+    assert row == {
+        "name": "places", "entities": 5, "predicates": 2, "rules": 1, "facts": 4, "valid": 0, "test": 4
+    }  # fmt: skip
+
+
+def test_show_counts_and_reports_leaks(phalanx, folder):
+    lines = phalanx("data", "kg", "show", "places", "--path", folder).out.splitlines()
+    assert "facts        4" in lines
+    assert "test depths  -1: 2, 1: 1, 2: 1" in lines
+    assert "test leaks   1 queries are facts, as in(d,east)" in lines
+    found = json.loads(phalanx("data", "kg", "show", "places", "--path", folder, "--json").out)
+    assert found["leaks"] == {"test": ["in(d,east)"]}
+    assert found["rule_lines"] == ["r1:1.0:near(X,Y), in(Y,Z) -> in(X,Z)"]
+
+
+def test_depths_are_counted_and_the_wrong_ones_of_the_file_named(phalanx, folder):
+    result = phalanx("data", "kg", "depths", "places", "--path", folder)
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        "DEPTH      QUERIES",
+        "none to 6        2",
+        "2                1",
+        "4                1",
+        "test_depths.txt: 4 depths given, 2 wrong",
+        "  1 given as -1, exactly 4",
+        "  1 given as 1, exactly none to 6",
+        "  in(a,east): given -1, exactly 4",
+        "  in(d,east): given 1, exactly none to 6",
+    ]
+
+
+def test_a_check_fails_where_a_depth_is_wrong_and_passes_once_it_is_mended(phalanx, folder):
+    command = ("data", "kg", "depths", "places", "--path", folder, "--check")
+    assert phalanx(*command).code == 1
+    file = folder / "places/test_depths.txt"
+    result = phalanx(*command[:-1], "--out", file)
+    assert result.out.splitlines()[-1] == f"{file}: 4 depths written"
+    assert list(read_depths(file).values()) == [2, 4, -1, -1]
+    assert phalanx(*command).code == 0
+    # Beyond the limit a given depth is neither confirmed nor wrong.
+    assert phalanx(*command, "--max-depth", 3).code == 0
+
+
+def test_depths_as_json(phalanx, folder):
+    found = json.loads(
+        phalanx("data", "kg", "depths", "places", "-p", folder, "--max-depth", 5, "--json").out
+    )
+    assert found["depths"] == {"-1": 2, "2": 1, "4": 1}
+    assert found["wrong"][0] == {"atom": "in(a,east)", "given": -1, "exact": 4}
+
+
+def test_training_queries_are_proved_without_themselves(phalanx, folder):
+    out = phalanx("data", "kg", "depths", "places", "-p", folder, "--split", "train").out
+    assert out.splitlines() == ["DEPTH      QUERIES", "none to 6        4"]
+
+
+def test_a_generated_knowledge_base_is_written_whole_and_reads_back(phalanx, tmp_path):
+    out = tmp_path / "families"
+    options = ("--families", 2, "--generations", 3, "--seed", 7)
+    result = phalanx("data", "kg", "generate", "--out", out, *options)
+    assert result.code == 0
+    assert result.out.startswith(f"{out}: ")
+    made = DataHandler(num_families=2, generations=3, seed=7)
+    assert DataHandler(path=out).base == made.base
+    assert phalanx("data", "kg", "depths", "families", "-p", tmp_path, "--check").code == 0
+    again = phalanx("data", "kg", "generate", "--out", out)
+    assert again.code == 2
+    assert "already exists" in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("show", "family"), "no built-in knowledge base 'family'"),
+        (("show", "nowhere", "--path", "{}"), "no knowledge base 'nowhere'"),
+        (("list", "--path", "{}/places/none"), "is not a folder"),
+        (
+            ("depths", "places", "--path", "{}", "--split", "train", "--check"),
+            "has no train_depths.txt to check",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_one_line(phalanx, folder, arguments, complaint):
+    result = phalanx("data", "kg", *(argument.replace("{}", str(folder)) for argument in arguments))
+    assert result.code == 2
+    assert complaint in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_malformed_line_is_named(phalanx, folder):
+    (folder / "places/rules.txt").write_text("near(X,Y)\n")
+    result = phalanx("data", "kg", "show", "places", "--path", folder)
+    assert result.code == 2
+    assert "rules.txt:1: 'near(X,Y)' is not a rule" in result.err
+
+
+def test_depths_that_are_not_settled_in_time_are_told_and_not_written(phalanx, tmp_path):
+    out = tmp_path / "depths.txt"
+    result = phalanx("data", "kg", "depths", "--seconds", 0, "--out", out)
+    assert result.code == 0 and "not settled in time       40" in result.out
+    assert "out of time after 0 s" in result.err
+    assert out.read_text() == ""
+    found = json.loads(phalanx("data", "kg", "depths", "--seconds", 0, "--json").out)
+    assert (found["queries"], found["unsettled"], found["depths"], found["wrong"]) == (40, 40, {}, [])

@@ -1,0 +1,102 @@
+"""Public knowledge bases: fetched from a server, made alike, checked by digest, and refused in words."""
+
+import dataclasses
+import functools
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.kg import datasets as sources
+from phalanx.kg.datasets import HOST, SOURCES, digest, folder_of
+
+SHARED = Path(__file__).parents[2].parent / "shared/data"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A mirror on loopback, and the folder it serves."""
+    (folder := tmp_path / "served").mkdir()
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Three published files with the relation first, line ends of Windows, and no last one; the mirror."""
+    host, folder = served
+    place = folder / SOURCES["kinship"].place
+    place.mkdir(parents=True)
+    (place / "train.txt").write_bytes(b"aunt\tann\tbob\r\nuncle\tcid\tbob\r\n")
+    (place / "valid.txt").write_bytes(b"aunt\tann\tdot")
+    (place / "test.txt").write_bytes(b"uncle\tcid\tdot\n")
+    (wanted := tmp_path / "wanted").mkdir()
+    (wanted / "train.txt").write_text("ann\taunt\tbob\ncid\tuncle\tbob\n")
+    (wanted / "valid.txt").write_text("ann\taunt\tdot\n")
+    (wanted / "test.txt").write_text("cid\tuncle\tdot\n")
+    known = dataclasses.replace(SOURCES["kinship"], digest=digest(wanted))
+    monkeypatch.setitem(sources.SOURCES, "kinship", known)
+    return host
+
+
+def test_a_knowledge_base_is_fetched_and_made_alike(
+    kinship: str, tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    done = phalanx("data", "kg", "fetch", "kinship", "--to", tmp_path / "data", "--host", kinship)
+    folder = tmp_path / "data/kg-standard/kinship"
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"{folder}: 2 facts, 0 rules, 1 valid and 1 test queries\n"
+    assert (folder / "train.txt").read_text() == "ann\taunt\tbob\ncid\tuncle\tbob\n"
+    again = phalanx("data", "kg", "fetch", "kinship", "--to", tmp_path / "data", "--host", kinship)
+    assert (again.code, "is already there; remove it" in again.err) == (2, True)
+
+
+def test_another_version_is_refused_unless_it_is_asked_for(
+    kinship: str, served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    (served[1] / SOURCES["kinship"].place / "test.txt").write_text("uncle\tcid\tann\n")
+    command = ("data", "kg", "fetch", "kinship", "--to", tmp_path, "--host", kinship)
+    refused = phalanx(*command)
+    assert refused.code == 2
+    assert "is not the version known here" in refused.err
+    assert not (tmp_path / "kg-standard/kinship").exists()
+    assert phalanx(*command, "--unchecked").code == 0
+    assert (tmp_path / "kg-standard/kinship/test.txt").read_text() == "cid\tuncle\tann\n"
+
+
+def test_what_is_not_there_leaves_nothing(
+    served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    missing = phalanx("data", "kg", "fetch", "umls", "--to", tmp_path, "--host", served[0])
+    assert (missing.code, "train.txt: the server answered 404" in missing.err) == (2, True)
+    assert not list((tmp_path / "kg-standard").iterdir())
+    unknown = phalanx("data", "kg", "fetch", "atlantis", "--to", tmp_path)
+    assert (unknown.code, "no knowledge base is known as 'atlantis'" in unknown.err) == (2, True)
+
+
+def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
+    lines = phalanx("data", "kg", "fetch").out.splitlines()
+    assert len(lines) == 1 + len(SOURCES)
+    assert any(line.split()[:2] == ["deepprooflog/family", "data/kg/family"] for line in lines)
+    assert HOST.startswith("https://")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published files themselves")
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "fb15k-237"])
+def test_the_digests_are_those_of_the_published_files(name: str) -> None:
+    assert digest(folder_of(name, SHARED)) == SOURCES[name].digest

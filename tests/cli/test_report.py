@@ -1,0 +1,65 @@
+"""`phalanx report`: where the page goes, and what is said when there is nothing to report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phalanx.logging import FileHandler, LoggingConfig
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two small runs, `a` and `b`."""
+    monkeypatch.chdir(tmp_path)
+    for name, loss in (("a", 0.5), ("b", 0.25)):
+        handler = FileHandler(name, LoggingConfig(batched_logging_enabled=True))
+        handler.log_aggregated_metrics({"loss": loss}, 0)
+        handler.close()
+        Path(name, "run.json").write_text(json.dumps({"name": name, "status": "running"}))
+
+
+def test_the_page_of_a_run_is_in_it(phalanx) -> None:
+    result = phalanx("report", "a")
+    page = Path("a/report.html").resolve()
+    assert result.code == 0
+    assert result.out == f"Wrote {page} (0.1 MB); open it in a browser.\n"
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_what_the_run_does_not_have_yet_is_said(phalanx) -> None:
+    assert phalanx("report", "a").err.splitlines() == [
+        "a: No evaluations yet (evaluations.jsonl).",
+        "a: No sampled episodes yet (episodes.jsonl, episodes/).",
+    ]
+
+
+def test_runs_are_compared_in_the_folder_of_the_first(phalanx) -> None:
+    assert phalanx("report", "a", "b").code == 0
+    assert "a and b compared" in Path("a/compare-b.html").read_text()
+
+
+def test_the_page_goes_where_it_is_told(phalanx) -> None:
+    assert phalanx("report", "a", "b", "--out", "both.html").code == 0
+    assert Path("both.html").exists() and not Path("a/compare-b.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["empty"], "is no run directory: it holds none of run.json, batch_metrics.jsonl"),
+        (["a", "nowhere"], "nowhere does not exist; give a run directory"),
+        (["a", "--out", "nowhere/page.html"], "the folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(phalanx, arguments: list[str], complaint: str) -> None:
+    Path("empty").mkdir()
+    result = phalanx("report", *arguments)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.err.splitlines()
+    assert line.startswith("phalanx: ") and complaint in line
+
+
+def test_help_names_the_runs_and_the_page(phalanx) -> None:
+    result = phalanx("report", "--help")
+    assert result.code == 0 and "RUN_DIR..." in result.out and "--out" in result.out

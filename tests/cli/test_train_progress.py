@@ -1,0 +1,72 @@
+"""What is said where there is no terminal: how far, how fast, how long; nothing is silent for long."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.cli import output as printing
+
+DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "EVERY", 0.02)
+
+
+@pytest.mark.usefixtures("soon")
+def test_counted_work_says_how_far_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    with printing.progress("writing", "batches", 4) as advance:
+        for _ in range(2):
+            time.sleep(0.05)
+            advance(1)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("writing: 1 of 4 batches, ")
+    assert second.startswith("writing: 2 of 4 batches, ")
+    assert second.endswith("/s, 0:00:00 left")
+    with printing.progress("reading", "samples") as advance:
+        time.sleep(0.05)
+        advance(7)
+    assert "reading: 7 samples, " in capsys.readouterr().err
+
+
+def test_what_is_short_or_quiet_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with printing.progress("writing", "batches", 4) as advance, printing.working("compiling"):
+        advance(4)
+    monkeypatch.setattr(printing, "EVERY", 0.0)
+    with printing.progress("writing", "batches", 4, quiet=True) as advance:
+        advance(4)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_cannot_tell_how_far_it_is_says_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with printing.working("compiling"):
+        time.sleep(0.1)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) >= 2
+    assert set(said) == {"compiling: 0:00:00"}
+
+
+def test_a_training_writes_its_first_update_and_its_last(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+    done = phalanx("train", "custom", DESCENT, "num_updates=5", "--out", tmp_path / "run")
+    lines = [line for line in done.out.splitlines() if line.startswith("update ")]
+    assert [line.split(":")[0] for line in lines] == ["update 1/5", "update 5/5"]
+    assert "0k steps" in lines[0]
+    assert "/s reward mean " in lines[0]
+    assert lines[1].endswith(", 0:00:00 left")
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_training_that_takes_long_writes_in_between(
+    tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printing.Pace, "is_due", lambda pace: True)
+    done = phalanx("train", "custom", DESCENT, "num_updates=5", "--out", tmp_path / "run")
+    assert sum(line.startswith("update ") for line in done.out.splitlines()) == 5
+    assert "5 updates to make; compiling: 0:00:0" in done.out

@@ -1,0 +1,197 @@
+"""The batch processing guide's policy rollout and value features, as the library has them."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcState, ArcTask, GridPair, PointAction
+from phalanx.arc.config import DatasetConfig, EnvironmentConfig
+from phalanx.compat.jaxarc.batch_processing import (
+    NetworkPolicy,
+    batch_policy_rollout,
+    compute_batch_values,
+    extract_state_features,
+)
+from phalanx.core import batch_reset, batch_step
+from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, only, paint_cell
+
+SMALL = ArcConfig(
+    environment=EnvironmentConfig(max_episode_steps=3),
+    dataset=DatasetConfig(max_grid_height=2, max_grid_width=2),
+)
+TASK = ArcTask("blue", (GridPair(np.zeros((2, 2), int), np.array([[1, 1], [0, 0]])),), ())
+
+
+def started(config: ArcConfig, task: ArcTask, batch: int) -> ArcState:
+    keys = np.random.default_rng(42).integers(0, 2**32, (batch, 2), np.uint32)
+    return batch_reset(jax.device_put(keys), config, task)[0]
+
+
+def on_host(tree: Any) -> Any:
+    """Its arrays where they are compared without a program for each shape; keys as their words."""
+    return jax.tree.map(
+        lambda leaf: np.asarray(
+            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        ),
+        tree,
+    )
+
+
+def paints_along_the_top(states: ArcState) -> dict[str, Any]:
+    """Cell (0, 0), then (0, 1): solved in two steps."""
+    ones = jnp.ones_like(states.step_count)
+    return {"actions": PointAction(ones, 0 * ones, states.step_count % 2), "log_probs": -1.0 * ones}
+
+
+def test_the_guides_blocks_run_with_the_librarys_functions() -> None:
+    config = ArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=100),
+        dataset=DatasetConfig(max_grid_height=30, max_grid_width=30),
+    )
+    batch_states = started(config, TASK, 16)
+
+    # fmt: off
+    # Example policy function
+    def example_policy(states):
+        """Example random policy."""
+        batch_size = states.working_grid.shape[0]
+
+        # Random actions
+        actions = PointAction(
+            operation=jax.random.randint(
+                jax.random.PRNGKey(0), (batch_size,), 0, 10
+            ),
+            row=jax.random.randint(
+                jax.random.PRNGKey(1), (batch_size,), 0, 30
+            ),
+            col=jax.random.randint(
+                jax.random.PRNGKey(2), (batch_size,), 0, 30
+            )
+        )
+
+        # Dummy log probabilities
+        log_probs = jnp.zeros(batch_size)
+
+        return {'actions': actions, 'log_probs': log_probs}
+
+    # Run policy rollout
+    trajectory = batch_policy_rollout(example_policy, batch_states, config)
+    print(f"Trajectory shape: {trajectory['rewards'].shape}")  # (steps, batch)
+
+    # Example value function
+    def example_value_fn(features):
+        """Example value function."""
+        # Simple heuristic based on similarity
+        return features['similarity'] * 10.0
+
+    # Compute batch values
+    batch_values = compute_batch_values(example_value_fn, batch_states)
+    print(f"Batch values: {batch_values}")
+    # fmt: on
+
+    assert set(trajectory) == {"states", "actions", "rewards", "dones", "log_probs"}
+    assert (
+        trajectory["rewards"].shape == trajectory["dones"].shape == trajectory["log_probs"].shape == (10, 16)
+    )
+    assert trajectory["states"].working_grid.shape == (10, 16, 30, 30)
+    assert trajectory["actions"].row.shape == (10, 16)
+    assert np.allclose(batch_values, np.asarray(batch_states.similarity_score) * 10)
+
+
+def test_a_rollout_is_what_a_loop_of_single_steps_gives() -> None:
+    states, policy = started(SMALL, TASK, 2), jax.jit(paints_along_the_top)
+    trajectory = on_host(batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=3))
+    for step in range(3):
+        actions = policy(states)["actions"]
+        at = jax.tree.map(lambda leaf, step=step: leaf[step], trajectory)
+        assert jax.tree.all(jax.tree.map(np.array_equal, at["states"], on_host(states)))
+        assert jax.tree.all(jax.tree.map(np.array_equal, at["actions"], on_host(actions)))
+        states, _, rewards, dones, _ = batch_step(states, actions, SMALL)
+        assert np.array_equal(at["rewards"], rewards)
+        assert np.array_equal(at["dones"], dones)
+
+
+def test_a_finished_environment_stays_finished_and_earns_nothing_more() -> None:
+    trajectory = batch_policy_rollout(paints_along_the_top, started(SMALL, TASK, 2), SMALL, num_steps=3)
+    assert trajectory["dones"].tolist() == [[False, False], [True, True], [True, True]]
+    assert np.asarray(trajectory["rewards"])[2].tolist() == [0.0, 0.0]
+    assert trajectory["log_probs"].tolist() == [[-1.0, -1.0]] * 3
+    assert trajectory["states"].step_count.tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_an_environment_may_stand_for_its_config() -> None:
+    environment = ArcEnvironment.create(SMALL, TASK)
+    states = started(SMALL, TASK, 2)
+    by_config = batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=3)
+    by_environment = batch_policy_rollout(paints_along_the_top, states, environment, num_steps=3)
+    assert jax.tree.all(jax.tree.map(np.array_equal, *map(on_host, (by_config, by_environment))))
+
+
+def test_a_partials_key_may_change_without_a_new_compilation() -> None:
+    traces = []
+
+    def draws(scale: float, states: ArcState, *, key: jax.Array) -> dict[str, Any]:
+        traces.append(1)
+        colors = jax.random.randint(key, states.step_count.shape, 0, 10)
+        nothing = jnp.zeros_like(colors)
+        return {"actions": PointAction(colors, nothing, nothing), "log_probs": jnp.full(8, jnp.log(scale))}
+
+    states = started(SMALL, TASK, 8)
+    first, second, again = (
+        batch_policy_rollout(functools.partial(draws, 0.1, key=jax.random.key(n)), states, SMALL, num_steps=2)
+        for n in (0, 1, 0)
+    )
+    assert len(traces) == 1
+    assert not np.array_equal(first["actions"].operation, second["actions"].operation)
+    assert np.array_equal(first["actions"].operation, again["actions"].operation)
+
+
+def test_a_policy_that_returns_something_else_is_told_what_is_wanted() -> None:
+    states = started(SMALL, TASK, 2)
+    with pytest.raises(TypeError, match=r"a dict with 'actions' and 'log_probs', got \['actions'\]"):
+        batch_policy_rollout(lambda states: {"actions": 1}, states, SMALL)
+    with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
+        batch_policy_rollout(paints_along_the_top, states, SMALL, num_steps=0)
+
+
+def test_features_are_the_four_that_the_guide_names() -> None:
+    features = extract_state_features(started(SMALL, TASK, 2))
+    assert features["working_grid"].tolist() == [[[0, 0], [0, 0]]] * 2
+    assert features["target_grid"].tolist() == [[[1, 1], [0, 0]]] * 2
+    assert features["similarity"].tolist() == [0.5, 0.5]
+    assert features["step_count"].tolist() == [0, 0]
+
+
+def test_a_network_plays_greedily_without_a_key() -> None:
+    environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
+    policy = NetworkPolicy(only(2), paint_cell, environment)
+    states = started(CELL, cell_task("red", [2]), 3)
+    trajectory = batch_policy_rollout(policy, states, environment, num_steps=1)
+    assert trajectory["actions"].operation.tolist() == [[2, 2, 2]]
+    assert trajectory["log_probs"].tolist() == [[0.0, 0.0, 0.0]]
+    assert trajectory["dones"].tolist() == [[True, True, True]]
+    assert jax.jit(lambda states: policy(states))(states)["values"].tolist() == [0.5, 0.5, 0.5]
+
+
+def test_a_network_with_a_key_draws_anew_for_every_environment_and_step() -> None:
+    config = CELL.model_copy(
+        update={"environment": EnvironmentConfig(max_episode_steps=20, require_submit=True)}
+    )
+    task = cell_task("red", [2])
+    environment = ArcEnvironment.create(config, task)
+    states = started(config, task, 20)
+
+    def drawn(seed: int) -> np.ndarray:
+        policy = NetworkPolicy(EVERY_COLOR, paint_cell, environment, jax.random.key(seed))
+        trajectory = batch_policy_rollout(policy, states, environment, num_steps=20)
+        assert np.allclose(trajectory["log_probs"], np.log(0.1))
+        return np.asarray(trajectory["actions"].operation)
+
+    colors = drawn(0)
+    assert len({tuple(row) for row in colors}) == len({tuple(column) for column in colors.T}) == 20
+    assert np.array_equal(colors, drawn(0))
+    assert not np.array_equal(colors, drawn(1))

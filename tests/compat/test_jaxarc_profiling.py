@@ -1,0 +1,158 @@
+"""Quick looks at speed, memory and states print what they return."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from phalanx.core import profiling
+from phalanx.core.profiling import (
+    BatchPerformanceMonitor,
+    analyze_memory_usage,
+    find_optimal_batch_size,
+    inspect_batch_states,
+    warm_up_batch_functions,
+)
+from phalanx.core.vector import _reset, _step, batch_reset, batch_step, stack_states
+from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
+
+
+def test_the_search_tries_powers_of_two_and_picks_the_fastest(capsys, monkeypatch):
+    seconds = iter([1.0, 1.0, 1.0, 0.4, 1.0, 2.0])  # reset and step of sizes 1, 2 and 4
+
+    def timed(call):
+        call()
+        return next(seconds), None
+
+    monkeypatch.setattr(profiling, "_timed", timed)
+    best, results = find_optimal_batch_size(CorridorConfig(), None, max_batch_size=5, repeats=1)
+    assert list(results) == [1, 2, 4]
+    assert results[2] == {
+        "per_env_time": 0.2,
+        "throughput": 5.0,
+        "total_time": 0.4,
+        "reset_time": 1.0,
+        "reset_throughput": 2.0,
+    }
+    assert best == 2
+    printed = capsys.readouterr().out
+    assert "Batch   2: 200.0000ms/env, 5 steps/sec, 2 resets/sec" in printed
+    assert printed.endswith("\nOptimal batch size: 2\n")
+
+
+def test_the_search_measures_real_time():
+    _, results = find_optimal_batch_size(Corridor(), max_batch_size=1, repeats=2)
+    assert 0 < results[1]["total_time"] < 10
+    assert math.isclose(results[1]["throughput"] * results[1]["per_env_time"], 1)
+
+
+def test_the_search_ends_where_memory_does(capsys, monkeypatch):
+    def measure(environment, batch_size, repeats):
+        if batch_size == 4:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return {"per_env_time": 1.0, "throughput": 1.0 * batch_size, "reset_throughput": 1.0}
+
+    monkeypatch.setattr(profiling, "_measure", measure)
+    best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
+    assert (best, list(results)) == (2, [1, 2])
+    assert "Batch   4: out of memory, stopping here" in capsys.readouterr().out
+
+
+def test_other_failures_of_the_search_are_not_swallowed(monkeypatch):
+    def measure(environment, batch_size, repeats):
+        raise jax.errors.JaxRuntimeError("INTERNAL: broken kernel")
+
+    monkeypatch.setattr(profiling, "_measure", measure)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="broken kernel"):
+        find_optimal_batch_size(Corridor())
+    with pytest.raises(ValueError, match="max_batch_size must be at least 1, got 0"):
+        find_optimal_batch_size(Corridor(), max_batch_size=0)
+
+
+def test_memory_counts_every_leaf(capsys):
+    results = analyze_memory_usage(CorridorConfig(), None, batch_sizes=[1, 4])
+    # A walker: position and clock (4 bytes each), a key (8), two flags (1 each); 8 cells of one byte seen.
+    assert math.isclose(results[4]["state_mb"], 4 * 18 / 2**20)
+    assert math.isclose(results[4]["obs_mb"], 4 * 8 / 2**20)
+    assert math.isclose(results[4]["total_mb"], 4 * 26 / 2**20)
+    assert math.isclose(results[4]["per_env_mb"], 26 / 2**20)
+    assert "Batch   4: +0.0% overhead per env" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="at least one batch size"):
+        analyze_memory_usage(Corridor(), batch_sizes=())
+
+
+def test_after_a_warm_up_the_first_calls_do_not_compile(capsys):
+    config = CorridorConfig(max_steps=99)
+    seconds = warm_up_batch_functions(2, config)
+    assert set(seconds) == {"reset", "step"}
+    assert "Warmed up batch functions for batch size 2" in capsys.readouterr().out
+    compiled = _reset._cache_size(), _step._cache_size()
+    states, _ = batch_reset(jax.random.split(jax.random.PRNGKey(3), 2), config)
+    batch_step(states, jnp.full(2, RIGHT, jnp.int32), config)
+    assert (_reset._cache_size(), _step._cache_size()) == compiled
+
+
+def test_the_monitor_times_both_operations_and_hands_on_their_results():
+    monitor = BatchPerformanceMonitor()
+    keys = jax.random.split(jax.random.PRNGKey(0), 2)
+    states, observations = monitor.time_batch_reset(keys, CorridorConfig())
+    assert observations.shape == (2, 8)
+    for _ in range(2):
+        states, *_ = monitor.time_batch_step(states, jnp.full(2, RIGHT), CorridorConfig())
+    assert states.clock.tolist() == [2, 2]
+    stats = monitor.get_stats()
+    assert stats["total_operations"] == 3
+    assert stats["avg_batch_size"] == 2
+    assert stats["step_time_mean"] == sum(monitor.step_times) / 2 > 0
+    assert stats["reset_time_std"] == 0
+
+
+def test_a_monitor_without_data_says_so_with_nan():
+    stats = BatchPerformanceMonitor().get_stats()
+    assert stats["total_operations"] == 0
+    assert math.isnan(stats["step_time_mean"])
+
+
+def test_states_with_grids_are_shown_as_grids(capsys):
+    class Grids(eqx.Module):
+        working_grid: jax.Array
+        step_count: jax.Array
+        similarity_score: jax.Array
+        episode_done: jax.Array
+
+    grids = Grids(
+        jnp.array([[[0, 3], [3, -1]], [[1, 1], [1, 1]]]),
+        jnp.array([4, 0]),
+        jnp.array([0.25, 1.0]),
+        jnp.array([False, True]),
+    )
+    rows = inspect_batch_states(grids, indices=(0, 1, 7))
+    assert rows[0] == {
+        "index": 0,
+        "Step count": 4,
+        "Similarity": 0.25,
+        "Episode done": False,
+        "Unique colors": [-1, 0, 3],
+    }
+    assert [row["index"] for row in rows] == [0, 1]
+    printed = capsys.readouterr().out
+    assert printed.startswith("Batch size: 2\nGrid shape: (2, 2)\n\nEnvironment 0:\n  Step count: 4\n")
+
+
+def test_other_states_are_shown_leaf_by_leaf(capsys):
+    rows = inspect_batch_states(stack_states([walker(3, clock=2), walker(5)]), indices=[1])
+    assert rows == [
+        {
+            "index": 1,
+            "position": 5,
+            "clock": 0,
+            "key": "uint32[2]",
+            "terminated": False,
+            "truncated": False,
+        }
+    ]
+    assert "Walker has no grids; showing its leaves" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="every leaf needs a leading batch axis"):
+        inspect_batch_states(walker(0))

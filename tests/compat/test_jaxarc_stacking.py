@@ -1,0 +1,108 @@
+"""Lists become batches and batches become lists, padded to one shape."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.core.vector import (
+    _step,
+    batch_step,
+    combine_batch_results,
+    pad_actions,
+    pad_states,
+    process_dynamic_batch,
+    select_rows,
+    stack_actions,
+    stack_states,
+    unpad_results,
+)
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
+
+
+def test_rows_are_selected_by_a_mask_in_every_leaf() -> None:
+    mask = jnp.array([True, False])
+    new = {"a": jnp.array([[1, 2], [3, 4]]), "b": jnp.array([5.0, 6.0]), "none": None}
+    old = {"a": jnp.zeros((2, 2), jnp.int32), "b": jnp.zeros(2), "none": None}
+    chosen = select_rows(mask, new, old)
+    assert chosen["a"].tolist() == [[1, 2], [0, 0]] and chosen["b"].tolist() == [5.0, 0.0]
+    grid = select_rows(jnp.array([[True, False]]), jnp.ones((1, 2, 3)), jnp.zeros((1, 2, 3)))
+    assert grid.tolist() == [[[1.0] * 3, [0.0] * 3]]
+    assert float(select_rows(jnp.array(True), jnp.float32(1), jnp.float32(2))) == 1.0
+
+
+def test_stacking_puts_a_batch_axis_in_front():
+    states = stack_states([walker(1), walker(4)])
+    assert states.position.tolist() == [1, 4]
+    assert states.key.shape == (2, 2)
+    assert stack_actions([jnp.int32(LEFT), jnp.int32(RIGHT)]).tolist() == [LEFT, RIGHT]
+
+
+def test_padding_repeats_the_last():
+    assert pad_states([walker(1), walker(4)], 4).position.tolist() == [1, 4, 4, 4]
+    assert pad_actions([jnp.int32(2)], 3).tolist() == [2, 2, 2]
+    assert pad_states([walker(1), walker(4)], 2).position.tolist() == [1, 4]
+
+
+def test_unpadding_takes_the_first_of_every_leaf():
+    padded = {"a": jnp.arange(4), "b": (jnp.zeros((4, 2)),)}
+    kept = unpad_results(padded, 3)
+    assert kept["a"].tolist() == [0, 1, 2]
+    assert kept["b"][0].shape == (3, 2)
+
+
+def test_results_of_batches_are_joined_in_order():
+    combined = combine_batch_results(
+        [(jnp.array([1, 2]), jnp.zeros((2, 3))), (jnp.array([3]), jnp.ones((1, 3)))]
+    )
+    assert combined[0].tolist() == [1, 2, 3]
+    assert combined[1].sum(1).tolist() == [0, 0, 3]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), min_size=1, max_size=9))
+def test_a_dynamic_batch_is_each_of_its_states_stepped_alone(cases):
+    states = [walker(position) for position, _ in cases]
+    actions = [jnp.int32(action) for _, action in cases]
+    results = process_dynamic_batch(states, actions, Corridor(), max_batch_size=4)
+    alone = [
+        batch_step(stack_states([state] * 4), stack_actions([action] * 4), Corridor())
+        for state, action in zip(states, actions, strict=True)
+    ]
+    expected = jax.tree.map(lambda *leaves: np.stack([leaf[0] for leaf in leaves]), *alone)
+    assert eqx.tree_equal(jax.tree.map(np.asarray, results), expected)
+
+
+def test_every_size_of_batch_uses_one_compiled_shape():
+    environment = Corridor(max_steps=77)
+    process_dynamic_batch([walker(1)], [jnp.int32(RIGHT)], environment, max_batch_size=4)
+    compiled = _step._cache_size()
+    for count in (2, 4, 5, 9):
+        states, *_ = process_dynamic_batch([walker(1)] * count, [jnp.int32(RIGHT)] * count, environment, 4)
+        assert states.position.tolist() == [2] * count
+    assert _step._cache_size() == compiled
+
+
+def test_what_cannot_form_a_batch_is_refused_in_words():
+    with pytest.raises(ValueError, match="need at least one state, got an empty list"):
+        stack_states([])
+    with pytest.raises(ValueError, match="cannot pad an empty list of actions"):
+        pad_actions([], 4)
+    with pytest.raises(ValueError, match="cannot pad 3 states to 2; raise the size or split the list"):
+        pad_states([walker(0)] * 3, 2)
+    with pytest.raises(ValueError, match=r"actions of different kinds .* action 1 is"):
+        stack_actions([jnp.int32(0), {"action": jnp.int32(0)}])
+    with pytest.raises(ValueError, match=r"state 1 has shapes \[\(3,\)\], state 0 has \[\(2,\)\]"):
+        stack_states([jnp.zeros(2), jnp.zeros(3)])
+    with pytest.raises(ValueError, match="every state needs one action: got 2 states and 1 actions"):
+        process_dynamic_batch([walker(0)] * 2, [jnp.int32(0)], Corridor())
+    with pytest.raises(ValueError, match="need at least one state"):
+        process_dynamic_batch([], [], Corridor())
+    with pytest.raises(ValueError, match="max_batch_size must be at least 1, got 0"):
+        process_dynamic_batch([walker(0)], [jnp.int32(0)], Corridor(), 0)
+    with pytest.raises(ValueError, match=r"cannot take 3 results from a batch: result\[0\] has shape \(2,\)"):
+        unpad_results((jnp.zeros(2),), 3)
+    with pytest.raises(ValueError, match="need at least one batch result"):
+        combine_batch_results([])

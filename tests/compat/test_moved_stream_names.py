@@ -1,0 +1,109 @@
+"""Names that users of chuk-lazarus bring along: those that are called otherwise say what to use."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+import phalanx.data as streams
+from phalanx.data import (
+    AsyncOfflineDatasetStream,
+    OfflineDatasetStream,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    RollingBatchPlanWindow,
+    WindowConfig,
+    WindowState,
+)
+from phalanx.puzzles.server import GymConfig, GymEpisodeStream
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda: streams.GymTransport, "phalanx.data has no GymTransport: a GymConfig names a server"),
+        (lambda: streams.GymStep, "a step is a StreamSample"),
+        (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
+        (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
+        (lambda: GymEpisodeStream().connect, "connections are made when they are needed"),
+        (lambda: WindowState().progress, r"WindowState has no progress: who iterates counts"),
+        (lambda: WindowConfig().to_batching_config, "takes a batching_config beside the window's"),
+        (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
+        (lambda: streams.nonsense, "nonsense"),
+    ],
+)
+def test_a_name_that_moved_says_where(ask, sentence: str):
+    with pytest.raises(AttributeError, match=sentence):
+        ask()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: WindowConfig(window_microbatches=3),
+            "WindowConfig has no window_microbatches: say window_size",
+        ),
+        (lambda: WindowConfig(token_budget=9), "takes a batching_config"),
+        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: say games"),
+        (lambda: ReplayBufferConfig(default_priority=2.0), "a StreamSample has its own priority"),
+    ],
+)
+def test_an_argument_that_moved_says_where(make, sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def rows(path: Path) -> Path:
+    lines = [
+        {"input_ids": [1, 2, 3], "meta": {"sample_id": "a", "reward": 0.5, "difficulty": "Hard"}},
+        {"input_ids": [4], "loss_mask": [0], "meta": {"difficulty_score": 0.2, "success": True}},
+        {"input_ids": [5, 6], "meta": {"sample_id": "c", "episode_id": "e"}},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_meta_of_a_row_says_what_the_sample_is(tmp_path: Path):
+    stream = OfflineDatasetStream(path=rows(tmp_path / "train.jsonl"), min_length=2)
+    assert stream.count_samples() == 3
+    assert stream.get_length_distribution() == {"a": 3, "train_1": 1, "c": 2}
+    assert [sample.sample_id for sample in stream.peek(1)] == ["a"]
+    first, second = stream
+    assert (first.sample_id, first.reward, first.difficulty, first.loss_mask) == ("a", 0.5, 0.7, (1, 1, 1))
+    assert (second.sample_id, second.episode_id, second.dataset_id) == ("c", "e", "train")
+    assert stream.metrics.samples_filtered == 1
+    (tmp_path / "bad.jsonl").write_text('{"input_ids": [1], "meta": {"difficulty": "odd"}}\n')
+    with pytest.raises(ValueError, match=r"bad.jsonl:1: difficulty must be a number or trivial"):
+        list(OfflineDatasetStream(tmp_path / "bad.jsonl"))
+    with pytest.raises(TypeError, match="needs a source"):
+        OfflineDatasetStream()
+
+
+def test_the_asynchronous_stream_gives_the_same_samples(tmp_path: Path):
+    path = rows(tmp_path / "train.jsonl")
+
+    async def ids() -> list[str]:
+        async with AsyncOfflineDatasetStream(path, dataset_id="d", max_length=2) as stream:
+            found = [sample.sample_id async for sample in stream]
+            assert stream.metrics.samples_produced == 2 and stream.state == "exhausted"
+            await stream.reset()
+            assert [sample.sample_id async for sample in stream] == found
+            return found
+
+    assert asyncio.run(ids()) == ["d_1", "c"]
+
+
+def test_arguments_have_the_names_and_places_that_they_have_there(tmp_path: Path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"id": f"s{n}", "input_ids": [1] * n} for n in range(1, 6)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stream = OfflineDatasetStream(path, "d", 2, 4, False, 7)
+    samples = list(stream)
+    assert [sample.length for sample in samples] == [2, 3, 4] and stream.seed == 7
+    buffer = ReplayBuffer()
+    buffer.add_batch(samples)
+    assert [one.length for one in buffer.filter(predicate=lambda sample: sample.length > 2)] == [3, 4]
+    with pytest.raises(ValueError, match="say min_length and max_length in GymConfig"):
+        GymEpisodeStream(max_length=100)

@@ -1,0 +1,225 @@
+"""Whole episodes of a policy in a small environment whose outcome is plain, and pass@k."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from jaxtyping import Array, Bool, Float, Int32
+
+from phalanx.arc import ArcEnvironment
+from phalanx.arc.evaluation import mean_pass_at_k, pass_at_k
+from phalanx.arc.rendering import draw_state
+from phalanx.core.environment import Environment
+from phalanx.core.evaluation import play, record_episodes
+from phalanx.core.spaces import Box, Discrete
+from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
+from phalanx.nn.distributions import MaskedCategorical
+from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only, paint_cell
+
+
+class Fuse(eqx.Module):
+    left: Int32[Array, "*batch"]
+
+
+class FuseInfo(eqx.Module):
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+    left: Int32[Array, "*batch"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Burning(Environment[Fuse, Array, Array]):
+    """A fuse burns down by as many cells as the action says, 1 or 2, and every step pays 1.
+
+    The key's last word is the length. Against the rules, a step after the end pays 100.
+    """
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(0, 9, (), np.int32)
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(3)
+
+    def reset(self, key: Array) -> tuple[Fuse, Array]:
+        state = Fuse(jax.random.key_data(key)[-1].astype(jnp.int32) % 4 + 1)
+        return state, self.observe(state)
+
+    def step(self, state: Fuse, action: Array) -> tuple[Fuse, Array, Array, Array, FuseInfo]:
+        over = self.is_done(state)
+        new = Fuse(jnp.where(over, state.left, jnp.maximum(state.left - action, 0)))
+        info = FuseInfo(self.is_done(new), jnp.zeros_like(over), new.left - 10 * over)
+        return new, self.observe(new), jnp.where(over, 100.0, 1.0), self.is_done(new), info
+
+    def observe(self, state: Fuse) -> Array:
+        return state.left
+
+    def is_done(self, state: Fuse) -> Bool[Array, "*batch"]:
+        return state.left == 0
+
+    def sample_action(self, key: Array, state: Fuse) -> Array:
+        return jnp.int32(1)
+
+    def measures(self, info: Any) -> dict[str, Array]:
+        return {"success_mask": info.terminated, "left": info.left}
+
+
+class Burns(eqx.Module):
+    """By 1 with the weight `one`, by 2 with the weight `two`; counts how often it is traced."""
+
+    one: Float[Array, ""]
+    two: Float[Array, ""]
+    traces: list[int] = eqx.field(static=True)
+
+    def __call__(self, observation: Array) -> tuple[Array, Array]:
+        self.traces[0] += 1
+        return jnp.stack([-jnp.inf, jnp.log(self.one), jnp.log(self.two)]), jnp.float32(0)
+
+
+class Traces(list[int]):
+    """A counter that is as good as any other, so that it does not ask for a new compilation."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Traces)
+
+
+def choice(parameters: Array, observation: Array) -> MaskedCategorical:
+    return MaskedCategorical(parameters, jnp.array([False, True, True]))
+
+
+TRACES = Traces([0])
+SLOW = Burns(jnp.float32(1), jnp.float32(0), TRACES)
+FAST = Burns(jnp.float32(0), jnp.float32(1), TRACES)
+EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
+
+
+def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
+    states = Fuse(jnp.array(lengths, jnp.int32))
+    keys = settings.pop("keys", None)
+    return play(Burning(), choice, network, states, states.left, keys, **{"max_steps": 4} | settings)
+
+
+def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
+    played = burn(SLOW, [1, 3, 4, 0])
+    assert played.lengths.tolist() == [1, 3, 4, 0]
+    assert played.returns.tolist() == [1.0, 3.0, 4.0, 0.0]
+    assert played.done.tolist() == [True] * 4
+    assert played.final_states.left.tolist() == [0, 0, 0, 0]
+
+
+def test_measures_are_those_of_each_episodes_own_last_step() -> None:
+    # A step after the end would say -10.
+    assert burn(SLOW, [1, 3, 4, 2]).measures["left"].tolist() == [0, 0, 0, 0]
+
+
+def test_an_episode_that_needs_more_steps_than_it_may_take_is_not_done() -> None:
+    played = burn(SLOW, [1, 3, 9, 6])
+    assert played.done.tolist() == [True, True, False, False]
+    assert played.lengths.tolist() == [1, 3, 4, 4]
+    assert played.measures["left"].tolist() == [0, 0, 5, 2]
+    assert played.measures["success_mask"].tolist() == [True, True, False, False]
+
+
+def test_recorded_states_are_those_after_each_step_and_stay_at_the_end() -> None:
+    played = burn(SLOW, [1, 3, 4, 0], record=True)
+    assert played.step_states.left.T.tolist() == [[0, 0, 0, 0], [2, 1, 0, 0], [3, 2, 1, 0], [0, 0, 0, 0]]
+    assert played.lengths.tolist() == [1, 3, 4, 0]
+
+
+def test_another_network_of_the_same_structure_is_played_without_a_new_compilation() -> None:
+    slow = burn(SLOW, [1, 3, 4, 0])
+    traced = TRACES[0]
+    fast = burn(FAST, [1, 3, 4, 0])
+    assert TRACES[0] == traced
+    assert (slow.lengths.tolist(), fast.lengths.tolist()) == ([1, 3, 4, 0], [1, 2, 2, 0])
+
+
+def test_a_sampled_episode_depends_on_its_own_key_alone() -> None:
+    lengths, numbers = [9, 9, 9, 9], [0, 1, 2, 3]
+    forth = burn(EITHER, lengths, keys=keys_of(numbers))
+    back = burn(EITHER, lengths, keys=keys_of(numbers[::-1]))
+    assert forth.final_states.left.tolist() == back.final_states.left.tolist()[::-1]
+    assert len(set(forth.final_states.left.tolist())) > 1
+
+
+def test_a_large_batch_with_few_running_episodes_is_played_like_a_small_one() -> None:
+    lengths = [0, 0, 0, 1] * 74 + [4, 3, 2, 1]
+    assert burn(SLOW, lengths).lengths.tolist() == lengths
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
+        burn(SLOW, [1], max_steps=0)
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        record_episodes(Burning(), choice, SLOW, jax.random.key(0), 0, 4)
+
+
+def test_recorded_episodes_are_whole_and_the_same_for_the_same_key() -> None:
+    episodes = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    again = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    other = record_episodes(Burning(), choice, SLOW, jax.random.key(4), 5, 4, episode_num=50)
+    starts = [[int(episode["initial_state"].left) for episode in run] for run in (episodes, again, other)]
+    assert starts[0] == starts[1] != starts[2]
+    for number, (start, episode) in enumerate(zip(starts[0], episodes, strict=True)):
+        assert episode["environment_id"] == number
+        assert episode["episode_num"] == 50
+        assert episode["total_steps"] == episode["total_reward"] == start
+        assert [int(state.left) for state in episode["step_states"]] == list(range(start))[::-1]
+        assert int(episode["final_state"].left) == 0
+        assert episode["success"] is True
+        assert (episode["task_id"], episode["final_similarity"]) == ("", 0.0)
+
+
+def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:
+    environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
+    [episode] = record_episodes(environment, paint_cell, only(2), jax.random.key(0), 1, 1, episode_num=7)
+    assert (episode["task_id"], episode["success"], episode["final_similarity"]) == ("red", True, 1.0)
+    handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes", draw_state)}
+    with ExperimentLogger(LoggingConfig(), handlers) as logger:
+        logger.log_episode_summary(episode)
+    assert logger.failures == {}
+    drawn = sorted(path.name for path in (tmp_path / "episodes" / "episode_000007_env_0000").iterdir())
+    assert drawn == ["final.svg", "initial.svg", "step_0001.svg"]
+
+
+def test_a_recorded_policy_may_be_sampled() -> None:
+    environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
+    colors = [
+        int(episode["final_state"].working_grid[0, 0])
+        for episode in record_episodes(environment, paint_cell, EVERY_COLOR, jax.random.key(0), 20, 1)
+    ]
+    assert len(set(colors)) > 3
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_choices_of_k_attempts_that_hold_a_success(n: int, data: Any) -> None:
+    successes = data.draw(st.integers(0, n))
+    k = data.draw(st.integers(1, n))
+    attempts = [True] * successes + [False] * (n - successes)
+    choices = list(itertools.combinations(attempts, k))
+    assert pass_at_k(n, successes, k) == sum(any(chosen) for chosen in choices) / len(choices)
+
+
+def test_pass_at_k_of_many_attempts_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 1, 5_000) == 0.5
+    assert pass_at_k(10_000, 0, 5_000) == 0.0
+
+
+def test_pass_at_k_refuses_what_it_cannot_estimate() -> None:
+    with pytest.raises(ValueError, match="k is 3, attempts are 2"):
+        pass_at_k(2, 1, 3)
+    with pytest.raises(ValueError, match="successes must lie between 0 and 2"):
+        pass_at_k(2, 3, 1)
+    with pytest.raises(ValueError, match="no puzzles"):
+        mean_pass_at_k(2, [], 1)

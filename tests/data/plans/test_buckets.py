@@ -1,0 +1,84 @@
+"""Buckets: where a length belongs, what is refused, and the tallies."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from phalanx.data import BucketSpec, BucketStats
+
+SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+
+
+@pytest.mark.parametrize(
+    ("length", "bucket"),
+    [(1, 0), (128, 0), (129, 1), (150, 1), (256, 1), (257, 2), (513, 3), (1024, 3), (9999, 3)],
+)
+def test_a_length_belongs_to_the_first_bucket_whose_edge_it_does_not_exceed(length, bucket):
+    assert SPEC.get_bucket(length) == bucket == SPEC.get_bucket_id(length)
+
+
+def test_bucket_ranges_meet_without_gap_or_overlap():
+    assert [SPEC.get_bucket_range(b) for b in range(4)] == [(1, 128), (129, 256), (257, 512), (513, 1024)]
+    assert SPEC.num_buckets == 4 and SPEC.overflow_bucket_id == 3
+    assert [SPEC.is_overflow(b) for b in range(4)] == [False, False, False, True]
+    assert SPEC.get_bucket_max_length(1) == 256
+
+
+def test_lengths_outside_all_buckets_are_to_be_skipped():
+    spec = BucketSpec(edges=(8,), overflow_max=16, min_length=3)
+    assert [spec.should_skip(length) for length in (2, 3, 16, 17)] == [True, False, False, True]
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1))
+def test_many_lengths_get_the_buckets_that_each_gets_alone(lengths):
+    found = SPEC.get_bucket_ids(np.array(lengths, np.int32))
+    assert found.tolist() == [SPEC.get_bucket(length) for length in lengths]
+
+
+@pytest.mark.parametrize(
+    ("edges", "overflow_max", "message"),
+    [
+        ((), 10, "at least one edge"),
+        ((256, 128), 512, "must ascend strictly, but 128 follows 256"),
+        ((128, 128), 512, "must ascend strictly, but 128 follows 128"),
+        ((0, 5), 10, "edges must be positive, got 0"),
+        ((128, 256), 256, r"overflow_max \(256\) must be above the last edge \(256\)"),
+    ],
+)
+def test_bad_edges_are_refused_in_words(edges, overflow_max, message):
+    with pytest.raises(ValueError, match=message):
+        BucketSpec(edges=edges, overflow_max=overflow_max)
+
+
+def test_lengths_and_buckets_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="must be a positive integer, got 0"):
+        SPEC.get_bucket(0)
+    with pytest.raises(ValueError, match="there is no bucket 4; buckets are 0 to 3"):
+        SPEC.get_bucket_range(4)
+
+
+@given(st.integers(2, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 5000))))
+def test_as_many_buckets_as_asked_for_are_made_from_a_maximum(case):
+    num_buckets, max_length = case
+    spec = BucketSpec.from_max_length(max_length, num_buckets)
+    assert spec.num_buckets == num_buckets and spec.overflow_max == max_length
+
+
+def test_buckets_from_a_maximum_are_equally_wide():
+    assert BucketSpec.from_max_length(2048).edges == (512, 1024, 1536)
+    assert BucketSpec.default().edges == (128, 256, 512, 1024)
+
+
+def test_stats_count_real_and_padded_tokens():
+    stats = BucketStats(bucket_id=0, bucket_max_length=10)
+    assert stats.efficiency == 1.0 and stats.avg_length == 0.0
+    stats.add_sample(4)
+    stats.add_sample(8, padded_length=8)
+    assert (stats.sample_count, stats.total_tokens, stats.padded_tokens) == (2, 12, 18)
+    assert stats.padding_tokens == 6 and stats.padding_ratio == pytest.approx(1 / 3)
+    assert stats.efficiency == pytest.approx(2 / 3) and stats.avg_length == 6.0
+
+
+def test_stats_refuse_a_sample_that_is_longer_than_its_row():
+    with pytest.raises(ValueError, match="length 11 does not fit a padded length 10"):
+        BucketStats(bucket_id=0, bucket_max_length=10).add_sample(11)

@@ -1,0 +1,310 @@
+"""Fingerprints change when, and only when, something that matters changes, and say what."""
+
+import asyncio
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.core import backends as engine
+from phalanx.data import (
+    BatchFingerprint,
+    BatchingConfig,
+    BatchPlanBuilder,
+    BatchSpec,
+    LengthTable,
+    MicrobatchSpec,
+    PackingConfig,
+    compute_batch_fingerprint,
+    compute_batch_fingerprint_async,
+    load_fingerprint,
+    load_fingerprint_async,
+    save_fingerprint_async,
+    verify_batch_fingerprint,
+)
+from tests.helpers.file_damage import write_json
+from tests.helpers.length_cases import recipes, small_plan
+
+CONFIG = BatchingConfig.predictable(token_budget=64, bucket_edges=(8,), overflow_max=16)
+
+
+def batch(*samples, lengths=None, max_length=8, bucket_id=0):
+    lengths = tuple(lengths or [4] * len(samples))
+    return BatchSpec(
+        sample_ids=samples,
+        bucket_id=bucket_id,
+        max_length=max_length,
+        token_count=sum(lengths),
+        lengths=lengths,
+    )
+
+
+BATCHES = [batch("a", "b"), batch("c", "d")]
+EXPECTED = compute_batch_fingerprint(BATCHES, CONFIG)
+
+
+def changed(batches, config=None):
+    matches, message = verify_batch_fingerprint(batches, EXPECTED, config)
+    assert matches is (message is None)
+    return message.partition(":")[0] if message else None
+
+
+def test_the_same_batches_match():
+    assert changed(list(BATCHES)) is None
+    assert changed(list(BATCHES), CONFIG) is None
+    assert EXPECTED.matches(compute_batch_fingerprint(list(BATCHES), CONFIG))
+    assert len(EXPECTED.fingerprint) == 16 and EXPECTED.full_hash.startswith(EXPECTED.fingerprint)
+    assert (EXPECTED.num_batches, EXPECTED.total_samples, EXPECTED.total_tokens) == (2, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("batches", "cause"),
+    [
+        ([batch("c", "d"), batch("a", "b")], "order changed"),
+        ([batch("b", "a"), batch("c", "d")], "order changed"),
+        ([batch("a", "b", "c"), batch("d")], "order changed"),
+        ([batch("a", "c"), batch("b", "d")], "order changed"),
+        ([batch("a", "b"), batch("c")], "membership changed"),
+        ([batch("a", "b"), batch("c", "e")], "membership changed"),
+        ([batch("a", "b"), batch("c", "d"), batch("a")], "membership changed"),
+        ([batch("a", "b", lengths=[5, 4]), batch("c", "d")], "lengths changed"),
+        ([batch("a", "b", lengths=[3, 5]), batch("c", "d")], "lengths changed"),
+        ([batch("a", "b", max_length=16), batch("c", "d")], "lengths changed"),
+        ([batch("b", "a", lengths=[5, 4]), batch("c", "e")], "membership changed"),
+        ([batch("b", "a", lengths=[5, 4]), batch("c", "d")], "order changed"),
+    ],
+)
+def test_a_change_is_seen_and_its_first_cause_named(batches, cause):
+    assert changed(batches) == cause
+    assert not EXPECTED.matches(compute_batch_fingerprint(batches, CONFIG))
+
+
+def test_another_config_is_named_before_anything_else():
+    other = CONFIG.model_copy(update={"seed": 7})
+    assert changed([batch("z")], other) == "config changed"
+    assert not EXPECTED.matches(compute_batch_fingerprint(BATCHES, other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([batch("a", "b")], [batch("a,b")]),
+        ([batch("a", "b")], [batch('a", "b')]),
+        ([batch("ab"), batch("c")], [batch("a"), batch("bc")]),
+        ([batch("a", "b"), batch("c")], [batch("a"), batch("b", "c")]),
+        ([batch("a\n", "b")], [batch("a", "\nb")]),
+    ],
+)
+def test_ids_that_read_alike_when_joined_do_not_collide(one, other):
+    assert compute_batch_fingerprint(one).full_hash != compute_batch_fingerprint(other).full_hash
+
+
+def test_how_samples_are_packed_matters():
+    def packed(*packs):
+        samples = tuple(sample for pack in packs for sample in pack)
+        return MicrobatchSpec(
+            samples=samples, packs=packs, bucket_id=0, max_len=8, index=0, lengths=(2,) * len(samples)
+        )
+
+    one = compute_batch_fingerprint([packed(("a", "b"), ("c",))])
+    assert one.full_hash != compute_batch_fingerprint([packed(("a",), ("b", "c"))]).full_hash
+    assert verify_batch_fingerprint([packed(("a",), ("b", "c"))], one)[1].startswith("order changed")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"token_budget": 65},
+        {"bucket_edges": (9,)},
+        {"overflow_max": 17},
+        {"mode": "throughput"},
+        {"pad_policy": "pad_to_max_in_batch"},
+        {"drop_last": True},
+        {"interleave_buckets": False},
+        {"min_length": 2},
+        {"bucket_max_lengths": (8, 32)},
+    ],
+)
+def test_every_setting_that_decides_batches_is_in_the_config_hash(change):
+    assert BatchingConfig(**{**CONFIG.model_dump(), **change}).digest() != CONFIG.digest()
+
+
+def test_a_setting_that_decides_nothing_is_not_in_the_config_hash():
+    assert CONFIG.model_copy(update={"pool_batches": 5}).digest() == CONFIG.digest()
+    same = BatchingConfig(**{**CONFIG.model_dump(), "bucket_max_lengths": (8, 16)})
+    assert same.digest() == CONFIG.digest()
+    throughput = BatchingConfig.throughput()
+    assert throughput.model_copy(update={"pool_batches": 5}).digest() != throughput.digest()
+
+
+def test_a_fingerprint_survives_its_file(tmp_path):
+    EXPECTED.save(tmp_path / "print.json")
+    assert BatchFingerprint.load(tmp_path / "print.json") == EXPECTED
+    asyncio.run(save_fingerprint_async(EXPECTED, tmp_path / "again.json"))
+    assert asyncio.run(load_fingerprint_async(tmp_path / "again.json")) == EXPECTED
+
+
+def test_a_file_that_is_no_fingerprint_is_refused_by_name(tmp_path):
+    write_json(tmp_path / "bad.json", {"fingerprint": "x"})
+    with pytest.raises(ValueError, match=r"bad.json is not a batch fingerprint: full_hash"):
+        load_fingerprint(tmp_path / "bad.json")
+
+
+def test_a_fingerprint_of_another_version_or_edited_by_hand_does_not_match():
+    assert "version 0" in verify_batch_fingerprint(BATCHES, EXPECTED.model_copy(update={"version": 0}))[1]
+    edited = EXPECTED.model_copy(update={"full_hash": "0" * 64})
+    assert "does not agree with itself" in verify_batch_fingerprint(BATCHES, edited)[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(recipes(), recipes())
+def test_plans_have_equal_fingerprints_exactly_when_batches_and_settings_are_equal(recipe, another):
+    one, other = recipe.plan(), another.plan()
+
+    def contents(plan):
+        packing = plan.meta.pack_config
+        settings = [plan.meta.batching.digest(), packing, packing and plan.meta.batching.pool_batches]
+        return [list(epoch) for epoch in plan.epochs], settings
+
+    assert (one.full_hash == other.full_hash) is (contents(one) == contents(other))
+    assert recipe.plan().full_hash == one.full_hash
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 49), st.integers(1, 20))
+def test_a_plans_fingerprint_sees_one_changed_length(row, more):
+    plan = small_plan()
+    lengths = plan.table.as_dict()
+    lengths[f"s{row}"] += more
+    again = BatchPlanBuilder(lengths, plan.meta.batching, "data_v1", "tokenizer_v1").build_now()
+    assert again.fingerprint != plan.fingerprint
+
+
+def test_a_plans_fingerprint_sees_everything_that_matters():
+    config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
+    lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
+
+    def fingerprint(lengths=lengths, config=config, data="d", tokenizer="t", packing=None, epochs=1):
+        return BatchPlanBuilder(lengths, config, data, tokenizer, packing).build_now(epochs).fingerprint
+
+    renamed = {("x" if key == "s7" else key): value for key, value in lengths.items()}
+    packing = PackingConfig(max_length=1024)
+    variants = [
+        fingerprint(),
+        fingerprint(lengths=renamed),
+        fingerprint(config=config.model_copy(update={"seed": 1})),
+        fingerprint(data="other"),
+        fingerprint(tokenizer="other"),
+        fingerprint(epochs=2),
+        fingerprint(packing=packing),
+        fingerprint(packing=packing.model_copy(update={"max_length": 900})),
+        fingerprint(packing=packing, config=config.model_copy(update={"pool_batches": 1})),
+    ]
+    assert len(set(variants)) == len(variants)
+
+
+@pytest.mark.parametrize("name", ["order", "offsets", "bucket_ids", "max_lens", "pack_offsets"])
+def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
+    plan = small_plan(packing=PackingConfig(max_length=1024))
+    epoch = plan.get_epoch(0)
+    array = getattr(epoch.batches, name).copy()
+    if name == "order":
+        array[[0, 1]] = array[[1, 0]]
+    else:
+        array[1] += 1
+    changed = epoch.with_batches(dataclasses.replace(epoch.batches, **{name: array}))
+    assert dataclasses.replace(plan, epochs=(changed,)).fingerprint != plan.fingerprint
+
+
+def test_a_plans_fingerprint_sees_nothing_else():
+    plan = small_plan()
+    config = plan.meta.batching.model_copy(update={"pool_batches": 5})
+    later = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build_now()
+    later = dataclasses.replace(later, meta=later.meta.model_copy(update={"created_at": "2001-01-01"}))
+    assert later.fingerprint == plan.fingerprint
+    # A sample that is skipped is in no batch.
+    with_skipped = LengthTable.from_mapping({**plan.table.as_dict(), "huge": 5000})
+    again = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build_now()
+    assert again.num_skipped == 1 and again.fingerprint == plan.fingerprint
+
+
+def test_a_fingerprint_given_as_text_is_compared_in_either_form():
+    batches = list(small_plan().iter_epoch(0))
+    found = compute_batch_fingerprint(batches)
+    for text in (found.fingerprint, found.full_hash):
+        assert verify_batch_fingerprint(batches, text) == (True, None)
+    assert verify_batch_fingerprint(batches[:-1], found.fingerprint)[0] is False
+    assert "not 0123" in verify_batch_fingerprint(batches, "0123")[1]
+    config = BatchingConfig()
+    with_config = compute_batch_fingerprint(batches, config)
+    assert verify_batch_fingerprint(batches, with_config.fingerprint, config) == (True, None)
+    assert with_config.matches_config(with_config) and not with_config.matches_config(found)
+
+
+def test_the_first_batches_have_a_fingerprint_of_their_own():
+    batches = list(small_plan().iter_epoch(0))
+    first = compute_batch_fingerprint(batches, n_batches=3)
+    assert first == compute_batch_fingerprint(batches[:3]) and first.num_batches == 3
+    assert verify_batch_fingerprint(batches, first, n_batches=3) == (True, None)
+    assert verify_batch_fingerprint(batches, first)[0] is False
+
+
+@pytest.mark.parametrize("n_batches", [None, 0, 2])
+def test_batches_that_come_asynchronously_have_the_same_fingerprint(n_batches: int | None):
+    plan = small_plan()
+    asked = []
+
+    async def batches():
+        async for batch in plan.iter_epoch_async(0):
+            asked.append(batch.index)
+            yield batch
+
+    found = asyncio.run(compute_batch_fingerprint_async(batches(), BatchingConfig(), n_batches))
+    assert found == compute_batch_fingerprint(plan.iter_epoch(0), BatchingConfig(), n_batches)
+    assert len(asked) == (len(plan.get_epoch(0)) if n_batches is None else n_batches)
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 100, 12_345, 100_001])
+def test_samples_known_by_their_row_hash_as_if_they_were_named(count: int):
+    lengths = np.ones(count, np.int32)
+    named = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
+    plans = [
+        BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build_now()
+        for table in (named, LengthTable.from_arrays(None, lengths))
+    ]
+    assert plans[0].full_hash == plans[1].full_hash
+
+
+def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
+    table = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    fresh = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
+    for config in (BatchingConfig(token_budget=8), BatchingConfig(token_budget=9)):
+        for epochs in (1, 2, 3):
+            again = BatchPlanBuilder(table, config).build_now(epochs)
+            assert again.full_hash == BatchPlanBuilder(fresh, config).build_now(epochs).full_hash
+    skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), overflow_max=4)
+    assert (
+        BatchPlanBuilder(table, skipping).build_now().full_hash
+        == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build_now().full_hash
+    )
+
+
+@pytest.mark.parametrize("ids", [["a", "", "bcd"], ["a", "é", "水"], ["\ud800", "b", "c"], ("x", "yz", "0")])
+def test_a_plan_has_the_same_fingerprint_without_the_compiled_extension(ids, monkeypatch):
+    def found() -> str:
+        table = LengthTable(ids, np.array([3, 4, 5], np.int32)).trust()
+        return BatchPlanBuilder(table, CONFIG).build_now().full_hash
+
+    compiled = found()
+    monkeypatch.setattr(engine, "extension", lambda: None)
+    assert found() == compiled
+
+
+def test_a_rank_can_adopt_the_fingerprint_of_another():
+    first, second = small_plan(), small_plan()
+    second.adopt_fingerprint(first.full_hash)
+    assert second.__dict__["full_hash"] == first.full_hash and second.fingerprint == first.fingerprint
+    with pytest.raises(ValueError, match="64 characters"):
+        second.adopt_fingerprint(first.fingerprint)

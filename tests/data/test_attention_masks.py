@@ -1,0 +1,163 @@
+"""Segments do not see one another, and a packed batch has the loss of its samples one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.data import (
+    PackedBatch,
+    PackingConfig,
+    PackingMode,
+    create_segment_attention_mask,
+    cu_seqlens_of,
+    pack_tokens,
+)
+
+VOCABULARY, WIDTH, LONGEST = 11, 8, 24
+
+
+def test_a_mask_that_is_not_causal_is_block_diagonal() -> None:
+    mask = create_segment_attention_mask([1, 1, 2], causal=False)
+    assert mask.dtype == bool
+    assert mask.astype(int).tolist() == [
+        [1, 1, 0],
+        [1, 1, 0],
+        [0, 0, 1],
+    ]
+
+
+def test_a_causal_mask_sees_only_what_stands_before() -> None:
+    assert create_segment_attention_mask([1, 1, 2, 2]).astype(int).tolist() == [
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 1, 1],
+    ]
+
+
+def test_padding_sees_nothing_and_is_seen_by_nobody() -> None:
+    mask = create_segment_attention_mask([1, 1, 0, 0], causal=False)
+    assert not mask[2:].any() and not mask[:, 2:].any()
+
+
+def test_padding_can_be_let_see_itself_so_that_no_row_is_empty() -> None:
+    mask = create_segment_attention_mask([1, 1, 2, 0], causal=True, padding_sees_itself=True)
+    assert mask.astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    mask = create_segment_attention_mask([1, 0, 0], padding_sees_itself=True)
+    assert mask.astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_masks_of_a_batch_are_made_at_once() -> None:
+    rows = np.asarray([[1, 1, 2], [1, 2, 0]])
+    masks = create_segment_attention_mask(rows, causal=True)
+    assert masks.shape == (2, 3, 3)
+    assert [create_segment_attention_mask(row, causal=True).tolist() for row in rows] == masks.tolist()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_jax_arrays_give_the_same_mask_also_under_jit(causal: bool) -> None:
+    rows = np.asarray([[1, 1, 2, 0], [1, 2, 3, 3]], np.int32)
+    masks = jax.jit(create_segment_attention_mask, static_argnames="causal")(jnp.asarray(rows), causal=causal)
+    assert isinstance(masks, jax.Array) and masks.dtype == bool
+    assert masks.tolist() == create_segment_attention_mask(rows, causal=causal).tolist()
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_segments_that_count_from_zero_are_refused_rather_than_lost(array) -> None:
+    with pytest.raises(ValueError, match=r"segment_ids has a 0 before .* count from 0, add 1"):
+        create_segment_attention_mask(array([0, 0, 1, 1]))
+    with pytest.raises(ValueError, match=r"segment_ids\[1\] has a 0 before another segment"):
+        create_segment_attention_mask(array([[1, 1, 2], [0, 1, 1]]))
+
+
+def test_a_mask_needs_integers() -> None:
+    with pytest.raises(ValueError, match="segment_ids must be integers"):
+        create_segment_attention_mask([0.5, 1.0])
+
+
+def test_boundaries_say_where_segments_begin_and_the_last_one_ends() -> None:
+    assert cu_seqlens_of([1, 1, 2, 3, 3, 0, 0]).tolist() == [0, 2, 3, 5]
+    assert cu_seqlens_of([1, 1]).tolist() == [0, 2]
+    assert cu_seqlens_of([0, 0]).tolist() == [0]
+    assert cu_seqlens_of([1]).dtype == np.int32
+
+
+def test_padding_before_a_segment_has_no_boundaries() -> None:
+    with pytest.raises(ValueError, match=r"padding \(0\) stands at its end"):
+        cu_seqlens_of([1, 0, 2])
+
+
+class Model:
+    """One block of attention with positions, a residual and a head; float64, so that sums agree closely."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(0).normal
+        self.tokens, self.positions = draw(size=(VOCABULARY, WIDTH)), draw(size=(LONGEST, WIDTH))
+        self.query, self.key, self.value = draw(size=(3, WIDTH, WIDTH)) / np.sqrt(WIDTH)
+        self.head = draw(size=(WIDTH, VOCABULARY))
+
+    def losses(self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """What each token costs, predicted from the one before it; the first costs nothing."""
+        x = self.tokens[ids] + self.positions[positions]
+        scores = np.where(mask, x @ self.query @ (x @ self.key).T / np.sqrt(WIDTH), -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        x = x + weights / weights.sum(axis=-1, keepdims=True) @ (x @ self.value)
+        logits = x @ self.head
+        logits = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        return np.append(0.0, -logits[np.arange(len(ids) - 1), ids[1:]])
+
+    def packed_loss(self, batch: PackedBatch, *, see_all: bool = False) -> float:
+        total = 0.0
+        for pack in range(len(batch)):
+            segments = batch.segment_ids[pack]
+            if see_all:
+                segments = np.ones_like(segments)
+            mask = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
+            losses = self.losses(batch.input_ids[pack], batch.position_ids[pack], mask)
+            total += float((losses * batch.loss_mask[pack])[batch.position_ids[pack] > 0].sum())
+        return total
+
+    def loss(self, rows: list[np.ndarray], masks: list[np.ndarray]) -> float:
+        return sum(
+            float((self.losses(row, np.arange(len(row)), np.tri(len(row), dtype=bool)) * mask)[1:].sum())
+            for row, mask in zip(rows, masks, strict=True)
+        )
+
+
+MODEL = Model()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=8),
+    mode=st.sampled_from(list(PackingMode)),
+    separator=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_packed_loss_is_unpacked_loss(
+    lengths: list[int], mode: PackingMode, separator: bool, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = [random.integers(0, VOCABULARY, length) for length in lengths]
+    masks = [random.integers(0, 2, length) for length in lengths]
+    config = PackingConfig(
+        mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3, separator_loss=False
+    )
+    batch = pack_tokens(
+        np.concatenate(rows),
+        np.cumsum([0, *lengths]),
+        config,
+        loss_mask=np.concatenate(masks),
+        pad_token_id=5,
+    )
+    assert MODEL.packed_loss(batch) == pytest.approx(MODEL.loss(rows, masks), rel=1e-9, abs=1e-9)
+
+
+def test_the_loss_differs_when_segments_see_one_another() -> None:
+    rows = [np.asarray([1, 2, 3]), np.asarray([4, 5, 6])]
+    masks = [np.ones(3, int), np.ones(3, int)]
+    batch = pack_tokens(np.concatenate(rows), [0, 3, 6], PackingConfig(max_length=6))
+    assert MODEL.packed_loss(batch) == pytest.approx(MODEL.loss(rows, masks))
+    assert abs(MODEL.packed_loss(batch, see_all=True) - MODEL.loss(rows, masks)) > 0.01

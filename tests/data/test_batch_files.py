@@ -1,0 +1,331 @@
+"""Batches as files: collation, writing, being interrupted, and reading back."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phalanx.data import (
+    BatchingConfig,
+    BatchPlan,
+    BatchPlanBuilder,
+    BatchReader,
+    BatchWriter,
+    MicrobatchSpec,
+    OverlongPolicy,
+    PackingConfig,
+    TokenizedSample,
+    collate_microbatch,
+    default_collate,
+    pad_sequences,
+)
+from phalanx.io.files import DamagedFileError, _machine
+from tests.helpers.file_damage import write_json
+
+LENGTHS = {f"s{i}": 3 + i for i in range(12)}
+
+
+def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]]:
+    """Tokens 100, 101, ... with the first of each sample not in the loss."""
+    return {
+        sample_id: {"input_ids": list(range(100, 100 + n)), "loss_mask": [0] + [1] * (n - 1)}
+        for sample_id, n in lengths.items()
+    }
+
+
+def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 1) -> BatchPlan:
+    config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), overflow_max=16, seed=seed)
+    return BatchPlanBuilder(LENGTHS, config, packing=packing).build_now(num_epochs)
+
+
+def test_rows_are_filled_up_to_one_width() -> None:
+    assert pad_sequences([[1, 2], [], [3]], 9).tolist() == [[1, 2], [9, 9], [3, 9]]
+    assert pad_sequences([[1]], 0, max_length=3).tolist() == [[1, 0, 0]]
+    assert pad_sequences([], 0, max_length=3).shape == (0, 3)
+
+
+def test_nothing_is_cut_off_to_fit() -> None:
+    with pytest.raises(ValueError, match="sequence 1 has 3 tokens, more than max_length 2"):
+        pad_sequences([[1], [1, 2, 3]], 0, max_length=2)
+
+
+def test_padding_has_the_pad_token_and_no_loss() -> None:
+    arrays = default_collate([{"input_ids": np.array([5, 6]), "loss_mask": np.array([0, 1])}], 3, pad_id=7)
+    assert arrays["input_ids"].tolist() == [[5, 6, 7]]
+    assert arrays["loss_mask"].tolist() == [[0, 1, 0]]
+
+
+def spec(**changes: object) -> MicrobatchSpec:
+    fields = {"samples": ("a", "b"), "bucket_id": 0, "max_len": 4, "index": 3, "lengths": (2, 1)}
+    return MicrobatchSpec.model_validate(fields | changes)
+
+
+TOKENS = {"a": TokenizedSample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
+
+
+def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
+    batch = collate_microbatch(spec(), TOKENS)
+    assert batch["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]]
+    assert batch["loss_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert dict(batch).keys() >= {"input_ids"}
+    assert set({**batch}) == {"input_ids", "loss_mask"}
+    assert batch.spec == spec()
+    with pytest.raises(KeyError, match="batch 3 has no array 'labels'; it has input_ids, loss_mask"):
+        batch["labels"]
+
+
+def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
+    packed = spec(packs=(("a", "b"),))
+    batch = collate_microbatch(packed, TOKENS, packing=PackingConfig(max_length=4))
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 0]]
+    assert batch["segment_ids"].tolist() == [[1, 1, 2, 0]]
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 0]]
+    assert batch["loss_mask"].tolist() == [[0, 1, 1, 0]]
+    assert batch.spec == packed
+
+
+def test_a_narrow_pack_is_padded_to_the_planned_width() -> None:
+    config = PackingConfig(max_length=4, pad_to_max=False)
+    batch = collate_microbatch(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 9]]
+
+
+def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None:
+    long = {"a": {"input_ids": [1, 2, 3, 4, 5]}}
+    one = spec(samples=("a",), packs=(("a",),), lengths=(4,))
+    config = PackingConfig(max_length=4, overlong=OverlongPolicy.TRUNCATE)
+    assert collate_microbatch(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
+    with pytest.raises(ValueError, match="'a' has 5 tokens, but 4 were planned"):
+        collate_microbatch(one, long, packing=PackingConfig(max_length=4))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ({"a": TOKENS["a"]}, "the plan holds sample 'b', but the dataset does not"),
+        ({"a": {"input_ids": [1]}, "b": TOKENS["b"]}, "'a' has 1 tokens, but 2 were planned"),
+        ({"a": {"text": "x"}, "b": TOKENS["b"]}, "'a' has no input_ids; it has text"),
+        ({"a": {"input_ids": [1, 2], "loss_mask": [1]}, "b": TOKENS["b"]}, "2 input_ids but 1 entries"),
+    ],
+)
+def test_a_sample_that_is_not_as_planned_is_named(tokens: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        collate_microbatch(spec(), tokens)
+
+
+@pytest.mark.parametrize("packing", [None, PackingConfig(max_length=16)])
+def test_what_is_written_is_read_back(tmp_path: Path, packing: PackingConfig | None) -> None:
+    made = plan(packing=packing)
+    paths = BatchWriter(made, samples(), tmp_path / "out").write_all()
+    assert len(paths) == made.total_microbatches
+    assert paths[0] == tmp_path / "out/epoch_0/batch_000000.npz"
+    reader = BatchReader(tmp_path / "out")
+    assert reader.num_epochs == 2
+    assert reader.fingerprint == made.fingerprint
+    assert reader.verify_fingerprint(made.fingerprint)
+    assert not reader.verify_fingerprint("another")
+    assert reader.verify() == len(paths)
+    tokens = samples()
+    for epoch in range(2):
+        seen = []
+        for planned, (found, batch) in zip(
+            made.iter_epoch(epoch), reader.iter_epoch_specs(epoch), strict=True
+        ):
+            assert found == planned
+            assert batch["input_ids"].shape == (planned.num_packs, planned.max_len)
+            assert batch["input_ids"].sum() == sum(sum(tokens[i]["input_ids"]) for i in planned.samples)
+            assert batch["loss_mask"].sum() == sum(sum(tokens[i]["loss_mask"]) for i in planned.samples)
+            seen += batch.sample_ids
+        assert sorted(seen) == sorted(LENGTHS)
+
+
+def test_the_files_are_plain_npz(tmp_path: Path) -> None:
+    path = BatchWriter(plan(), samples(), tmp_path / "out").write_all()[0]
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["input_ids"].dtype == np.int32
+        assert {"input_ids", "loss_mask", "sample_ids", "bucket_id", "max_len", "index"} <= set(archive.files)
+
+
+def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
+    one = BatchWriter(plan(), samples(), tmp_path / "1").write_all()
+    two = BatchWriter(plan(), samples(), tmp_path / "2").write_all()
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+
+
+def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole = BatchWriter(plan(), samples(), tmp_path / "whole").write_all()
+
+    def interrupt(path: Path) -> None:
+        if path.name == "batch_000002.npz":
+            raise KeyboardInterrupt
+
+    writer = BatchWriter(plan(), samples(), tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        writer.write_all(interrupt)
+    first = tmp_path / "out/epoch_0/batch_000000.npz"
+    before = first.stat().st_mtime_ns
+    (first.parent / f".batch_000003.npz.999999999-{_machine()}0123.tmp").write_bytes(b"left by a killed run")
+    with pytest.raises(FileNotFoundError, match=r"batch_000003\.npz is missing \(writing it was not fin"):
+        BatchReader(tmp_path / "out").iter_epoch(0)
+    paths = writer.write_all()
+    assert first.stat().st_mtime_ns == before
+    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in whole]
+    assert sorted(path.name for path in first.parent.iterdir()) == [
+        p.name for p in paths if p.parent == first.parent
+    ]
+
+
+def test_a_damaged_file_is_written_again_on_resuming(tmp_path: Path) -> None:
+    writer = BatchWriter(plan(), samples(), tmp_path / "out")
+    paths = writer.write_all()
+    good = paths[1].read_bytes()
+    paths[1].write_bytes(good[:100])
+    writer.write_all()
+    assert paths[1].read_bytes() == good
+
+
+def test_a_file_of_other_samples_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    BatchWriter(plan(), samples(), tmp_path / "out").write_all()
+    other = samples()
+    other["s4"]["input_ids"][0] += 1
+    with pytest.raises(ValueError, match=r"batch_\d+\.npz differs from what the plan and the samples give"):
+        BatchWriter(plan(), other, tmp_path / "out").write_all()
+
+
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
+    BatchWriter(plan(), samples(), tmp_path / "out").write_all()
+    with pytest.raises(ValueError, match=r"holds batches of plan \w+, not of this plan"):
+        BatchWriter(plan(seed=2), samples(), tmp_path / "out").write_all()
+    with pytest.raises(ValueError, match="was begun with pad_id 0, not 5"):
+        BatchWriter(plan(), samples(), tmp_path / "out", pad_id=5).write_all()
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"is not empty but has no manifest\.json"):
+        BatchWriter(plan(), samples(), tmp_path).write_all()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_missing_file_is_named_before_any_batch_is_read(tmp_path: Path) -> None:
+    paths = BatchWriter(plan(), samples(), tmp_path / "out").write_all()
+    paths[2].unlink()
+    reader = BatchReader(tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match=rf"{paths[2].name} is missing; run BatchWriter again"):
+        reader.iter_epoch(0)
+    with pytest.raises(FileNotFoundError, match=rf"{paths[2].name} is missing"):
+        reader.get_batch(0, 2)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text"])
+def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
+    path = BatchWriter(plan(), samples(), tmp_path / "out").write_all()[1]
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[data.find(np.array([100, 101], np.int32).tobytes())] ^= 1
+    changed = {"cut": data[:-30], "empty": b"", "flip": data, "text": b"hello"}[damage]
+    path.write_bytes(bytes(changed))
+    with pytest.raises(ValueError, match=r"batch_000001\.npz is damaged"):
+        BatchReader(tmp_path / "out").verify()
+
+
+def test_files_that_were_swapped_are_found(tmp_path: Path) -> None:
+    paths = BatchWriter(plan(), samples(), tmp_path / "out").write_all()
+    one, two = paths[0].read_bytes(), paths[1].read_bytes()
+    paths[0].write_bytes(two)
+    paths[1].write_bytes(one)
+    with pytest.raises(ValueError, match=r"batch_000000\.npz holds batch 1 of epoch 0 .*not batch 0"):
+        list(BatchReader(tmp_path / "out").iter_epoch(0))
+
+
+def test_one_epoch_can_be_written_and_read_before_the_others(tmp_path: Path) -> None:
+    writer = BatchWriter(plan(), samples(), tmp_path / "out")
+    writer.write_epoch(1)
+    reader = BatchReader(tmp_path / "out")
+    assert len(list(reader.iter_epoch(1))) == reader.num_batches(1)
+    with pytest.raises(FileNotFoundError, match=r"epoch_0/batch_000000\.npz is missing"):
+        reader.iter_epoch(0)
+    with pytest.raises(ValueError, match=r"has no epoch 5; it has \[0, 1\]"):
+        reader.iter_epoch(5)
+    with pytest.raises(ValueError, match="there is no batch 99"):
+        reader.get_batch(1, 99)
+
+
+def test_a_shard_with_empty_batches_can_be_written(tmp_path: Path) -> None:
+    whole = plan(num_epochs=1)
+    ranks = whole.total_microbatches + 1
+    shards = [whole.shard(rank, ranks, policy="pad") for rank in range(ranks)]
+    seen: list[str] = []
+    for rank, shard in enumerate(shards):
+        BatchWriter(shard, samples(), tmp_path / str(rank)).write_all()
+        seen += [i for batch in BatchReader(tmp_path / str(rank)).iter_epoch(0) for i in batch.sample_ids]
+    assert sorted(seen) == sorted(LENGTHS)
+
+
+def test_a_collate_function_of_ones_own_may_add_arrays(tmp_path: Path) -> None:
+    def with_labels(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
+        arrays = default_collate(tokens, max_len, pad_id)
+        return arrays | {"labels": np.where(arrays["loss_mask"] == 1, arrays["input_ids"], -100)}
+
+    BatchWriter(plan(), samples(), tmp_path / "out", collate_fn=with_labels).write_all()
+    batch = BatchReader(tmp_path / "out").get_batch(0, 0)
+    assert batch["labels"][0, 0] == -100
+    assert batch["labels"][0, 1] == 101
+
+
+def test_a_collate_function_that_loses_a_row_is_caught(tmp_path: Path) -> None:
+    def lossy(tokens: list[dict[str, np.ndarray]], max_len: int, pad_id: int) -> dict[str, np.ndarray]:
+        return default_collate(tokens[1:], max_len, pad_id)
+
+    with pytest.raises(ValueError, match=r"batch 0: collate_fn returned \d+ rows of input_ids for"):
+        BatchWriter(plan(), samples(), tmp_path / "out", collate_fn=lossy).write_all()
+
+
+def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"has no manifest\.json"):
+        BatchReader(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(DamagedFileError, match=r"manifest\.json is damaged"):
+        BatchReader(tmp_path)
+    write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
+    with pytest.raises(ValueError, match="is not a manifest of batches: pad_id is"):
+        BatchReader(tmp_path)
+
+
+LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
+
+
+@pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
+def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_now()
+    with pytest.raises(ValueError, match=r"sample 'a': entry 0 of loss_mask .* got -100; .*labels"):
+        collate_microbatch(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
+    with pytest.raises(ValueError, match="row 0: entry 0 of loss_mask must be 0 or 1"):
+        default_collate([LABELS], 4)
+    with pytest.raises(ValueError, match=r"entry 1 of loss_mask must be 0 or 1, got 0\.5"):
+        collate_microbatch(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
+
+
+def test_a_batch_says_which_arrays_it_has() -> None:
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_now()
+    batch = collate_microbatch(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
+    assert "input_ids" in batch and "loss_mask" in batch
+    assert "segment_ids" not in batch and "index" not in batch and "labels" not in batch
+
+
+def test_without_a_loss_mask_every_token_counts_when_collated() -> None:
+    arrays = default_collate([{"input_ids": [5, 6]}, {"input_ids": [7], "loss_mask": [0]}], 3, pad_id=9)
+    assert arrays["input_ids"].tolist() == [[5, 6, 9], [7, 9, 9]]
+    assert arrays["loss_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
+
+
+def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
+    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_now(2)
+    data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}
+    BatchWriter(plan, data, tmp_path / "files", pad_id=4).write_all()
+    assert BatchReader(tmp_path / "files").largest_token() == 7
+    manifest = json.loads((tmp_path / "files/manifest.json").read_text())
+    assert [epoch.pop("largest_token") for epoch in manifest["epochs"]] == [7, 7]
+    write_json(tmp_path / "files/manifest.json", manifest)
+    assert BatchReader(tmp_path / "files").largest_token() == 7

@@ -1,0 +1,344 @@
+"""Packs as objects and as arrays: what stands where, and what happens to samples that do not fit."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from pydantic import ValidationError
+
+from phalanx.core import backends as kernels
+from phalanx.data import (
+    OverlongPolicy,
+    PackedBatch,
+    PackedSequence,
+    PackingConfig,
+    PackingMode,
+    SequenceToPack,
+    compute_packing_metrics,
+    iter_packed_batches,
+    lay_out_packs,
+    pack_sequences,
+    pack_tokens,
+)
+
+PAD, SEPARATOR = 0, 99
+
+
+@pytest.fixture(params=["compiled", "python"], scope="module", autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setenv("PHALANX_NATIVE", "0")
+        elif kernels.extension() is None:
+            pytest.skip("the compiled extension is not installed")
+        yield request.param
+
+
+def sequences(*rows: list[int]) -> list[SequenceToPack]:
+    """Samples s0, s1, ... in which all but the first token counts in the loss."""
+    return [
+        SequenceToPack(sample_id=f"s{i}", input_ids=row, loss_mask=[0] + [1] * (len(row) - 1))
+        for i, row in enumerate(rows)
+    ]
+
+
+def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.concatenate([np.zeros(0, np.int32), *(np.asarray(row, np.int32) for row in rows)])
+    return tokens, np.cumsum([0, *(len(row) for row in rows)])
+
+
+def ids(packs: list[PackedSequence]) -> list[list[int]]:
+    return [pack.input_ids.tolist() for pack in packs]
+
+
+def test_three_samples_fill_two_packs() -> None:
+    packs = pack_sequences(sequences([1, 2, 3], [4, 5, 6, 7], [8]), PackingConfig(max_length=4))
+    assert ids(packs) == [[4, 5, 6, 7], [1, 2, 3, 8]]
+    assert [pack.sample_ids for pack in packs] == [("s1",), ("s0", "s2")]
+    last = packs[1]
+    assert last.loss_mask.tolist() == [0, 1, 1, 0]
+    assert last.segment_ids.tolist() == [1, 1, 1, 2]
+    assert last.position_ids.tolist() == [0, 1, 2, 0]
+    assert last.cu_seqlens.tolist() == [0, 3, 4]
+    assert last.cu_seqlens.dtype == np.int32
+    assert (last.num_segments, last.total_tokens, last.padding_tokens, last.efficiency) == (2, 4, 0, 1.0)
+
+
+def test_padding_has_a_segment_of_its_own_that_is_no_samples() -> None:
+    (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=6), pad_token_id=7)
+    assert pack.input_ids.tolist() == [1, 2, 3, 7, 7, 7]
+    assert pack.segment_ids.tolist() == [1, 1, 2, 0, 0, 0]
+    assert pack.loss_mask.tolist() == [0, 1, 0, 0, 0, 0]
+    assert pack.position_ids.tolist() == [0, 1, 0, 0, 0, 0]
+    assert pack.cu_seqlens.tolist() == [0, 2, 3]
+    assert (pack.length, pack.padding_tokens, pack.efficiency) == (6, 3, 0.5)
+
+
+def test_a_separator_belongs_to_the_segment_that_it_ends_and_is_no_real_token() -> None:
+    config = PackingConfig(max_length=8, add_separator=True, separator_token_id=SEPARATOR)
+    (pack,) = pack_sequences(sequences([1, 2], [3], [4, 5]), config)
+    assert pack.input_ids.tolist() == [1, 2, SEPARATOR, 3, SEPARATOR, 4, 5, PAD]
+    assert pack.segment_ids.tolist() == [1, 1, 1, 2, 2, 3, 3, 0]
+    assert pack.position_ids.tolist() == [0, 1, 2, 0, 1, 0, 1, 0]
+    # Each sample's first token carries no loss here, so of the two separators only the first does.
+    assert pack.loss_mask.tolist() == [0, 1, 1, 0, 0, 0, 1, 0]
+    (silent,) = pack_sequences(
+        sequences([1, 2], [3], [4, 5]), config.model_copy(update={"separator_loss": False})
+    )
+    assert silent.loss_mask.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+    assert pack.cu_seqlens.tolist() == [0, 3, 5, 7]
+    assert (pack.total_tokens, pack.separator_tokens, pack.padding_tokens) == (5, 2, 1)
+    assert pack.sample_lengths == (2, 1, 2)
+
+
+def test_a_separator_takes_room_between_two_samples_but_not_beside_one() -> None:
+    config = PackingConfig(max_length=4, add_separator=True, separator_token_id=SEPARATOR)
+    assert ids(pack_sequences(sequences([1, 2], [3]), config)) == [[1, 2, SEPARATOR, 3]]
+    assert ids(pack_sequences(sequences([1, 2], [3, 4]), config)) == [[1, 2, PAD, PAD], [3, 4, PAD, PAD]]
+    assert ids(pack_sequences(sequences([1, 2, 3, 4]), config)) == [[1, 2, 3, 4]]
+
+
+def test_add_separator_without_its_token_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="add_separator needs a separator_token_id"):
+        PackingConfig(add_separator=True)
+    assert PackingConfig(separator_token_id=SEPARATOR).separator is None
+
+
+def test_a_loss_mask_of_another_length_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="sample 'a' has 3 input_ids but 2 entries in loss_mask"):
+        SequenceToPack(sample_id="a", input_ids=[1, 2, 3], loss_mask=[1, 1])
+    with pytest.raises(ValueError, match="loss_mask has 2 entries for 3 tokens"):
+        pack_tokens(np.arange(3), [0, 3], PackingConfig(), loss_mask=np.ones(2, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("input_ids", "loss_mask", "words"),
+    [
+        ([], [], "sample 'a' has no tokens"),
+        ([1], [2], "entry 0 of loss_mask must be 0 or 1"),
+        ([1.5], [1], "must be one row of integers"),
+        ([[1]], [1], "must be one row of integers"),
+        ([2**31], [1], "does not fit into 32 bits"),
+    ],
+)
+def test_a_bad_sequence_is_refused(input_ids: list[int], loss_mask: list[int], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        SequenceToPack(sample_id="a", input_ids=input_ids, loss_mask=loss_mask)
+
+
+def test_two_samples_of_one_name_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"sequences\[2\]: sample id 's0' is already that of sequences\[0\]"):
+        pack_sequences([*sequences([1], [2]), *sequences([3])])
+
+
+def test_packs_are_as_long_as_what_they_hold_without_padding() -> None:
+    config = PackingConfig(max_length=4, pad_to_max=False)
+    packs = pack_sequences(sequences([1, 2, 3], [4, 5, 6]), config)
+    assert ids(packs) == [[1, 2, 3], [4, 5, 6]]
+    assert [pack.padding_tokens for pack in packs] == [0, 0]
+    batch = pack_tokens(*flat([[1, 2, 3], [4, 5]]), config)
+    assert batch.input_ids.tolist() == [[1, 2, 3], [4, 5, 0]]
+
+
+class TestOverlong:
+    rows = ([1, 2], [3, 4, 5, 6, 7], [8])
+
+    def test_an_overlong_sample_is_an_error_unless_told_otherwise(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"sample 1 \('s1'\) has 5 tokens, more than a pack's max_length 2"
+        ):
+            pack_sequences(sequences(*self.rows), PackingConfig(max_length=2))
+
+    def test_skipping_reports_the_sample_with_its_reason(self) -> None:
+        packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="skip"))
+        assert ids(packs) == [[1, 2], [8, PAD]]
+        (skipped,) = packs.skipped
+        assert (skipped.sample_id, skipped.length) == ("s1", 5)
+        assert skipped.reason == "longer than a pack's max_length 2"
+
+    def test_truncating_keeps_the_first_tokens(self) -> None:
+        packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="truncate"))
+        assert ids(packs) == [[1, 2], [3, 4], [8, PAD]]
+        assert packs[1].loss_mask.tolist() == [0, 1]
+        assert packs.skipped == ()
+
+    def test_splitting_makes_every_piece_a_segment_that_says_where_it_began(self) -> None:
+        packs = pack_sequences(sequences(*self.rows), PackingConfig(max_length=2, overlong="split"))
+        assert ids(packs) == [[1, 2], [3, 4], [5, 6], [7, 8]]
+        assert [pack.sample_ids for pack in packs] == [("s0",), ("s1",), ("s1",), ("s1", "s2")]
+        assert [pack.sample_offsets for pack in packs] == [(0,), (0,), (2,), (4, 0)]
+        assert packs[2].loss_mask.tolist() == [1, 1]
+        assert packs[3].segment_ids.tolist() == [1, 2]
+
+    def test_a_sample_that_just_fits_is_never_touched(self) -> None:
+        for policy in OverlongPolicy:
+            packs = pack_sequences(sequences([1, 2]), PackingConfig(max_length=2, overlong=policy))
+            assert ids(packs) == [[1, 2]]
+
+
+def test_metrics_are_numbers() -> None:
+    config = PackingConfig(max_length=5, add_separator=True, separator_token_id=SEPARATOR)
+    rows = [[1, 2, 3], [4], [5, 6, 7]]
+    expected = {
+        "num_packs": 2,
+        "num_segments": 3,
+        "total_tokens": 7,
+        "separator_tokens": 1,
+        "padding_tokens": 2,
+        "loss_tokens": 5,
+        "num_skipped": 0,
+        "packed_tokens": 10,
+        "packing_ratio": 1.5,
+        "efficiency": 0.7,
+        "loss_efficiency": 0.5,
+    }
+    assert compute_packing_metrics(pack_sequences(sequences(*rows), config)).summary() == expected
+    mask = np.asarray([0, 1, 1, 0, 0, 1, 1])
+    assert compute_packing_metrics(pack_tokens(*flat(rows), config, loss_mask=mask)).summary() == expected
+
+
+def test_nothing_to_pack_gives_nothing() -> None:
+    assert pack_sequences([]) == []
+    assert compute_packing_metrics([]).summary()["efficiency"] == 0.0
+    batch = pack_tokens(np.zeros(0, np.int32), [0], PackingConfig(max_length=4))
+    assert batch.input_ids.shape == (0, 4)
+    assert batch.flat_cu_seqlens().tolist() == [0]
+
+
+def test_a_pack_survives_json() -> None:
+    (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=4))
+    again = PackedSequence.model_validate_json(pack.model_dump_json())
+    assert again == pack
+    assert pack != pack_sequences(sequences([1, 2], [4]), PackingConfig(max_length=4))[0]
+
+
+def test_boundaries_of_a_whole_batch_give_padding_a_sequence_of_its_own() -> None:
+    batch = pack_tokens(*flat([[1, 2, 3], [4, 5], [6]]), PackingConfig(max_length=4))
+    assert batch.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
+    assert batch.cu_seqlens(0).tolist() == [0, 3, 4]
+    assert batch.cu_seqlens(1).tolist() == [0, 2]
+    assert batch.flat_cu_seqlens().tolist() == [0, 3, 4, 6, 8]
+
+
+def test_a_row_that_begins_like_the_last_one_ended_still_begins_a_sequence() -> None:
+    batch = pack_tokens(*flat([[1, 2], [3, 4]]), PackingConfig(max_length=2))
+    assert batch.segment_ids.tolist() == [[1, 1], [1, 1]]
+    assert batch.flat_cu_seqlens().tolist() == [0, 2, 4]
+
+
+def test_a_layout_can_be_filled_part_by_part() -> None:
+    rows = [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
+    config = PackingConfig(max_length=4)
+    layout = lay_out_packs([len(row) for row in rows], config)
+    whole = pack_tokens(*flat(rows), config)
+    parts = [pack_tokens(*flat(rows), config, layout=layout.take(i, i + 1)) for i in range(len(layout))]
+    assert np.concatenate([part.input_ids for part in parts]).tolist() == whole.input_ids.tolist()
+    assert [part.input_ids.tolist() for part in iter_packed_batches(*flat(rows), config, 2)] == [
+        [[7, 8, 9, 10], [1, 2, 3, 6]],
+        [[4, 5, 0, 0]],
+    ]
+    with pytest.raises(ValueError, match="packs_per_batch must be at least 1, got 0"):
+        iter_packed_batches(*flat(rows), config, 0)
+
+
+def test_a_layout_of_other_samples_is_refused() -> None:
+    config = PackingConfig(max_length=4)
+    tokens, offsets = flat([[1, 2], [3]])
+    with pytest.raises(ValueError, match="made for other lengths"):
+        pack_tokens(tokens, offsets, config, layout=lay_out_packs([1, 2], config))
+    with pytest.raises(ValueError, match="names sample 2, but there are 2"):
+        pack_tokens(tokens, offsets, config, layout=lay_out_packs([1, 1, 1], config))
+    with pytest.raises(ValueError, match="another packing config"):
+        pack_tokens(tokens, offsets, config, layout=lay_out_packs([2, 1], PackingConfig(max_length=5)))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ([0, 2, 1, 3], r"offsets\[2\] = 1 lies before offsets\[1\]"),
+        ([0, 4], "offsets must lie in 0..3"),
+        ([-1, 3], "offsets must lie in 0..3"),
+        ([], "offsets must lie in 0..3"),
+        ([0, 0, 3], r"lengths\[0\]: length must be a positive integer, got 0"),
+    ],
+)
+def test_offsets_that_leave_the_tokens_are_refused(offsets: list[int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        pack_tokens(np.arange(3), offsets, PackingConfig())
+
+
+def test_tokens_beyond_32_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tokens\[1\] = 2147483648 does not fit into 32 bits"):
+        pack_tokens(np.asarray([1, 2**31]), [0, 2], PackingConfig())
+    small = pack_tokens(np.asarray([1, 65535], np.uint16), [0, 2], PackingConfig(max_length=2))
+    assert small.input_ids.tolist() == [[1, 65535]]
+
+
+def unpacked(batch: PackedBatch, rows: int) -> list[list[int]]:
+    """The samples again, by segment ids and positions alone."""
+    samples: list[list[int]] = [[] for _ in range(rows)]
+    for pack in range(len(batch)):
+        part = batch.layout.take(pack, pack + 1)
+        for number, (sample, length) in enumerate(zip(part.samples, part.lengths, strict=True), start=1):
+            here = batch.segment_ids[pack] == number
+            assert batch.position_ids[pack][here].tolist() == list(range(here.sum()))
+            samples[sample] += batch.input_ids[pack][here][:length].tolist()
+    return samples
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 12), max_size=25),
+    mode=st.sampled_from(list(PackingMode)),
+    max_length=st.integers(4, 16),
+    separator=st.booleans(),
+)
+def test_splitting_loses_no_token_and_invents_none(
+    lengths: list[int], mode: PackingMode, max_length: int, separator: bool
+) -> None:
+    config = PackingConfig(
+        mode=mode,
+        max_length=max_length,
+        add_separator=separator,
+        separator_token_id=SEPARATOR,
+        separator_loss=False,
+        overlong=OverlongPolicy.SPLIT,
+    )
+    ends = np.cumsum([0, *lengths]).tolist()
+    rows = [list(range(1000 + start, 1000 + end)) for start, end in itertools.pairwise(ends)]
+    batch = pack_tokens(*flat(rows), config, pad_token_id=PAD)
+    found = unpacked(batch, len(rows))
+    assert [sorted(sample) for sample in found] == rows
+    real = batch.input_ids >= 1000
+    assert real.sum() == batch.loss_mask.sum() == sum(lengths)
+    assert ((batch.input_ids == PAD) == (batch.segment_ids == 0)).all()
+    assert (batch.input_ids == SEPARATOR).sum() == (
+        sum(np.diff(batch.layout.offsets) - 1) if separator else 0
+    )
+
+
+def test_the_compiled_code_refuses_segments_outside_its_arrays() -> None:
+    compiled = pytest.importorskip("phalanx._native")
+    outputs = [np.zeros((1, 4), kind) for kind in (np.int32, np.int8, np.int32, np.int32)]
+    tokens = np.arange(1, 7, dtype=np.int32)
+    for starts, lengths, offsets in [
+        ([4], [3], [0, 1]),
+        ([-1], [2], [0, 1]),
+        ([0], [5], [0, 1]),
+        ([0], [2], [0, 2]),
+        ([0, 1], [2, 3], [0, 2]),
+    ]:
+        with pytest.raises(ValueError):
+            compiled.fill_packs(
+                tokens,
+                None,
+                np.asarray(starts, np.int64),
+                np.asarray(lengths, np.int32),
+                np.asarray(offsets, np.int64),
+                None,
+                0,
+                *outputs,
+            )
+    assert not any(output.any() for output in outputs)

@@ -1,0 +1,288 @@
+"""The replay buffer: what it keeps, hands out, writes and survives."""
+
+import threading
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phalanx.data import (
+    BufferEvictionPolicy,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    SampleFileError,
+    SampleFilter,
+    SampleSource,
+    StreamSample,
+    write_samples,
+)
+from tests.helpers.file_damage import seal
+from tests.helpers.sample_cases import sample
+
+
+def buffer_of(*samples: StreamSample, **settings: object) -> ReplayBuffer:
+    buffer = ReplayBuffer(ReplayBufferConfig(**settings))
+    buffer.add_batch(samples)
+    return buffer
+
+
+def names(samples: list[StreamSample]) -> list[str]:
+    return [one.sample_id for one in samples]
+
+
+def test_the_oldest_goes_first() -> None:
+    buffer = buffer_of(*(sample(name) for name in "abcde"), max_size=3)
+    assert names(buffer.get_all()) == ["c", "d", "e"]
+    assert (buffer.size, buffer.total_added, buffer.total_evicted, buffer.is_full) == (3, 5, 2, True)
+
+
+def test_the_lowest_priority_goes_first() -> None:
+    buffer = buffer_of(
+        sample("a", priority=3.0),
+        sample("b"),
+        sample("c", priority=2.0),
+        max_size=3,
+        eviction_policy="priority",
+    )
+    buffer.add(sample("d", priority=0.5))
+    assert names(buffer.get_all()) == ["a", "c", "d"]
+    buffer.add(sample("e"), priority=9.0)
+    assert names(buffer.get_all()) == ["a", "c", "e"]
+
+
+def test_any_goes_at_random_and_the_seed_says_which() -> None:
+    def left(seed: int, step: int) -> list[str]:
+        buffer = ReplayBuffer(
+            ReplayBufferConfig(max_size=20, eviction_policy=BufferEvictionPolicy.RANDOM, seed=seed)
+        )
+        for number in range(100):
+            buffer.add(sample(str(number)))
+            if number % step == 0:
+                assert buffer.stats().size == min(number + 1, 20)
+        return names(buffer.get_all())
+
+    # Looking more often, which stores what was added, changes nothing.
+    assert left(1, 1) == left(1, 7) == left(1, 1000)
+    assert left(1, 1) != left(2, 1)
+    ages = [100 - int(name) for name in left(1, 1)]
+    assert max(ages) > 22
+
+
+def test_samples_are_drawn_in_proportion_to_priority_to_the_power_of_alpha() -> None:
+    buffer = buffer_of(
+        sample("a", priority=1.0), sample("b", priority=4.0), sample("z", priority=0.0), priority_alpha=0.5
+    )
+    counts = Counter(names(buffer.sample(3000)))
+    assert set(counts) == {"a", "b"}
+    assert counts["b"] / 3000 == pytest.approx(2 / 3, abs=0.04)
+    even = Counter(names(buffer_of(sample("a"), sample("b", priority=99.0), priority_alpha=0.0).sample(3000)))
+    assert even["a"] / 3000 == pytest.approx(1 / 2, abs=0.04)
+
+
+def test_importance_weights_make_up_for_it() -> None:
+    buffer = buffer_of(sample("a", priority=1.0), sample("b", priority=4.0), priority_alpha=1.0)
+    drawn = buffer.draw(64, beta=0.5)
+    expected = {"a": 1.0, "b": 0.5}
+    assert drawn.weights.tolist() == [expected[name] for name in names(drawn.samples)]
+    assert set(names(drawn.samples)) == {"a", "b"}
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_only_samples_that_fit_are_drawn_and_in_proportion(rare: bool) -> None:
+    """Rare ones are found by looking at all, common ones by trying; both must be fair."""
+    buffer = ReplayBuffer(ReplayBufferConfig(priority_alpha=1.0))
+    for number in range(3000 if rare else 4):
+        buffer.add(sample(f"easy{number}", difficulty=0.2))
+    buffer.add_batch([sample("hard", difficulty=0.7, priority=3.0), sample("hardest", difficulty=0.9)])
+    buffer.add(sample("unknown"))
+    counts = Counter(names(buffer.sample(2000, min_difficulty=0.7)))
+    assert set(counts) == {"hard", "hardest"}
+    assert counts["hard"] / 2000 == pytest.approx(3 / 4, abs=0.04)
+    assert set(names(buffer.sample(50, min_difficulty=0.7, max_difficulty=0.8))) == {"hard"}
+    assert buffer.sample(5, min_difficulty=0.95) == []
+
+
+def test_bounds_may_be_on_success_source_and_length() -> None:
+    buffer = buffer_of(
+        sample("won", success=True),
+        sample("lost", success=False, length=9),
+        sample("made", source="synthetic"),
+    )
+    assert set(names(buffer.sample(9, success=True))) == {"won"}
+    assert set(names(buffer.sample(9, success=False))) == {"lost"}
+    assert set(names(buffer.sample(9, source=SampleSource.SYNTHETIC))) == {"made"}
+    assert "lost" not in names(buffer.sample(40, max_length=5))
+    assert names(buffer.filter_by_success(False)) == ["lost"]
+    assert names(buffer.filter_by_source(SampleSource.GYM)) == ["won", "lost"]
+    assert names(buffer.filter(SampleFilter(max_length=3))) == ["won", "made"]
+    assert names(buffer.filter(lambda one: one.length == 9)) == ["lost"]
+
+
+def test_what_is_handed_out_is_marked_as_a_replay() -> None:
+    buffer = buffer_of(sample("a", reward=0.5))
+    assert buffer.sample(1) == [sample("a", reward=0.5).with_replay()]
+    assert buffer.sample(1)[0].replay_count == 2
+    assert buffer.get_all()[0].source is SampleSource.GYM
+
+
+def test_nothing_is_handed_out_before_there_is_enough() -> None:
+    buffer = buffer_of(sample("a"), min_samples_before_sampling=2)
+    assert (buffer.can_sample, buffer.sample(3), buffer.sample_uniform(3)) == (False, [], [])
+    buffer.add(sample("b"))
+    assert len(buffer.sample(3)) == 3
+    assert sorted(names(buffer.sample_uniform(3))) == ["a", "b"]
+    assert ReplayBuffer().sample(3) == []
+
+
+def test_asking_for_what_cannot_be_is_refused_in_words() -> None:
+    buffer = buffer_of(sample("a", priority=0.0, difficulty=0.5))
+    with pytest.raises(ValueError, match="all 1 samples have priority 0"):
+        buffer.sample(1)
+    with pytest.raises(ValueError, match="all 1 samples that fit have priority 0"):
+        buffer.sample(1, min_difficulty=0.1)
+    with pytest.raises(ValueError, match="cannot draw -1"):
+        buffer.sample(-1)
+    with pytest.raises(ValueError, match="1 samples but 2 priorities"):
+        buffer.add_batch([sample()], [1.0, 2.0])
+    handles = buffer_of(sample("b")).draw(2).handles
+    with pytest.raises(ValueError, match="2 handles but 1 priorities"):
+        buffer.update_priorities(handles, np.ones(1))
+    with pytest.raises(ValueError, match="finite and at least 0"):
+        buffer.update_priorities(handles, np.array([1.0, np.nan]))
+    with pytest.raises(ValueError, match="alpha must lie between 0 and 1"):
+        buffer.update_priorities_by_reward(2.0)
+    untracked = buffer_of(sample("a"), track_difficulty=False, track_success=False)
+    with pytest.raises(ValueError, match="set track_difficulty=True"):
+        untracked.mean_difficulty  # noqa: B018
+    with pytest.raises(ValueError, match="set track_success=True"):
+        untracked.success_rate  # noqa: B018
+    assert not buffer.update_priority("nobody", 1.0)
+
+
+def test_a_full_buffer_takes_no_more_memory_than_it_holds() -> None:
+    """Random evictions leave holes everywhere; compaction must close them."""
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=2000, eviction_policy=BufferEvictionPolicy.RANDOM))
+    tokens = np.arange(40_000, 40_500)
+    for number in range(6000):
+        buffer.add(sample(str(number), input_ids=tokens, loss_mask=np.ones(500, np.uint8)))
+    stats = buffer.stats()
+    assert stats.total_tokens == 2000 * 500
+    # A quarter, four chunks of a million bytes, and the numbers.
+    assert stats.memory_bytes < 1.25 * 4 * stats.total_tokens + 5 * 4 * 2**18 + 2000 * 250
+    assert all(one.input_ids == tuple(tokens.tolist()) for one in buffer.sample(20))
+
+
+def test_a_snapshot_stays_as_it_was() -> None:
+    buffer = buffer_of(sample("a"), sample("b", length=5), sample("a"), max_size=3)
+    snapshot = buffer.snapshot()
+    buffer.add_batch([sample(name) for name in "cdef"])
+    buffer.clear()
+    assert names(list(snapshot)) == ["a", "b", "a"]
+    assert snapshot.ids == ("a", "b", "a#2")
+    assert snapshot.get_lengths() == {"a": 3, "b": 5, "a#2": 3}
+    assert (snapshot.size, snapshot.total_added, snapshot.total_evicted) == (3, 3, 0)
+    assert snapshot[-1] == sample("a")
+    with pytest.raises(IndexError, match="no sample 3 in a snapshot of 3"):
+        snapshot[3]
+    with pytest.raises(ValueError, match="read-only"):
+        snapshot.lengths[0] = 9
+    assert (buffer.size, buffer.total_evicted) == (0, 7)
+
+
+def test_draws_go_on_after_saving_and_loading(tmp_path: Path) -> None:
+    buffer = buffer_of(
+        *(sample(str(n), length=1 + n % 4, difficulty=n / 50, reward=n / 7) for n in range(50)),
+        max_size=40,
+        eviction_policy="random",
+    )
+    buffer.sample(7)
+    buffer.save(tmp_path / "buffer.npz")
+    again = ReplayBuffer.load(tmp_path / "buffer.npz")
+    assert again.config == buffer.config
+    for each in (buffer, again):
+        each.add_batch([sample(f"new{n}") for n in range(30)])
+    assert again.get_all() == buffer.get_all()
+    assert again.sample(20) == buffer.sample(20)
+    assert again.stats().mean_reward == buffer.stats().mean_reward
+    assert again.total_added == 80
+    empty = ReplayBuffer()
+    empty.save(tmp_path / "empty.npz")
+    assert ReplayBuffer.load(tmp_path / "empty.npz").size == 0
+
+
+def test_a_damaged_file_is_an_error_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "buffer.npz"
+    buffer_of(*(sample(str(n), length=50) for n in range(50))).save(path)
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    # In the middle of the largest array, so that it is the checksum that tells.
+    damaged[whole.index(b"tokens.npy") + 400] ^= 1
+    for bad in (whole[:-100], whole[: len(whole) // 2], b"", b"hello", bytes(damaged)):
+        path.write_bytes(bad)
+        with pytest.raises(SampleFileError, match=r"buffer\.npz is damaged"):
+            ReplayBuffer.load(path)
+    np.savez(path, header=np.frombuffer(b'{"kind": "something else"}', np.uint8))
+    seal(path)
+    with pytest.raises(SampleFileError, match="is not a file of samples"):
+        ReplayBuffer.load(path)
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        ReplayBuffer.load(tmp_path / "nothing.npz")
+    write_samples(path, [sample()])
+    with pytest.raises(SampleFileError, match="no replay buffer; read it with OfflineDatasetStream"):
+        ReplayBuffer.load(path)
+
+
+def test_arrays_that_do_not_fit_each_other_are_an_error_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "buffer.npz"
+    buffer_of(sample("a"), sample("b")).save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    for name, wrong, words in (
+        ("length", np.array([3, 4], np.int32), "tokens and length do not fit"),
+        ("token_count", np.array([3, 4], np.int32), "tokens and token_count do not fit"),
+        ("text_count", np.array([0, 14], np.int32), "texts and text_count do not fit"),
+        ("reward", np.zeros(3), "reward is not 2 times float64"),
+    ):
+        np.savez(path, **{**arrays, name: wrong})
+        seal(path)
+        with pytest.raises(SampleFileError, match=words):
+            ReplayBuffer.load(path)
+
+
+def test_many_threads_lose_nothing() -> None:
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=700))
+    errors: list[Exception] = []
+
+    def add(thread: int) -> None:
+        for number in range(500):
+            buffer.add(sample(f"{thread}-{number}", length=1 + number % 5, difficulty=0.5))
+
+    def read() -> None:
+        try:
+            for _ in range(15):
+                drawn = buffer.draw(8)
+                buffer.update_priorities(drawn.handles, np.full(len(drawn.samples), 2.0))
+                snapshot = buffer.snapshot()
+                assert len(snapshot.samples) == snapshot.size
+                assert buffer.stats().size <= 700
+        except (AssertionError, ValueError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=add, args=(n,)) for n in range(4)]
+    threads += [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert (buffer.total_added, buffer.size, buffer.total_evicted) == (2000, 700, 1300)
+    held = buffer.get_all()
+    assert len({one.sample_id for one in held}) == 700
+    for thread in range(4):
+        mine = [int(name.split("-")[1]) for name in names(held) if name.startswith(f"{thread}-")]
+        assert mine == sorted(mine)
+    assert buffer.total_tokens == sum(one.length for one in held)

@@ -1,0 +1,369 @@
+"""The sampler: budgets, orders, seeds, skipped samples, and its use by a DataLoader."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.core import backends as engine
+from phalanx.data import BatchingConfig, BatchingMode, BucketSpec, PadPolicy, TokenBudgetBatchSampler
+from phalanx.data.plans.epoch import epoch_seed, random_order, spread_order
+from tests.helpers.length_cases import lognormal_lengths, recipes
+
+SEED_LENGTHS = {f"s{i}": 100 + i * 10 for i in range(50)}
+SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+EDGES = (128, 256, 512, 1024)
+
+
+def sampler(lengths=SEED_LENGTHS, spec=SPEC, token_budget=2048, **settings):
+    return TokenBudgetBatchSampler(lengths, spec, token_budget, **settings)
+
+
+def ids(batches):
+    return [batch.sample_ids for batch in batches]
+
+
+@settings(max_examples=150, deadline=None)
+@given(recipes(packed=False), st.integers(0, 3))
+def test_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe, epoch):
+    lengths, config = recipe.lengths, recipe.config
+    made = TokenBudgetBatchSampler.from_config(lengths, config)
+    batches = list(made.iter_batches(epoch))
+    seen = list(itertools.chain.from_iterable(ids(batches)))
+    skipped = {sample.sample_id for sample in made.skipped}
+    dropped = {sample.sample_id for sample in made.dropped(epoch)}
+    assert sorted([*seen, *skipped, *dropped]) == sorted(lengths)
+    assert bool(dropped) <= config.drop_last
+    for batch in batches:
+        assert batch.batch_size >= 1
+        assert batch.padded_token_count <= config.token_budget
+        assert batch.lengths == tuple(lengths[sample] for sample in batch.sample_ids)
+        assert batch.token_count == sum(batch.lengths)
+        longest = max(batch.lengths)
+        assert batch.bucket_id == config.bucket_spec.get_bucket(longest) or config.is_predictable
+        assert batch.max_length == config.get_pad_length(batch.bucket_id, longest)
+    for sample in made.skipped:
+        assert sample.length > min(config.overflow_max, config.token_budget)
+
+
+@settings(max_examples=60, deadline=None)
+@given(recipes(packed=False), st.integers(0, 3))
+def test_equal_seeds_and_epochs_give_equal_batches(recipe, epoch):
+    once = TokenBudgetBatchSampler.from_config(recipe.lengths, recipe.config)
+    again = TokenBudgetBatchSampler.from_config(dict(recipe.lengths), recipe.config)
+    assert list(once.iter_batches(epoch)) == list(again.iter_batches(epoch))
+
+
+def test_the_seeds_sampler_batches_asynchronously_and_plainly_alike():
+    async def collect():
+        return [batch async for batch in sampler(seed=42).iter_epoch(epoch=0)]
+
+    batches = asyncio.run(collect())
+    assert batches == list(sampler(seed=42).iter_batches(0))
+    assert sum(batch.batch_size for batch in batches) == 50
+    assert {batch.max_length for batch in batches} == {128, 256, 512, 1024}
+
+
+@pytest.mark.parametrize("mode", BatchingMode)
+def test_every_epoch_has_its_own_order(mode):
+    made = sampler(mode=mode)
+    assert len({tuple(ids(made.iter_batches(epoch))) for epoch in range(4)}) == 4
+
+
+@pytest.mark.parametrize("mode", BatchingMode)
+def test_the_next_epoch_is_not_the_next_seeds_first(mode):
+    assert ids(sampler(seed=42, mode=mode).iter_batches(1)) != ids(
+        sampler(seed=43, mode=mode).iter_batches(0)
+    )
+
+
+def test_seed_and_epoch_are_hashed_together():
+    seeds = [epoch_seed(seed, epoch) for seed in (0, 1, 42, 2**32, 2**32 + 1) for epoch in range(20)]
+    assert len(set(seeds)) == 100
+    with pytest.raises(ValueError, match="epochs count from 0, got -1"):
+        epoch_seed(42, -1)
+
+
+def test_a_shuffle_sorts_places_by_the_raw_words_of_the_bit_generator():
+    # The words of a bit generator stay the same in all NumPy versions; those of `permutation` need not.
+    words = np.random.PCG64(0).random_raw(8).tolist()
+    assert words[:2] == [11749869230777074271, 4976686463289251617]
+    expected = sorted(range(8), key=lambda place: words[place])
+    assert random_order(8, np.random.PCG64(0)).tolist() == expected
+
+
+@given(st.integers(0, 300), st.integers(0, 9))
+def test_shuffles_are_permutations(count, seed):
+    bits = np.random.PCG64(seed)
+    assert sorted(random_order(count, bits).tolist()) == list(range(count))
+    sizes = np.arange(count, dtype=np.int64) % 7
+    assert sorted(spread_order(sizes, bits).tolist()) == list(range(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 3000, 70_000])
+def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.MonkeyPatch):
+    if engine.extension() is None:
+        pytest.skip("the compiled extension is not in use")
+    compiled = random_order(count, np.random.PCG64(count))
+    values = (np.arange(count) % 1000).astype(np.int16)
+    carried = [values.copy(), values.copy()]
+    assert np.array_equal(random_order(count, np.random.PCG64(count), carried[0]), compiled)
+    monkeypatch.setattr(engine, "extension", lambda: None)
+    assert np.array_equal(random_order(count, np.random.PCG64(count), carried[1]), compiled)
+    for found in carried:
+        assert np.array_equal(found, values[compiled])
+
+
+def test_keys_that_are_not_random_are_sorted_too():
+    if (kernels := engine.extension()) is None:
+        pytest.skip("the compiled extension is not in use")
+    places = np.random.default_rng(0).permutation(5000).astype(np.uint64)
+    for keys in (places, places | np.uint64(7 << 56), places << np.uint64(40) | places):
+        order = np.empty(5000, np.int32)
+        kernels.sort_random_keys(keys.copy(), 2**13 - 1, order)
+        assert order.tolist() == list(range(5000))
+    with pytest.raises(ValueError, match="equally long"):
+        kernels.sort_random_keys(np.zeros(3, np.uint64), 3, np.zeros(2, np.int32))
+
+
+def test_runs_are_copied_from_their_places_and_from_nowhere_else():
+    if (kernels := engine.extension()) is None:
+        pytest.skip("the compiled extension is not in use")
+    taken = np.empty(5, np.int32)
+    starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])
+    kernels.take_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
+    assert taken.tolist() == [16, 17, 12, 13, 10]
+    for start, end in ((-1, 1), (7, 9), (2, 1)):
+        with pytest.raises(ValueError, match="outside the values"):
+            kernels.take_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
+    for size in (1, 3):
+        with pytest.raises(ValueError, match="hold the runs exactly"):
+            kernels.take_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
+
+
+def test_a_shuffle_puts_everything_everywhere():
+    places = np.zeros((5, 5), int)
+    bits = np.random.PCG64(1)
+    for _ in range(2000):
+        places[np.arange(5), random_order(5, bits)] += 1
+    assert places.min() > 330 and places.max() < 470
+
+
+def test_a_batch_of_the_epoch_comes_early_or_late_with_equal_chance():
+    bits, sizes = np.random.PCG64(2), np.arange(200, dtype=np.int64)
+    means = np.mean([np.argsort(spread_order(sizes, bits)) for _ in range(400)], axis=0)
+    # The mean of 400 uniform places in 0..199 has a deviation of 2.9.
+    assert np.abs(means - 99.5).max() < 5 * 2.9
+
+
+def test_overlong_samples_are_counted_and_reported_with_the_reason():
+    made = sampler({"a": 10, "b": 5000, "c": 20})
+    assert made.num_samples == 2 and made.num_skipped == 1
+    assert [(s.sample_id, s.length, s.reason) for s in made.skipped] == [
+        ("b", 5000, "longer than overflow_max 1024")
+    ]
+
+
+def test_a_budget_below_an_edge_is_kept_and_what_cannot_fit_is_reported():
+    made = sampler({"a": 300, "b": 450, "c": 501}, token_budget=500)
+    assert sorted((b.sample_ids, b.max_length) for b in made.iter_batches()) == [(("a",), 500), (("b",), 500)]
+    assert [(s.sample_id, s.reason) for s in made.skipped] == [("c", "longer than token_budget 500")]
+
+
+def test_samples_below_the_minimum_are_reported():
+    spec = BucketSpec(edges=(8,), overflow_max=16, min_length=3)
+    assert [s.reason for s in sampler({"a": 2, "b": 3}, spec).skipped] == ["shorter than min_length 3"]
+
+
+def test_no_samples_make_no_batches():
+    assert list(sampler({}).iter_batches()) == [] and sampler({}).compute_metrics().efficiency == 1.0
+
+
+def test_tails_are_kept_unless_dropped_and_the_dropped_are_reported():
+    lengths = {f"s{i}": 100 for i in range(20)}  # 16 rows of 128 fit 2048
+    assert sorted(b.batch_size for b in sampler(lengths).iter_batches()) == [4, 16]
+    made = sampler(lengths, drop_last=True)
+    assert [b.batch_size for b in made.iter_batches()] == [16]
+    assert len(made.dropped()) == 4 and "drop_last" in made.dropped()[0].reason
+    assert made.num_skipped == 0
+
+
+def test_throughput_drops_at_most_one_batch():
+    made = sampler(
+        lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT, drop_last=True
+    )
+    whole = sampler(lognormal_lengths(5000), BucketSpec.default(), 4096, mode=BatchingMode.THROUGHPUT)
+    assert len(whole) - len(made) in (0, 1)
+
+
+def test_buckets_can_be_fed_one_after_another():
+    buckets = [batch.bucket_id for batch in sampler().iter_batches(0, interleave_buckets=False)]
+    assert buckets == sorted(buckets)
+    mixed = [batch.bucket_id for batch in sampler().iter_batches(0)]
+    assert mixed != sorted(mixed)
+
+
+def test_explicit_bucket_lengths_are_what_batches_are_padded_to():
+    config = BatchingConfig(
+        mode="predictable",
+        pad_policy="pad_to_bucket",
+        token_budget=400,
+        bucket_edges=(10, 20),
+        overflow_max=30,
+        bucket_max_lengths={0: 16, 2: 64},
+    )
+    made = TokenBudgetBatchSampler.from_config({"a": 3, "b": 15, "c": 25}, config)
+    assert {b.sample_ids[0]: b.max_length for b in made.iter_batches()} == {"a": 16, "b": 20, "c": 64}
+
+
+def test_iteration_can_start_anywhere():
+    whole = list(sampler().iter_batches(1))
+    for start in range(len(whole) + 1):
+        assert list(sampler().iter_batches(1, start=start)) == whole[start:]
+    with pytest.raises(ValueError, match=f"epoch 1 has {len(whole)} batches, so none begins at 99"):
+        sampler().iter_batches(1, start=99)
+
+
+def test_predictable_mode_interleaves_buckets_and_reaches_the_known_efficiency():
+    made = sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384)
+    assert made.compute_metrics().efficiency >= 0.69
+    shapes = {(batch.max_length) for batch in made.iter_batches()}
+    assert shapes == {*EDGES, 2048}
+
+
+def test_throughput_mode_hardly_pads():
+    made = sampler(lognormal_lengths(100_000), BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT)
+    assert made.compute_metrics().efficiency >= 0.97
+
+
+def mates(batches):
+    """For each sample the others of its batch."""
+    return {name: set(batch.sample_ids) - {name} for batch in batches for name in batch.sample_ids}
+
+
+@pytest.mark.parametrize(
+    ("samples", "budget", "full"),
+    [(500, 4096, 0.91), (500, 16_384, 0.72), (5_000, 4096, 0.98), (5_000, 16_384, 0.95)],
+)
+def test_small_sets_too_are_mixed_anew_in_every_epoch(samples, budget, full):
+    made = sampler(lognormal_lengths(samples), BucketSpec.default(), budget, mode=BatchingMode.THROUGHPUT)
+    epochs = [list(made.iter_batches(epoch)) for epoch in range(2)]
+    first, second = (
+        {frozenset(batch.sample_ids) for batch in epoch if batch.batch_size > 1} for epoch in epochs
+    )
+    assert len(first & second) < 0.05 * len(first)
+    old, new = map(mates, epochs)
+    both = [len(old[name] & new[name]) / len(old[name] | new[name]) for name in old if old[name] | new[name]]
+    assert np.mean(both) < 0.3
+    assert made.compute_metrics().efficiency > full
+
+
+def test_larger_pools_trade_mixing_for_padding():
+    table = lognormal_lengths(50_000)
+    efficiencies = [
+        sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
+        .compute_metrics()
+        .efficiency
+        for pool in (1, 8, 64, 512)
+    ]
+    assert efficiencies == sorted(efficiencies) and efficiencies[0] < 0.7 and efficiencies[-1] > 0.99
+
+
+@pytest.mark.parametrize("mode", BatchingMode)
+def test_lengths_do_not_drift_over_an_epoch(mode):
+    table = lognormal_lengths(500_000)
+    made = sampler(table, BucketSpec.default(), 16_384, mode=mode)
+    for epoch in range(2):
+        arrays = made.batches(epoch)
+        sums, counts = arrays.sums(table.lengths[arrays.order].astype(np.int64)), arrays.counts
+        tenth = len(arrays) // 10
+        first, last = (sums[part].sum() / counts[part].sum() for part in (slice(tenth), slice(-tenth, None)))
+        assert abs(first / last - 1) < 0.05
+
+
+def test_batch_mates_change_from_epoch_to_epoch_the_more_the_smaller_the_pool():
+    table = lognormal_lengths(20_000)
+
+    def mates(made, epoch):
+        return {
+            pair for rows in made.iter_batches(epoch) for pair in itertools.pairwise(sorted(rows.sample_ids))
+        }
+
+    def kept(pool):
+        made = sampler(table, BucketSpec.default(), 16_384, mode=BatchingMode.THROUGHPUT, pool_batches=pool)
+        first = mates(made, 0)
+        return len(first & mates(made, 1)) / len(first)
+
+    # Of some ninety pools, two samples meet in the same one again once in ninety epochs.
+    assert kept(4) < 0.02 < 0.2 < kept(1000)
+
+
+@pytest.mark.parametrize("mode", BatchingMode)
+def test_a_data_loader_takes_it_as_batch_sampler(mode):
+    torch = pytest.importorskip("torch")
+
+    class Rows(torch.utils.data.Dataset):
+        def __getitem__(self, row):
+            return row
+
+        def __len__(self):
+            return len(SEED_LENGTHS)
+
+    made = sampler(mode=mode)
+    loader = torch.utils.data.DataLoader(Rows(), batch_sampler=made, collate_fn=list)
+    epochs = []
+    for epoch in range(2):
+        made.set_epoch(epoch)
+        batches = list(loader)
+        assert len(batches) == len(loader) == len(made)
+        assert sorted(itertools.chain.from_iterable(batches)) == list(range(50))
+        assert [tuple(f"s{row}" for row in batch) for batch in batches] == ids(made.iter_batches(epoch))
+        epochs.append(batches)
+    assert epochs[0] != epochs[1]
+
+
+def test_it_yields_ids_when_asked():
+    lists = list(sampler(yields="ids"))
+    assert [tuple(batch) for batch in lists] == ids(sampler().iter_batches())
+
+
+def test_bucket_sizes_and_shares_count_kept_samples():
+    made = sampler({"a": 100, "b": 128, "c": 300, "d": 9999})
+    assert made.bucket_sizes == {0: 2, 1: 0, 2: 1, 3: 0}
+    assert made.get_bucket_distribution()[0] == pytest.approx(2 / 3)
+    assert made.estimate_batches_per_epoch() == len(list(made.iter_batches())) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"token_budget": 0}, "token_budget"),
+        ({"seed": -1}, "seed"),
+        ({"pool_batches": 0}, "pool_batches"),
+        ({"bucket_edges": (8, 4)}, "must ascend strictly, but 4 follows 8"),
+        ({"overflow_max": 100}, r"overflow_max \(100\) must be above the last edge \(1024\)"),
+        (
+            {"bucket_max_lengths": {0: 100}},
+            "bucket 0 holds samples of up to 128, so it cannot be padded to 100",
+        ),
+        ({"bucket_max_lengths": {9: 100}}, "there is no bucket 9; buckets are 0 to 4"),
+        ({"bucket_max_lengths": {4: 5000}}, "bucket 4 padded to 5000 would exceed token_budget 4096"),
+        ({"bucket_max_lengths": (200,)}, "must name all 5 buckets, got 1"),
+        ({"min_length": 200}, r"min_length \(200\) is above the first edge \(128\)"),
+        ({"budget": 5}, "budget"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(settings, message):
+    with pytest.raises(ValueError, match=message):
+        BatchingConfig(**settings)
+
+
+def test_the_seed_counts_in_both_presets():
+    assert BatchingConfig.throughput(token_budget=4096, bucket_edges=(128, 256, 512), seed=7).seed == 7
+    predictable = BatchingConfig.predictable(token_budget=4096, bucket_edges=(128, 256, 512), seed=7)
+    assert predictable.seed == 7 and predictable.is_predictable
+    assert predictable.pad_policy is PadPolicy.PAD_TO_BUCKET
+    assert BatchingConfig.throughput().pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
+    assert hash(predictable) == hash(predictable.model_copy())

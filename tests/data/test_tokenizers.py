@@ -1,0 +1,173 @@
+"""Tokenizers: bytes by default, `tokenizer.json` files, names that are fetched; and their hashes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from phalanx.data import BoundedTokenizer, ByteTokenizer, FileTokenizer, load_tokenizer
+
+
+def word_tokenizer(folder: Path, **changes: object) -> Path:
+    """A `tokenizer.json` that knows four words and splits on white space."""
+    vocabulary = {"<pad>": 0, "</s>": 1, "<unk>": 2, "hello": 3, "world": 4}
+    description = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(description | changes))
+    return path
+
+
+def test_the_byte_tokenizer_gives_each_byte_a_token_above_padding_and_end() -> None:
+    tokenizer = ByteTokenizer()
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.vocab_size) == (0, 1, 258)
+    assert tokenizer.encode("A\x00ü") == [67, 2, 197, 190]
+    assert tokenizer.encode("") == []
+
+
+def test_the_byte_tokenizer_ends_texts_when_asked() -> None:
+    assert ByteTokenizer(add_eos=True).encode_many(["A", ""]) == [[67, 1], [1]]
+    assert ByteTokenizer(add_eos=True).count_many(["A", ""]) == [2, 1]
+
+
+@given(st.text(), st.booleans())
+def test_bytes_decode_to_the_text_they_came_from(text: str, add_eos: bool) -> None:
+    tokenizer = ByteTokenizer(add_eos=add_eos)
+    tokens = tokenizer.encode(text)
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.count_many([text]) == [len(tokens)]
+
+
+def test_a_token_outside_the_byte_vocabulary_is_named() -> None:
+    with pytest.raises(ValueError, match="token 1 is 258; ids are 0 to 257"):
+        ByteTokenizer().decode([5, 258])
+
+
+def test_bytes_are_the_default_and_need_no_library() -> None:
+    assert isinstance(load_tokenizer(), ByteTokenizer)
+    assert isinstance(load_tokenizer("bytes"), ByteTokenizer)
+
+
+def test_hashes_are_stable_and_tell_tokenizers_apart() -> None:
+    assert ByteTokenizer().tokenizer_hash == ByteTokenizer().tokenizer_hash
+    assert len(ByteTokenizer().tokenizer_hash) == 16
+    assert ByteTokenizer().tokenizer_hash != ByteTokenizer(add_eos=True).tokenizer_hash
+
+
+def test_a_tokenizer_file_and_its_folder_are_the_same_tokenizer(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    path = word_tokenizer(tmp_path / "words")
+    for name in (path, str(path), path.parent):
+        tokenizer = load_tokenizer(name)
+        assert tokenizer.encode("hello world moon") == [3, 4, 2]
+        assert tokenizer.decode([3, 4]) == "hello world"
+        assert (tokenizer.vocab_size, tokenizer.pad_token_id, tokenizer.eos_token_id) == (5, 0, 1)
+        assert tokenizer.tokenizer_hash == FileTokenizer(path).tokenizer_hash
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, [[3, 4], []]),
+        ({"add_eos": True}, [[3, 4, 1], [1]]),
+        ({"add_bos": True}, [[5, 3, 4], [5]]),
+        ({"add_bos": True, "add_eos": True}, [[5, 3, 4, 1], [5, 1]]),
+    ],
+)
+def test_texts_of_any_vocabulary_begin_and_end_when_asked(tmp_path: Path, options, tokens) -> None:
+    pytest.importorskip("tokenizers")
+    words = {"<pad>": 0, "</s>": 1, "<unk>": 2, "hello": 3, "world": 4, "<s>": 5}
+    path = word_tokenizer(
+        tmp_path / "words", model={"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
+    )
+    tokenizer = load_tokenizer(path, **options)
+    assert tokenizer.encode_many(["hello world", ""]) == tokens
+    assert tokenizer.count_many(["hello world", ""]) == [len(row) for row in tokens]
+    assert tokenizer.decode([3, 4]) == "hello world"
+    assert (tokenizer.vocab_size, tokenizer.pad_token_id) == (6, 0)
+    assert (tokenizer.tokenizer_hash == load_tokenizer(path).tokenizer_hash) is (options == {})
+
+
+def test_an_end_of_text_that_is_there_already_is_not_put_there_twice(tmp_path: Path) -> None:
+    tokenizer = BoundedTokenizer(ByteTokenizer(add_eos=True), add_eos=True)
+    assert tokenizer.encode("A") == [67, 1]
+    assert load_tokenizer("bytes", add_eos=True).tokenizer_hash == ByteTokenizer(add_eos=True).tokenizer_hash
+
+
+def test_a_vocabulary_without_the_token_that_is_asked_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="the vocabulary has no token for the begin of a text"):
+        load_tokenizer("bytes", add_bos=True)
+
+
+def test_a_folder_in_the_working_directory_comes_before_a_name_to_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    word_tokenizer(tmp_path / "gpt2")
+    monkeypatch.chdir(tmp_path)
+    assert load_tokenizer("gpt2").encode("world") == [4]
+
+
+def test_texts_are_neither_cut_nor_padded_whatever_the_file_says(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    cutting = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    path = word_tokenizer(tmp_path / "cutting", truncation=cutting)
+    plain = word_tokenizer(tmp_path / "plain")
+    assert load_tokenizer(path).encode("hello world") == [3, 4]
+    assert load_tokenizer(path).tokenizer_hash == load_tokenizer(plain).tokenizer_hash
+
+
+def test_the_hash_follows_what_the_file_says_about_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    plain = word_tokenizer(tmp_path / "plain")
+    lower = word_tokenizer(tmp_path / "lower", normalizer={"type": "Lowercase"})
+    assert load_tokenizer(plain).tokenizer_hash != load_tokenizer(lower).tokenizer_hash
+
+
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    for content in ("{", "[1]", '{"model": {"type": "Nonsense"}}'):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"tokenizer\.json: not a tokenizer\.json"):
+            load_tokenizer(path)
+
+
+def test_a_path_without_a_tokenizer_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no tokenizer file"):
+        load_tokenizer(tmp_path / "missing.json")
+    with pytest.raises(ValueError, match=r"holds no tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_name_is_read_from_the_local_hugging_face_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    source = word_tokenizer(tmp_path / "source")
+    asked = []
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *arguments: asked.append(arguments) or str(source))
+    assert load_tokenizer("someone/words").encode("hello") == [3]
+    assert asked == [("someone/words", "tokenizer.json")]
+
+
+def test_a_name_that_cannot_be_fetched_says_what_else_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def refuse(*_: str) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "hf_hub_download", refuse)
+    with pytest.raises(ValueError, match=r"cannot get tokenizer 'gpt2' .*no network.*'bytes' or the path"):
+        load_tokenizer("gpt2")

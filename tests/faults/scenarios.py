@@ -1,0 +1,266 @@
+"""What programs do in a world of faults, and what must hold whatever happens: see `simulate`.
+
+Each runs processes that are killed or fail until one gets to the end, and looks at the disk in between.
+"""
+
+import asyncio
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.data import (
+    BatchingConfig,
+    BatchPlanBuilder,
+    BatchReader,
+    BatchWriter,
+    LengthCache,
+    LivePlan,
+    LivePlanConfig,
+    PackingConfig,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    SampleSource,
+    StreamSample,
+    TableSource,
+    load_batch_plan,
+    save_batch_plan,
+)
+from phalanx.io.files import atomic_write, read_sealed_json, remove_leftovers, write_sealed_json
+from tests.faults.puzzle_server_scenarios import ARCADE
+from tests.faults.simulator import MOST_PROCESSES, World
+
+LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
+PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build_now(1) for n in range(3)]
+SAMPLES = {name: {"input_ids": list(range(1, 1 + length))} for name, length in LENGTHS.items()}
+
+
+def counter(world: World) -> None:
+    """A number that is raised and saved: what was acknowledged is never lost, and nothing torn is read."""
+    path = world.folder / "state.json"
+    acknowledged = tried = 0
+    for _ in range(4):
+        with world.process():
+            for value in range(tried + 1, tried + 5):
+                tried = value
+                try:
+                    with atomic_write(path, "w", sealed=True) as file:
+                        write_sealed_json(
+                            file, {"value": value, "padding": "x" * world.chance.randrange(9000)}
+                        )
+                except OSError:
+                    continue
+                acknowledged = value
+        if path.exists() or acknowledged:
+            found = read_sealed_json(path)["value"]
+            assert acknowledged <= found <= tried, f"{acknowledged} was acknowledged, {found} was found"
+            acknowledged = found
+    _no_leftovers(world)
+
+
+def overwritten_plan(world: World) -> None:
+    """A plan that is replaced again and again is always one of them, whole."""
+    path = world.folder / "plan"
+    prints = [plan.fingerprint for plan in PLANS]
+    saved = False
+    for _ in range(3):
+        with world.process():
+            for plan in world.chance.sample(PLANS, 2):
+                try:
+                    save_batch_plan(plan, path, overwrite=True)
+                except OSError:
+                    continue
+                saved = True
+        if saved or path.exists():
+            assert load_batch_plan(path, verify=True).fingerprint in prints
+    _no_leftovers(world)
+
+
+def batch_files(world: World) -> None:
+    """Batch files that are written in pieces are those that are written at once."""
+    whole = world.folder / "whole"
+    BatchWriter(PLANS[0], SAMPLES, whole).write_all()
+    world.settle()
+    _until_done(world, lambda: BatchWriter(PLANS[0], SAMPLES, world.folder / "out").write_all())
+    assert BatchReader(world.folder / "out").verify() == BatchReader(whole).verify()
+    for path in whole.rglob("*.npz"):
+        assert (world.folder / "out" / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+def length_cache(world: World) -> None:
+    """A cache that is filled in many processes has every length once; what was synced is never lost."""
+    path = world.folder / "lengths.jsonl"
+    kept: set[str] = set()
+
+    async def add() -> None:
+        async with await LengthCache.load_or_create(path, "bytes") as cache:
+            assert kept <= set(cache.get_all()), "what was synced is gone"
+            for name, length in LENGTHS.items():
+                if name not in cache.get_all() and world.chance.random() < 0.6:
+                    await cache.add(name, length)
+        kept.update(cache.get_all())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a torn line that was removed is said aloud
+        for _ in range(5):
+            with world.process():
+                try:
+                    asyncio.run(add())
+                except OSError:
+                    continue
+        found = asyncio.run(LengthCache.load(path, drop_torn_line=True)).get_all() if path.exists() else {}
+    assert kept <= set(found)
+    assert all(LENGTHS[name] == length for name, length in found.items())
+
+
+def changing_ranks(world: World) -> None:
+    """Training by a plan, killed and resumed with other numbers of ranks: each sample is learned once."""
+    path, plan = world.folder / "place.json", PLANS[1]
+    balance = world.chance.random() < 0.5
+    history: list[list[int]] = []  # ranks, and the steps that they made
+    for _ in range(MOST_PROCESSES):
+        left = _left(plan, history, balance)
+        ranks = world.chance.choice([1, 2, 4])
+        steps = len(left.shard(0, ranks, balance=balance).get_epoch(0))
+        if not steps:
+            break
+        with world.process():
+            done = 0
+            while done < steps:
+                try:
+                    with atomic_write(path, "w", sealed=True) as file:
+                        write_sealed_json(file, {"history": [*history, [ranks, done + 1]]})
+                except OSError:
+                    continue
+                done += 1
+        found = read_sealed_json(path)["history"] if path.exists() else []
+        before = [*history, [ranks, done]] if done else history
+        # The last step may have been saved without the process getting to know.
+        assert found in (before, [*history, [ranks, done + 1]]), "acknowledged steps are lost"
+        history = found
+    learned: list[str] = []
+    for place, (ranks, steps) in enumerate(history):
+        begun = _left(plan, history[:place], balance)
+        shards = [begun.shard(rank, ranks, balance=balance) for rank in range(ranks)]
+        parts = [[spec for _, _, spec in itertools.islice(shard.iter_from(0), steps)] for shard in shards]
+        # Where batches do not come out even, some are dealt twice in the last step of all.
+        stage = {name for part in parts for spec in part for name in spec.samples}
+        assert not stage & set(learned), "a sample was learned again"
+        learned += stage
+    untouched = {name for spec in _left(plan, history, balance).get_epoch(0) for name in spec.samples}
+    assert not untouched & set(learned)
+    assert untouched | set(learned) == set(LENGTHS)
+
+
+def _left(plan: Any, history: list[list[int]], balance: bool) -> Any:
+    for ranks, steps in history:
+        plan = plan.remaining(0, steps, ranks, balance=balance)
+    return plan
+
+
+def live_ranks(world: World) -> None:
+    """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
+    path = world.folder / "place.json"
+    config = LivePlanConfig(
+        packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
+    )
+    plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+    learned: list[int] = []
+    ended = False
+    while not ended:
+        ranks = world.chance.choice([1, 2, 3])
+        with world.process(within=20):
+            while not ended:
+                before = plan.state_dict()
+                batches, after = list[Any](), before
+                for rank in range(ranks):  # every rank plans for itself, and takes its own packs
+                    own = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+                    own.load_state_dict(before)
+                    batches.append(own.next_batch(rank, ranks))
+                    after = own.state_dict()
+                ended = batches[0] is None
+                if ended:
+                    break
+                step = {int(place) for batch in batches for place in batch.places}
+                try:
+                    with atomic_write(path, "w", sealed=True) as file:
+                        write_sealed_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
+                except OSError:
+                    continue
+                learned += sorted(step)
+                plan.load_state_dict(after)
+        found = read_sealed_json(path) if path.exists() else {"plan": plan.state_dict(), "learned": []}
+        assert found["learned"][: len(learned)] == learned, "acknowledged steps are lost"
+        learned = found["learned"]
+        plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+        plan.load_state_dict(found["plan"] if learned else plan.state_dict())
+    assert sorted(learned) == list(range(2 * len(LENGTHS))), "not every sample came once an epoch"
+
+
+def replay(world: World) -> None:
+    """A buffer that is saved now and then comes back as it was at a save, draws included."""
+    path = world.folder / "buffer.npz"
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=10, seed=3))
+    for number in range(4):
+        tried, acknowledged = [_state(ReplayBuffer.load(path))] if path.exists() else [], 0
+        with world.process():
+            for place in range(3):
+                buffer.add(_sample(f"{number}-{place}"))
+                tried.append(_state(buffer))
+                try:
+                    buffer.save(path)
+                except OSError:
+                    continue
+                acknowledged = len(tried) - 1
+        if path.exists():
+            buffer = ReplayBuffer.load(path)
+            assert _state(buffer) in tried[acknowledged:], "the buffer is none that was saved"
+
+
+def _state(buffer: ReplayBuffer) -> tuple[list[str], int, str]:
+    return (
+        [one.sample_id for one in buffer.get_all()],
+        buffer.total_added,
+        str(buffer._draw_rng.bit_generator.state),
+    )
+
+
+def _sample(name: str) -> StreamSample:
+    return StreamSample(
+        input_ids=(1, 2, 3), loss_mask=(0, 1, 1), sample_id=name, dataset_id="d", source=SampleSource.GYM
+    )
+
+
+def _until_done(world: World, work: Callable[[], object]) -> None:
+    for _ in range(MOST_PROCESSES):
+        done = False
+        with world.process():
+            try:
+                work()
+                done = True
+            except OSError:
+                continue
+        if done:
+            return
+    work()
+
+
+def _no_leftovers(world: World) -> None:
+    """A later process removes what the killed ones left."""
+    remove_leftovers(world.folder)
+    assert not list(world.folder.glob(".*.tmp"))
+
+
+SCENARIOS: dict[str, Callable[[World], None]] = {
+    function.__name__: function
+    for function in (
+        counter,
+        overwritten_plan,
+        batch_files,
+        length_cache,
+        changing_ranks,
+        live_ranks,
+        replay,
+        *ARCADE,
+    )
+}

@@ -1,0 +1,181 @@
+"""Damage of any kind to any sealed file is named when it is read: never other data, never a crash."""
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.cli.doctor import examine
+from phalanx.data import (
+    BatchFingerprint,
+    BatchingConfig,
+    BatchPlanBuilder,
+    BatchReader,
+    BatchWriter,
+    LengthCache,
+    ReplayBuffer,
+    ReplayBufferConfig,
+    SampleSource,
+    StreamSample,
+    compute_batch_fingerprint,
+    load_batch_plan,
+    save_batch_plan,
+    write_samples,
+)
+from phalanx.data.offline_stream import OfflineDatasetStream
+from phalanx.kg import Atom, DataHandler, IndexManager, KnowledgeBase
+from phalanx.kg.kge.config import KGEConfig
+from phalanx.kg.kge.embedding import KGE
+from phalanx.kg.kge.files import load_kge, read_kge_facts, save_kge
+from phalanx.training.checkpoints import Checkpoints
+from tests.helpers.file_damage import Format, Patient, archive, read_archive
+
+DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
+LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
+PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
+FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
+NAMES = IndexManager(DataHandler.from_knowledge(KnowledgeBase(train=FACTS, valid=(), test=(), rules=())))
+STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}
+
+
+def cache(path: Path) -> None:
+    async def write() -> None:
+        async with LengthCache.create(path, "bytes") as opened:
+            for name, length in LENGTHS.items():
+                await opened.add(name, length)
+
+    asyncio.run(write())
+
+
+def read_plan(path: Path) -> Any:
+    plan = load_batch_plan(path)
+    batches = [[spec.samples for spec in epoch] for epoch in plan.epochs]
+    return plan.full_hash, plan.table.as_dict(), batches
+
+
+def batches(path: Path) -> None:
+    samples = {name: {"input_ids": list(range(length))} for name, length in LENGTHS.items()}
+    BatchWriter(PLAN, samples, path).write_all()
+
+
+def read_batches(path: Path) -> Any:
+    found = BatchReader(path)
+    return found.fingerprint, [
+        (batch.sample_ids, batch.input_ids.tolist(), batch.loss_mask.tolist())
+        for epoch in (0, 1)
+        for batch in found.iter_epoch(epoch)
+    ]
+
+
+def samples() -> list[StreamSample]:
+    return [
+        StreamSample(
+            input_ids=tuple(range(1, 9)),
+            loss_mask=(0, 1) * 4,
+            sample_id=f"s{n}",
+            dataset_id="d",
+            source=SampleSource.GYM,
+            reward=n / 7,
+        )
+        for n in range(20)
+    ]
+
+
+def replay(path: Path) -> None:
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=50))
+    buffer.add_batch(samples())
+    buffer.save(path)
+
+
+def read_replay(path: Path) -> Any:
+    buffer = ReplayBuffer.load(path)
+    return [one.to_dict() for one in buffer.get_all()], buffer.total_added
+
+
+def embedding(path: Path) -> None:
+    config = KGEConfig(model="distmult", dim=4)
+    save_kge(path, KGE.create(config, 2, 3, np.random.default_rng(0)), config, NAMES, {"mrr": 0.5})
+
+
+def read_embedding(path: Path) -> Any:
+    kge = load_kge(path, NAMES)
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)], read_kge_facts(path)
+
+
+def checkpoint(path: Path) -> None:
+    with Checkpoints(path) as checkpoints:
+        checkpoints.save(3, STATE, {"update": 3})
+
+
+def read_checkpoint(path: Path) -> Any:
+    with Checkpoints(path, read_only=True) as checkpoints:
+        checkpoints.check(3)
+        back = checkpoints.restore(3, STATE)
+        return checkpoints.facts(3), {name: np.asarray(leaf).tobytes() for name, leaf in back.items()}
+
+
+FORMATS = {
+    "plan": Format(lambda path: save_batch_plan(PLAN, path), read_plan),
+    "batches": Format(batches, read_batches),
+    "lengths.npz": Format(cache, lambda path: asyncio.run(LengthCache.load(path)).get_all()),
+    "lengths.arrow": Format(cache, lambda path: asyncio.run(LengthCache.load(path)).get_all()),
+    "samples.npz": Format(
+        lambda path: write_samples(path, samples()),
+        lambda path: [one.to_dict() for one in OfflineDatasetStream(path)],
+    ),
+    "replay.npz": Format(replay, read_replay),
+    "fingerprint.json": Format(
+        lambda path: compute_batch_fingerprint(PLAN.get_epoch(0)).save(path), BatchFingerprint.load
+    ),
+    "kge": Format(embedding, read_embedding),
+    "checkpoints": Format(checkpoint, read_checkpoint),
+    "tasks.tar.gz": Format(archive("gz"), read_archive),
+    "tasks.tar.xz": Format(archive("xz"), read_archive),
+    "tasks.tar.bz2": Format(archive("bz2"), read_archive),
+    "tasks.zip": Format(archive("zip"), read_archive),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> None:
+    path, (make, read, _) = tmp_path / name, FORMATS[name]
+    make(path)
+    whole, patient, chance = read(path), Patient(path), random.Random(name)
+    named = 0
+    for _ in range(DAMAGES):
+        file = patient.damage(chance)
+        if file is None:
+            continue
+        try:
+            found = read(path)
+        except (ValueError, OSError) as error:
+            named += 1
+            words = str(error)
+        else:
+            words = path.name
+            # What no reader looks at, as the date in an archive's header, may change.
+            assert found == whole, f"{file} was damaged, and other data was read"
+        assert path.name in words, f"{words} does not say where"
+        patient.heal(file)
+    assert read(path) == whole
+    assert named > 0.8 * DAMAGES
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"checkpoints", "fingerprint.json"}))
+def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    FORMATS[name].make(path)
+    assert [wrong for *_, wrong in examine(path)] == [""]
+    patient = Patient(path)
+    file = max(patient.whole, key=lambda one: len(patient.whole[one]))
+    data = bytearray(patient.whole[file])
+    data[len(data) // 2] ^= 4
+    file.write_bytes(data)
+    ((_, _, wrong),) = examine(path)
+    assert "damaged" in wrong

@@ -1,0 +1,98 @@
+"""Worlds of faults: what was acknowledged is not lost, nothing comes twice, nothing torn is read."""
+
+import asyncio
+import contextlib
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from phalanx.cli import arcade
+from phalanx.puzzles.server.client import TelnetGymClient, _Puzzle
+from phalanx.puzzles.server.errors import Retries
+from tests.faults import network
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.simulator import World, play
+from tests.helpers.scripted_puzzle_server import ScriptedServer
+
+WORLDS = int(os.environ.get("PHALANX_WORLDS", "300"))
+
+
+def test_every_promise_holds_in_every_world() -> None:
+    played = {play(seed) for seed in range(WORLDS)}
+    assert played == set(SCENARIOS)
+
+
+def test_a_seed_replays_its_world_to_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for _ in range(2):
+        names = {play(seed, aloud=True) for seed in range(20)}
+        told.append(capsys.readouterr().out)
+    assert len(names) > 5
+    assert told[0] == told[1] and "kill at call" in told[0] and "the clock jumps" in told[0]
+
+
+def test_a_writer_that_does_not_sync_is_caught(tmp_path: Path) -> None:
+    """The worlds can tell: bytes that were never synced, renamed at once, are torn in some of them."""
+    torn = 0
+    for seed in range(80):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        world = World(seed, folder)
+        with world.process(), contextlib.suppress(OSError):
+            for _ in range(40):
+                (folder / "new").write_bytes(b"whole" * 100)
+                (folder / "new").replace(folder / "state")
+        found = (folder / "state").read_bytes() if (folder / "state").exists() else b""
+        torn += found not in (b"", b"whole" * 100)
+    assert torn > 0
+
+
+def caught(name: str, folder: Path) -> str:
+    """What the first of some worlds says in which a scenario's promise is broken."""
+    for seed in range(40):
+        (folder / str(seed)).mkdir()
+        try:
+            SCENARIOS[name](World(seed, folder / str(seed)))
+        except (AssertionError, ConnectionError) as error:
+            return str(error)
+    return "nothing was noticed"
+
+
+def test_a_client_that_forgets_its_moves_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forgetful(self: TelnetGymClient, puzzle: _Puzzle) -> None:
+        await self._start(puzzle.game, puzzle.start)
+
+    monkeypatch.setattr(TelnetGymClient, "_take_up", forgetful)
+    assert "is answered otherwise" in caught("one_client", tmp_path)
+
+
+def test_a_client_that_waits_too_long_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Retries, "seconds_left", math.inf)
+    assert "a request took" in caught("one_client", tmp_path)
+
+
+def test_a_collection_that_writes_again_what_was_there_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(out: Path, last: object, made: object) -> None:
+        out.write_bytes(out.read_bytes() + b"{}\n")
+
+    monkeypatch.setattr(arcade, "check_same_episode", append)
+    assert "other samples than of a calm run" in caught("collecting", tmp_path)
+
+
+def test_time_passes_only_while_everybody_waits_and_a_wait_without_end_is_an_error(tmp_path: Path) -> None:
+    async def sleep(loop: network.SimulatedLoop) -> float:
+        began = loop.time()
+        await asyncio.sleep(86_400)
+        return loop.time() - began
+
+    async def wait(loop: network.SimulatedLoop) -> None:
+        await loop.create_future()
+
+    serve = ScriptedServer().serve
+    assert network.run(World(0, tmp_path), serve, sleep, faults=0) == pytest.approx(86_400)
+    with pytest.raises(network.Deadlock):
+        network.run(World(0, tmp_path), serve, wait, faults=0)

@@ -1,0 +1,124 @@
+"""Files of every format that carries a digest, ways to damage them, and what reading them must come to.
+
+`test_damage` does this some hundred times for each format; `PHALANX_DAMAGES=2000` does it more often.
+"""
+
+import io
+import random
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phalanx.io.files import add_seal, atomic_write, write_sealed_json
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """A JSON file with a seal, whatever it says."""
+    with atomic_write(path, "w", sealed=True) as file:
+        write_sealed_json(file, record)
+
+
+def seal(path: Path) -> None:
+    """Add a seal to a file that another program wrote."""
+    with path.open("r+b") as file:
+        add_seal(file)
+
+
+class Format(NamedTuple):
+    """How a file or folder of a format is made, and all that is read of it."""
+
+    make: Callable[[Path], None]
+    read: Callable[[Path], Any]
+    suffix: str = ""
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """The bytes with a bit flipped, cut off, a page zeroed, or some bytes replaced."""
+    kind = chance.choice(["bit", "bit", "cut", "page", "bytes"])
+    if not data:
+        return b"\0"
+    place = chance.randrange(len(data))
+    changed = bytearray(data)
+    if kind == "bit":
+        changed[place] ^= 1 << chance.randrange(8)
+    elif kind == "cut":
+        del changed[place:]
+    elif kind == "page":
+        size = chance.choice([64, 512, 4096])
+        start = place // size * size
+        changed[start : start + size] = bytes(len(changed[start : start + size]))
+    else:
+        size = min(chance.randrange(1, 16), len(changed) - place)
+        changed[place : place + size] = chance.randbytes(size)
+    return bytes(changed)
+
+
+class Patient:
+    """A file or folder whose files are damaged one at a time, and healed again."""
+
+    def __init__(self, path: Path) -> None:
+        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        self.path, self.whole = path, {file: file.read_bytes() for file in files}
+
+    def damage(self, chance: random.Random) -> Path | None:
+        """Damage a file, larger ones more often; None if that changed nothing."""
+        files = list(self.whole)
+        weights = [len(self.whole[file]) + 200 for file in files]
+        file = chance.choices(files, weights)[0]
+        changed = damaged(self.whole[file], chance)
+        if changed == self.whole[file]:
+            return None
+        file.write_bytes(changed)
+        return file
+
+    def heal(self, file: Path) -> None:
+        """Make it whole again."""
+        file.write_bytes(self.whole[file])
+
+
+def tasks(folder: Path) -> None:
+    """Two ARC tasks as files."""
+    import json
+
+    for name, cell in (("one", 1), ("two", 2)):
+        pair = {"input": [[0, cell]], "output": [[cell, 0]]}
+        (folder / f"{name}.json").write_text(json.dumps({"train": [pair] * 5, "test": [pair]}))
+
+
+def archive(kind: str) -> Callable[[Path], None]:
+    """A maker of archives of the two tasks."""
+
+    def make(path: Path) -> None:
+        folder = path.with_suffix(".tasks")
+        folder.mkdir()
+        tasks(folder)
+        if kind == "zip":
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+                for file in sorted(folder.iterdir()):
+                    out.write(file, f"data/{file.name}")
+        else:
+            with tarfile.open(path, f"w:{kind}") as out:  # type: ignore[call-overload]
+                for file in sorted(folder.iterdir()):
+                    data = file.read_bytes()
+                    member = tarfile.TarInfo(f"data/{file.name}")
+                    member.size = len(data)
+                    out.addfile(member, io.BytesIO(data))
+        shutil.rmtree(folder)
+
+    return make
+
+
+def read_archive(path: Path) -> Any:
+    from phalanx.arc.download import unpack
+    from phalanx.arc.task_files import read_splits
+
+    scratch = path.with_suffix(".unpacked")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    unpack(path, scratch, str(path))
+    return {
+        (split, task.id): task.to_dict() for split, found in read_splits(scratch).items() for task in found
+    }

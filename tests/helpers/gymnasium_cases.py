@@ -1,0 +1,42 @@
+"""The environments of the Gymnasium tests, and what `gymnasium.make` is told to make the same ones.
+
+Equal environments share what is compiled for them, so the tests of one size compile once.
+"""
+
+from typing import Any
+
+from phalanx import make
+from phalanx.arc.tasks import ArcTask
+from phalanx.kg.atoms import parse_atom, parse_rule
+from phalanx.kg.formats import KnowledgeBase
+from phalanx.kg.knowledge_base import DataHandler
+
+PAINTINGS: dict[str, Any] = {
+    "tasks": tuple(
+        ArcTask.from_dict({"train": [{"input": [[c, 0]], "output": [[3, 0]]}], "test": []}, f"from-{c}")
+        for c in (0, 1, 2, 4, 5, 6)
+    ),
+    "dataset": {"max_grid_height": 2, "max_grid_width": 3},
+    "environment": {"max_episode_steps": 4},
+    "action": {"allowed_operations": (2, 3, 34)},
+}
+"""Six tasks that differ in their first cell: fill it with 3. One may submit (34), and has four steps."""
+
+ANCESTORS: dict[str, Any] = {
+    "data": DataHandler.from_knowledge(
+        KnowledgeBase(
+            train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)"))),
+            valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)"))),
+            test=(),
+            rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
+        )
+    ),
+    "split": "valid",
+    "padding_states": 4,
+    "padding_atoms": 3,
+    "max_depth": 2,
+}
+"""Four people in a line; a grandparent is a parent's parent; two steps at most."""
+
+paintings = make("arc-v2", **PAINTINGS)
+ancestors = make("proofs-v1", **ANCESTORS)

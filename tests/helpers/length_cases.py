@@ -1,0 +1,105 @@
+"""Random lengths and configs for the laws of planning, and plans made from them.
+
+Tests live in the `test_` files.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from phalanx.data import (
+    BatchingConfig,
+    BatchingMode,
+    BatchPlan,
+    BatchPlanBuilder,
+    LengthTable,
+    OverlongPolicy,
+    PackingConfig,
+    PackingMode,
+    PadPolicy,
+)
+
+
+def lognormal_lengths(count: int) -> LengthTable:
+    """The lengths that published comparisons use, fewer of them."""
+    draws = np.random.default_rng(0).lognormal(np.log(300) - 0.5, 1.0, count)
+    return LengthTable.from_arrays(None, np.clip(np.rint(draws), 1, 2048).astype(np.int32))
+
+
+@st.composite
+def length_maps(draw: st.DrawFn, min_size: int = 0, max_size: int = 60) -> dict[str, int]:
+    """{id: length}, with lengths on both sides of every edge and budget below."""
+    lengths = draw(st.lists(st.integers(1, 40), min_size=min_size, max_size=max_size))
+    return {f"s{row}": length for row, length in enumerate(lengths)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What a plan is made from. Strategies draw recipes and tests build the plans: checking annotations
+    uses `random`, which Hypothesis does not allow inside a strategy."""
+
+    lengths: dict[str, int]
+    batching: dict[str, Any]
+    packing: dict[str, Any] | None = None
+
+    @property
+    def config(self) -> BatchingConfig:
+        return BatchingConfig(**self.batching)
+
+    def plan(self, num_epochs: int = 1) -> BatchPlan:
+        packing = None if self.packing is None else PackingConfig(**self.packing)
+        return BatchPlanBuilder(self.lengths, self.config, packing=packing).build_now(num_epochs)
+
+
+@st.composite
+def settings_of_batching(draw: st.DrawFn, drop_last: bool | None = None) -> dict[str, Any]:
+    """Small buckets and budgets; some budgets lie below an edge, and some samples fit none."""
+    return {
+        "mode": draw(st.sampled_from(BatchingMode)),
+        "pad_policy": draw(st.sampled_from(PadPolicy)),
+        "token_budget": draw(st.integers(6, 90)),
+        "bucket_edges": draw(st.sampled_from([(4,), (4, 8), (5, 10, 20)])),
+        "overflow_max": draw(st.sampled_from([24, 32])),
+        "seed": draw(st.integers(0, 5)),
+        "drop_last": draw(st.booleans()) if drop_last is None else drop_last,
+        "interleave_buckets": draw(st.booleans()),
+        "pool_batches": draw(st.integers(1, 6)),
+    }
+
+
+@st.composite
+def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | None:
+    """None, or a packing that fits the budget."""
+    if draw(st.booleans()):
+        return None
+    separate = draw(st.booleans())
+    return {
+        "mode": draw(st.sampled_from(PackingMode)),
+        "max_length": draw(st.integers(3, token_budget)),
+        "pad_to_max": draw(st.booleans()),
+        "add_separator": separate,
+        "separator_token_id": 0 if separate else None,
+        "overlong": draw(st.sampled_from([OverlongPolicy.SKIP, OverlongPolicy.TRUNCATE])),
+    }
+
+
+@st.composite
+def recipes(draw: st.DrawFn, min_size: int = 0, drop_last: bool | None = None, packed: bool = True) -> Recipe:
+    """Of any mode; packed or not unless packing is ruled out."""
+    batching = draw(settings_of_batching(drop_last))
+    packing = draw(settings_of_packing(batching["token_budget"])) if packed else None
+    return Recipe(draw(length_maps(min_size)), batching, packing)
+
+
+def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | None = None) -> BatchPlan:
+    """The seed's lengths: 100, 110, 120, ..."""
+    lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
+    config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
+    return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build_now(num_epochs)
+
+
+def sample_lists(plan: BatchPlan, epoch: int = 0) -> list[tuple[str, ...]]:
+    """The ids of every batch."""
+    return [batch.samples for batch in plan.iter_epoch(epoch)]

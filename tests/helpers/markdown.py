@@ -1,0 +1,182 @@
+"""The shell commands of the documents: which there are, how they parse, and why some are not run.
+
+Running the others is in `test_commands`.
+"""
+
+import dataclasses
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from phalanx.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+_BLOCK = re.compile(r"(<!-- not run: ([^\n]*?) -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PROGRAMS = {"phalanx", "python", "python3", "pip", "make", "for", "server-launcher", "sbatch", "docker"}
+_SETTING = re.compile(r"(?:[A-Z_]+=\S* +)*")
+"""Variables before a command, as in `PHALANX_NATIVE=0 phalanx info`."""
+
+NOT_RUN: dict[str, str] = {
+    r"phalanx (train|demo|sweep) ": "trains for minutes; tests/cli trains small ones with the same options",
+    r"phalanx play ": "needs a terminal and a person; tests/arc/test_play_app.py plays",
+    r"make ": "installs, trains, tests or measures as a whole; continuous integration does it",
+    r"(pip|python3? -m venv|\S*/bin/pip) ": "installs packages from the network",
+    r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks does it in small",
+    r"server-launcher |phalanx arcade ": "needs a puzzle server; tests/cli/test_arcade.py starts one",
+    r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
+    r"phalanx data kg fetch .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
+    r"phalanx \S+ data/kg-standard/": "needs published triples; tests/cli/test_mine.py mines others",
+    r".* --ray": "starts Ray, or needs a cluster; tests/cli/test_data_lengths_ray.py starts one",
+    r"phalanx data pack \S+ --tokenizer": "needs a tokenizer of yours; tests/cli/test_data_pack.py makes one",
+    r"phalanx eval runs/(family|umls-kge|wn18rr-kge)": "needs a trained prover; see tests/cli/test_train_*",
+    r"phalanx (eval|export) runs/lm": "needs a trained language model; tests/agents/lm trains one",
+    r"phalanx eval RUN ": "RUN stands for a run; runs/mine is evaluated",
+    r"for ": "trains for minutes; each command of the loop is parsed",
+}
+"""What begins a command, and why it is not run; nor is a block with `<!-- not run: why -->` above it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shell:
+    """One command, its page and line, and the reason not to run it."""
+
+    where: str
+    text: str
+    reason: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(_SETTING.sub("", self.text, count=1), comments=True)
+
+
+def commands() -> Iterator[Shell]:
+    """Every command of every page's shell blocks, in order."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in _BLOCK.finditer(text):
+            words = block[4].split()
+            if block[3] not in ("", "bash", "sh") or not words:
+                continue
+            if not block[3] and words[0] not in _PROGRAMS and not words[0].endswith("/python"):
+                continue
+            begin = text[: block.start(4)].count("\n") + 1
+            lines = re.sub(r"\\\n\s*", " ", block[4]).split("\n")
+            for number, line in enumerate(lines):
+                if line.strip() and not line.startswith("#"):
+                    for part in line.split(" && "):
+                        where = f"{page.relative_to(ROOT)}:{begin + number}"
+                        yield Shell(where, part, block[2] or _reason(part))
+
+
+def _reason(text: str) -> str:
+    return next((why for begin, why in NOT_RUN.items() if re.match(begin, text)), "")
+
+
+def parsed(words: list[str]) -> Any:
+    """The context of the command that words name, parsed to the last flag and not run."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("phalanx", words[1:])
+    while hasattr(context.command, "commands"):
+        name, command, rest = context.command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+def check(words: list[str]) -> None:
+    """Raise where a flag, a setting, a preset, a file, a target or an extra does not exist."""
+    if words[0] == "phalanx":
+        context = parsed(words)
+        if " train " in context.command_path:
+            _check_settings(context.info_name, context.params)
+        elif context.info_name == "sweep":
+            _check_sweep(context.params)
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(words[1:2]) <= set(targets), words
+    elif words[0] == "for":
+        inner = " ".join(words[words.index("do") + 1 :]).removesuffix("; done").replace("$seed", "0")
+        check(shlex.split(inner.rstrip(";").removesuffix(" done").rstrip(";")))
+    elif words[0].endswith("pip"):
+        _check_extras(words)
+    elif words[0].endswith(("python", "python3")) and words[1] != "-m":
+        source = (ROOT / words[1]).read_text(encoding="utf-8")
+        unknown = [
+            word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source
+        ]
+        # Options that benchmarks share are in a module beside them.
+        shared = "".join(path.read_text(encoding="utf-8") for path in (ROOT / words[1]).parent.glob("*.py"))
+        assert [word for word in unknown if f'"{word}"' not in shared] == [], words
+
+
+def _check_extras(words: list[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for word in words:
+        for named in re.findall(r"(?:phalanx|\.)\[([\w,]+)\]", word):
+            assert set(named.split(",")) <= set(extras["optional-dependencies"]), word
+
+
+def _check_settings(kind: str, params: dict[str, Any]) -> None:
+    from phalanx import training as agents
+    from phalanx.training import load_algorithm
+
+    kinds = {
+        "arc": "ArcTraining",
+        "bc": "CloningTraining",
+        "grpo": "GRPOTraining",
+        "guide": "GuideTraining",
+        "kge": "KGETraining",
+        "lm": "LMTraining",
+        "proofs": "ProofTraining",
+    }
+    algorithm = load_algorithm(ROOT / params["file"]) if kind == "custom" else getattr(agents, kinds[kind])
+    algorithm.config_type.load(params["preset"], params["overrides"] or [])
+
+
+def _check_sweep(params: dict[str, Any]) -> None:
+    from phalanx.training.sweep import drawn
+
+    kind, *rest = shlex.split(params["kind"])
+    settings = drawn(params["settings"], 1)[0]
+    found = {"preset": params["preset"], "overrides": settings, "file": rest[0] if rest else None}
+    _check_settings(kind, found)
+
+
+_SPAN = re.compile(r"(?<!`)`(phalanx [a-z][^`\n]*)`(?!`)")
+
+
+def spans() -> Iterator[tuple[str, list[str]]]:
+    """(page, words) of commands that stand within sentences and tables; `...` stands for more."""
+    for page in PAGES:
+        if page.name == "file_formats.md":  # `phalanx batch plan` is what such a file begins with
+            continue
+        for text in _SPAN.findall(page.read_text(encoding="utf-8")):
+            yield page.name, shlex.split(re.sub(r"\s*\.\.\..*|[\[\]]", "", text))
+
+
+def unknown_flags(words: list[str]) -> list[str]:
+    """Flags in a command that the command which the words begin with does not have."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("phalanx", [], resilient_parsing=True)
+    for word in words[1:]:
+        if not hasattr(context.command, "commands") or word.startswith("-"):
+            break
+        below = context.command.get_command(context, word)
+        if below is None:
+            return [word]
+        context = below.make_context(word, [], parent=context, resilient_parsing=True)
+    there = {
+        name for param in context.command.get_params(context) for name in (*param.opts, *param.secondary_opts)
+    }
+    return [w for w in words if w.startswith("--") and w.rstrip(",").partition("=")[0] not in there]

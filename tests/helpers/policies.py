@@ -1,0 +1,144 @@
+"""Policies whose scores are known beforehand, and the tasks they are scored on.
+
+Networks here map one observation to an action (or to logits of ten colours), and the distributions read it.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int8, Int32
+
+from phalanx.arc import ArcConfig, ArcTask, DatasetConfig, EnvironmentConfig, GridPair, ObservationConfig
+from phalanx.arc.actions import BboxAction, PointAction
+from phalanx.arc.config import ActionConfig
+from phalanx.arc.observation import ArcObservation
+from phalanx.core.environment import Key
+from phalanx.nn.distributions import MaskedCategorical
+
+SUBMIT = 34
+NOTHING = 99
+"""An operation that does not exist: it changes nothing."""
+
+
+class Certain(eqx.Module):
+    """One action with probability 1."""
+
+    action: BboxAction
+
+    def sample(self, key: Key) -> BboxAction:
+        return self.action
+
+    def mode(self) -> BboxAction:
+        return self.action
+
+    def log_prob(self, action: BboxAction) -> Float[Array, ""]:
+        return jnp.float32(0)
+
+    def entropy(self) -> Float[Array, ""]:
+        return jnp.float32(0)
+
+
+def certain(parameters: BboxAction, observation: ArcObservation) -> Certain:
+    return Certain(parameters)
+
+
+class Knows(eqx.Module):
+    """Looks its input up and carries out the known solution, one step after the other."""
+
+    inputs: Int8[Array, "pairs rows columns"]
+    steps: Int32[Array, "pairs longest 5"]
+
+    def __call__(self, observation: ArcObservation) -> tuple[BboxAction, Float[Array, ""]]:
+        pair = jnp.argmax(jnp.all(self.inputs == observation.input_grid, axis=(1, 2)))
+        fields = self.steps[pair, jnp.minimum(observation.step_count, self.steps.shape[1] - 1)]
+        return BboxAction(*fields), jnp.float32(0)
+
+
+def knows(
+    tasks: list[ArcTask], canvas: tuple[int, int], ignorant_of: tuple[str, ...] = (), submits: bool = False
+) -> Knows:
+    """The solutions of all pairs, handed in if it `submits`; nothing for families it is `ignorant_of`."""
+    pairs = [
+        (pair.input, () if task.family in ignorant_of else solution)
+        for task in tasks
+        for pair, solution in zip(task.pairs, task.solutions, strict=True)
+    ]
+    inputs = np.full((len(pairs), *canvas), -1, np.int8)
+    steps = np.zeros((len(pairs), 1 + max(len(solution) for _, solution in pairs), 5), np.int32)
+    steps[..., 0] = NOTHING
+    for row, (grid, solution) in enumerate(pairs):
+        inputs[row, : grid.shape[0], : grid.shape[1]] = grid
+        for at, step in enumerate(solution):
+            steps[row, at] = step.operation, step.r1, step.c1, step.r2, step.c2
+        if submits and solution:
+            steps[row, len(solution)] = SUBMIT, 0, 0, 0, 0
+    return Knows(jax.device_put(inputs), jax.device_put(steps))
+
+
+def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConfig:
+    return ArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=max_steps, mode=mode),
+        dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
+        action=ActionConfig(selection_format="bbox"),
+        observation=ObservationConfig(input_grid=True, scalars=True),
+    )
+
+
+class Paints(eqx.Module):
+    """Prefers the colours by fixed logits, whatever it sees."""
+
+    logits: Float[Array, "10"]
+
+    def __call__(self, observation: Array) -> tuple[Float[Array, "10"], Float[Array, ""]]:
+        return self.logits, jnp.float32(0.5)
+
+
+class PaintCell(eqx.Module):
+    """Paints the cell (0, 0) in one of ten colours."""
+
+    colors: MaskedCategorical
+
+    def sample(self, key: Key) -> PointAction:
+        return PointAction(self.colors.sample(key), 0, 0)
+
+    def mode(self) -> PointAction:
+        return PointAction(self.colors.mode(), 0, 0)
+
+    def log_prob(self, action: PointAction) -> Float[Array, ""]:
+        return self.colors.log_prob(action.operation)
+
+    def entropy(self) -> Float[Array, ""]:
+        return self.colors.entropy()
+
+
+def paint_cell(parameters: Float[Array, "10"], observation: Array) -> PaintCell:
+    return PaintCell(MaskedCategorical(parameters))
+
+
+EVERY_COLOR = Paints(jnp.zeros(10))
+"""Paints each colour with probability 1/10."""
+
+
+def only(color: int) -> Paints:
+    """Paints one colour and no other."""
+    return Paints(jnp.where(jnp.arange(10) == color, 0.0, -jnp.inf))
+
+
+CELL = ArcConfig(
+    environment=EnvironmentConfig(max_episode_steps=1),
+    dataset=DatasetConfig(max_grid_height=1, max_grid_width=1),
+)
+"""One cell, one step."""
+
+
+def cell_task(id: str, colors: list[int], tests: tuple[int, ...] = (), family: str = "") -> ArcTask:
+    """A black cell that is to have each of these colours, a demonstration for each, and a test for each."""
+    demos, asked = (
+        tuple(GridPair(np.array([[0]]), np.array([[color]])) for color in group) for group in (colors, tests)
+    )
+    return ArcTask(id, demos, asked, family)
+
+
+def keys_of(numbers: list[int]) -> jax.Array:
+    return jnp.stack([jax.random.key(number) for number in numbers])

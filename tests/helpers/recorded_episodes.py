@@ -1,0 +1,154 @@
+"""Digests of recorded episodes, by environment id: what says that an environment still plays as it did.
+
+`python -m tests.helpers.recorded_episodes` records those of ids that have none. It never
+overwrites: who changes what an environment does raises its version, which is a new id.
+"""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.arc import ArcTask
+from phalanx.core.autoreset import AutoReset
+from phalanx.core.environment import Environment
+from phalanx.core.spaces import Space, num_choices, with_choice
+from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.registry import RegisteredEnvironment, registered_environments
+
+RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
+COMMAND = "python -m tests.helpers.recorded_episodes"
+STEPS, BATCH = 64, 8
+ENGINES = {"arc": ("xla", "native"), "proofs": ("xla", "native")}
+"""Where there are two engines, both must play the same."""
+
+_CORNERS = {
+    "train": [
+        {"input": [[1, 0, 2], [0, 3, 0]], "output": [[1, 0, 1], [0, 3, 0]]},
+        {"input": [[4, 4], [0, 5]], "output": [[4, 4, 4], [0, 5, 5]]},
+    ],
+    "test": [{"input": [[6, 0], [0, 0], [0, 7]], "output": [[6, 0], [0, 6], [7, 7]]}],
+}
+_FLAT = {"train": [{"input": [[0, 8]], "output": [[8, 8]]}], "test": [{"input": [[9]], "output": [[0]]}]}
+_ARC = {
+    "tasks": (ArcTask.from_dict(_CORNERS, "corners"), ArcTask.from_dict(_FLAT, "flat")),
+    "dataset": {"max_grid_height": 3, "max_grid_width": 4},
+}
+_FAMILY = KnowledgeBase(
+    train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)", "parent(a,e)", "parent(e,f)"))),
+    valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)", "grandparent(a,f)"))),
+    test=(),
+    rules=(
+        parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),
+        parse_rule("r1:1.0:parent(x,y) -> ancestor(x,y)"),
+        parse_rule("r2:1.0:parent(x,y), ancestor(y,z) -> grandparent(x,z)"),
+    ),
+)
+
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "arc": {
+        "boxes in training": {
+            **_ARC,
+            "action": {"selection_format": "bbox"},
+            "environment": {"max_episode_steps": 9},
+        },
+        "masks in evaluation": {
+            **_ARC,
+            "action": {"selection_format": "mask"},
+            "environment": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
+            "observation": {"selected": True, "clipboard": True, "demonstrations": 1, "scalars": True},
+        },
+    },
+    "proofs": {
+        "families": {
+            "data": DataHandler.from_knowledge(_FAMILY),
+            "split": "valid",
+            "padding_states": 5,
+            "padding_atoms": 3,
+            "max_depth": 4,
+        }
+    },
+}
+"""Settings under which episodes are recorded, by name; environments that are not here play with their own."""
+
+
+def own_environments() -> list[RegisteredEnvironment]:
+    """Those that Phalanx registers itself."""
+    return [one for one in registered_environments() if str(one.factory).startswith("phalanx.")]
+
+
+def cases_of(found: RegisteredEnvironment) -> dict[str, dict[str, Any]]:
+    return CASES.get(found.name, {"as it is": {}})
+
+
+def digest(environment: Environment) -> str:
+    """Of everything that an agent is given in some episodes from fixed keys, under random legal actions."""
+    key = jax.random.PRNGKey(7)
+    seen = jax.device_get(_play(environment, key, *_draws(environment.action_space, key)))
+    hashed = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(seen):
+        # Engines may round differently; a reward that differs by less is the same reward.
+        array = np.round(leaf, 4) + 0.0 if np.issubdtype(leaf.dtype, np.floating) else leaf
+        hashed.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
+    """Actions for every step and environment, and how much each choice is wished for; for all engines."""
+
+    def draw(key: jax.Array) -> tuple[Any, jax.Array]:
+        wishes = jax.random.uniform(jax.random.fold_in(key, 1), (num_choices(space) or 0,))
+        return space.sample(key), wishes
+
+    keys = jax.vmap(lambda key: jax.random.split(key, BATCH))(jax.random.split(key, STEPS))
+    return jax.vmap(jax.vmap(draw))(keys)
+
+
+@jax.jit
+def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Array) -> Any:
+    """Legal actions by space and mask alone: `sample_action` may change without changing the episodes."""
+    layer = AutoReset(environment)
+    state, first = layer.reset(jax.random.split(key, BATCH))
+
+    def step(state: Any, drawn: tuple[Any, jax.Array]) -> tuple[Any, Any]:
+        actions, wishes = drawn
+        legal = jax.vmap(environment.legal_actions)(state.states)
+        if legal is not None:
+            chosen = jnp.argmax(jnp.where(legal, wishes, -1.0), axis=-1).astype(jnp.int32)
+            actions = with_choice(environment.action_space, actions, chosen)
+        state, seen, rewards, done, told = layer.step(state, actions)
+        return state, (legal, seen, rewards, done, told.terminated, told.truncated, told.final_observation)
+
+    return first, jax.lax.scan(step, state, (actions, wishes))[1]
+
+
+def read() -> dict[str, dict[str, str]]:
+    """The digests, by id and case."""
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+
+
+def record(found: list[RegisteredEnvironment], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The digests of present environments: those that are known, which must hold, and new ones."""
+    made = {
+        one.id: {name: digest(one.load()(**settings)) for name, settings in cases_of(one).items()}
+        for one in found
+    }
+    for id, digests in made.items():
+        if known.get(id, digests) != digests:
+            raise SystemExit(
+                f"{id} no longer plays the episodes recorded for it: raise its environment's version "
+                "and the version in its id (phalanx/core/registry.py), then record again"
+            )
+    return made
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(record(own_environments(), read()), indent=2) + "\n")
+    print(f"recorded in {RECORDED}")

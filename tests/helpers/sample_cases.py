@@ -1,0 +1,55 @@
+"""Samples to test with: literal ones, and Hypothesis's.
+
+What must hold of them is in the tests.
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
+
+
+def sample(name: str = "a", length: int = 3, **fields: Any) -> StreamSample:
+    """A short sample whose tokens count from 1."""
+    given = {
+        "input_ids": tuple(range(1, length + 1)),
+        "loss_mask": (0,) * (length - 1) + (1,),
+        "sample_id": name,
+        "dataset_id": "test",
+        "source": SampleSource.GYM,
+    }
+    return StreamSample(**{**given, **fields})
+
+
+# Few values, so that ties and repeats are common; and some that do not add up without rounding.
+DIFFICULTIES = st.sampled_from([None, 0.0, 0.1, 0.3, 0.7, 1.0, 1 / 3, 5e-324])
+REWARDS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+PRIORITIES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 10.0])
+IDS = st.text(st.characters(blacklist_characters="\0"), min_size=0, max_size=5)
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> StreamSample:
+    """Any sample; token ids beyond 16 bits now and then."""
+    length = draw(st.integers(1, 6))
+    top = draw(st.sampled_from([9, 2**15 - 1, 2**15, 2**31 - 1]))
+    tokens = draw(st.lists(st.integers(0, top), min_size=length, max_size=length))
+    segments = st.none() | st.lists(st.integers(0, 3), min_size=length, max_size=length)
+    return StreamSample(
+        input_ids=tokens,
+        loss_mask=draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)),
+        segment_ids=draw(segments),
+        sample_id=draw(IDS),
+        dataset_id=draw(IDS),
+        source=draw(st.sampled_from(SampleSource)),
+        episode_id=draw(st.none() | IDS),
+        episode_status=draw(st.none() | st.sampled_from(EpisodeStatus)),
+        step_index=draw(st.none() | st.integers(0, 2**31 - 1)),
+        total_steps=draw(st.none() | st.integers(0, 2**31 - 1)),
+        reward=draw(REWARDS),
+        difficulty=draw(DIFFICULTIES),
+        success=draw(st.none() | st.booleans()),
+        replay_count=draw(st.integers(0, 5)),
+        priority=draw(PRIORITIES),
+    )

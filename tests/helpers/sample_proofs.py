@@ -1,0 +1,109 @@
+"""Proof episodes as `phalanx.core.record_episodes` gives them, written down by hand.
+
+Runs of ARC are in `sample_run`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from phalanx.kg.atoms import parse_atom, parse_rule
+from phalanx.kg.formats import KnowledgeBase
+from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.vocabulary import IndexManager
+from phalanx.proofs.state import ProofState
+
+ATOMS, STATES, MEMORY = 3, 4, 5
+
+
+def index_manager() -> IndexManager:
+    base = KnowledgeBase(
+        tuple(map(parse_atom, ("wife(eve,dan)", "uncle(dan,cat)", "parent(dan,cat)"))),
+        (parse_rule("r0:1:wife(X,Z), uncle(Z,Y) -> aunt(X,Y)"),),
+    )
+    return IndexManager(DataHandler.from_knowledge(base), padding_atoms=ATOMS)
+
+
+def encoded(index: IndexManager, text: str) -> tuple[int, int, int]:
+    """`aunt(eve,_1)`, `True`, `False` or `End` as a row."""
+    if "(" not in text:
+        return index.predicate_str2idx[text], 0, 0
+    atom = parse_atom(text)
+    names = {name: number for number, name in index.constant_idx2str.items()}
+    return index.predicate_str2idx[atom.predicate], names[atom.first], names[atom.second]
+
+
+def proof_state(
+    index: IndexManager,
+    goals: str,
+    *,
+    query: str = "aunt(eve,cat)",
+    offered: Sequence[str] = ("True",),
+    step: int = 0,
+    status: int = 0,
+    label: bool = True,
+    depth: int = 2,
+) -> ProofState:
+    """A state; `goals` and each of `offered` are atoms with blanks between them."""
+
+    def rows(text: str) -> np.ndarray:
+        table = np.zeros((ATOMS, 3), np.int32)
+        for place, atom in enumerate(text.split()):
+            table[place] = encoded(index, atom)
+        return table
+
+    successors = np.zeros((STATES, ATOMS, 3), np.int32)
+    for place, text in enumerate(offered):
+        successors[place] = rows(text)
+    return ProofState(
+        goals=jnp.asarray(rows(goals)),
+        successors=jnp.asarray(successors),
+        count=jnp.int32(len(offered)),
+        visited=jnp.zeros((MEMORY, ATOMS, 3), jnp.int32),
+        visited_count=jnp.int32(0),
+        overflow=jnp.bool_(False),
+        too_long=jnp.int32(0),
+        skipped=jnp.int32(0),
+        query=jnp.asarray(encoded(index, query), jnp.int32),
+        label=jnp.bool_(label),
+        depth=jnp.int32(depth),
+        step_count=jnp.int32(step),
+        status=jnp.int32(status),
+    )
+
+
+def proved_episode(index: IndexManager, update: int = 50) -> dict[str, Any]:
+    """`aunt(eve,cat)` in two steps."""
+    states = [
+        proof_state(index, "aunt(eve,cat)", offered=("wife(eve,_1) uncle(_1,cat)", "End")),
+        proof_state(index, "wife(eve,_1) uncle(_1,cat)", offered=("True", "End"), step=1),
+        proof_state(index, "True", step=2, status=1),
+    ]
+    return _episode(states, update, 0, success=True)
+
+
+def given_up_episode(index: IndexManager, update: int = 50) -> dict[str, Any]:
+    """`aunt(cat,eve)`, which is false, given up at once."""
+    about: dict[str, Any] = {"query": "aunt(cat,eve)", "label": False, "depth": -1}
+    states = [
+        proof_state(index, "aunt(cat,eve)", offered=("wife(cat,_1) uncle(_1,eve)", "End"), **about),
+        proof_state(index, "False", offered=("False",), step=1, status=1, **about),
+    ]
+    return _episode(states, update, 1, success=True)
+
+
+def _episode(states: list[ProofState], update: int, environment: int, *, success: bool) -> dict[str, Any]:
+    return {
+        "episode_num": update,
+        "environment_id": environment,
+        "task_id": "",
+        "total_reward": 1.0,
+        "total_steps": len(states) - 1,
+        "final_similarity": 0.0,
+        "success": success,
+        "initial_state": states[0],
+        "final_state": states[-1],
+        "step_states": states[1:],
+    }

@@ -1,0 +1,104 @@
+"""A tiny game for PPO's tests, with masks, an end and a time limit: walk to the right end of a short line.
+
+It has nothing of ARC: its network is two dense layers and its policy a masked categorical.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32
+
+from phalanx.core.environment import Environment, Key
+from phalanx.core.spaces import Box, Discrete, Record
+from phalanx.nn.distributions import MaskedCategorical
+from phalanx.nn.layers import Dense
+
+CELLS = 6
+LEFT, RIGHT = 0, 1
+
+
+class Sight(eqx.Module):
+    """All of the state: a truncated episode's last observation differs from any first one by its clock."""
+
+    position: Int32[Array, "*batch"]
+    clock: Int32[Array, "*batch"]
+    legal: Bool[Array, "*batch 2"]
+
+
+class WalkState(eqx.Module):
+    position: Int32[Array, "*batch"]
+    clock: Int32[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortWalk(Environment[WalkState, Sight, Array]):
+    """Starts in cell 0 or 1, ends in the last cell, which pays 1, others -0.05; no step left of cell 0."""
+
+    max_steps: int = 8
+
+    @property
+    def observation_space(self) -> Record:
+        number = Box(0, 100, (), np.int32)
+        return Record.of(Sight, {"position": number, "clock": number, "legal": Box(0, 1, (2,), np.bool_)})
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(2)
+
+    def reset(self, key: Key) -> tuple[WalkState, Sight]:
+        start = (jax.random.key_data(key)[-1] % 2).astype(jnp.int32)
+        state = WalkState(start, jnp.int32(0), jnp.bool_(False), jnp.bool_(False))
+        return state, self.observe(state)
+
+    def step(
+        self, state: WalkState, action: Int32[Array, ""]
+    ) -> tuple[WalkState, Sight, Float[Array, ""], Bool[Array, ""], WalkState]:
+        over = self.is_done(state)
+        position = jnp.maximum(state.position + jnp.where(action == RIGHT, 1, -1), 0)
+        terminated = position == CELLS - 1
+        moved = WalkState(
+            position, state.clock + 1, terminated, ~terminated & (state.clock + 1 >= self.max_steps)
+        )
+        state = jax.tree.map(lambda old, new: jnp.where(over, old, new), state, moved)
+        reward = jnp.where(over, 0.0, jnp.where(terminated, 1.0, -0.05))
+        return state, self.observe(state), reward, self.is_done(state), state
+
+    def observe(self, state: WalkState) -> Sight:
+        return Sight(state.position, state.clock, jnp.stack([state.position > 0, jnp.bool_(True)]))
+
+    def is_done(self, state: WalkState) -> Bool[Array, "*batch"]:
+        return state.terminated | state.truncated
+
+    def sample_action(self, key: Key, state: WalkState) -> Int32[Array, ""]:
+        return jnp.int32(RIGHT)
+
+    def measures(self, info: WalkState) -> dict[str, Array]:
+        return {"success_mask": info.terminated}
+
+
+class WalkNetwork(eqx.Module):
+    """Two dense layers."""
+
+    hidden: Dense
+    policy: Dense
+    value: Dense
+
+    def __init__(self, key: Key) -> None:
+        keys = jax.random.split(key, 3)
+        self.hidden = Dense(CELLS + 1, 8, key=keys[0])
+        self.policy = Dense(8, 2, key=keys[1])
+        self.value = Dense(8, 1, key=keys[2])
+
+    def __call__(self, sight: Sight) -> tuple[Float[Array, "2"], Float[Array, ""]]:
+        here = jnp.append(jax.nn.one_hot(sight.position, CELLS), 0.1 * sight.clock)
+        hidden = jnp.tanh(self.hidden(here))
+        return self.policy(hidden), self.value(hidden)[0]
+
+
+def policy_of(parameters: Float[Array, "2"], observation: Sight) -> MaskedCategorical:
+    return MaskedCategorical(parameters, observation.legal)

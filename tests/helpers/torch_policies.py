@@ -1,0 +1,85 @@
+"""A small actor-critic for proofs, built from TorchRL's own parts, and one PPO update with them.
+
+Atoms are the sum of what their three places embed to, a state is the mean of its atoms; the actor scores
+every successor against the state, the critic reads the state.
+"""
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import InteractionType, TensorDictModule
+from torch import nn
+from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+
+from phalanx.kg.vocabulary import IndexManager
+
+
+class StateEmbedding(nn.Module):
+    def __init__(self, index_manager: IndexManager, width: int) -> None:
+        super().__init__()
+        self.predicates = nn.Embedding(max(index_manager.predicate_idx2str) + 1, width, padding_idx=0)
+        self.terms = nn.ModuleList(
+            nn.Embedding(max(index_manager.constant_idx2str) + 1, width, padding_idx=0) for _ in range(2)
+        )
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        first, second = (table(states[..., i + 1]) for i, table in enumerate(self.terms))
+        # Small, so that an untrained policy tries everything.
+        return 0.1 * (self.predicates(states[..., 0]) + first + second).mean(-2)
+
+
+class Scores(nn.Module):
+    def __init__(self, embed: StateEmbedding, width: int) -> None:
+        super().__init__()
+        self.embed = embed
+        self.turn = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+        self.prior = nn.Linear(width, 1)
+
+    def forward(self, sub_index: torch.Tensor, derived: torch.Tensor) -> torch.Tensor:
+        here, there = self.turn(self.embed(sub_index)), self.embed(derived)
+        return (here * there).sum(-1) + self.prior(there).squeeze(-1)
+
+
+class Worth(nn.Module):
+    def __init__(self, embed: StateEmbedding, width: int) -> None:
+        super().__init__()
+        self.embed = embed
+        self.read = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+
+    def forward(self, sub_index: torch.Tensor) -> torch.Tensor:
+        return self.read(self.embed(sub_index).squeeze(-2))
+
+
+def actor_and_critic(
+    index_manager: IndexManager, width: int = 16
+) -> tuple[ProbabilisticActor, ValueOperator]:
+    scores = TensorDictModule(
+        Scores(StateEmbedding(index_manager, width), width),
+        in_keys=["sub_index", "derived_sub_indices"],
+        out_keys=["logits"],
+    )
+    actor = ProbabilisticActor(
+        scores,
+        in_keys={"logits": "logits", "mask": "action_mask"},
+        out_keys=["action"],
+        distribution_class=MaskedCategorical,
+        return_log_prob=True,
+        default_interaction_type=InteractionType.RANDOM,
+    )
+    critic = ValueOperator(Worth(StateEmbedding(index_manager, width), width), in_keys=["sub_index"])
+    return actor, critic
+
+
+def ppo_update(
+    loss_module: ClipPPOLoss, optimizer: torch.optim.Optimizer, data: TensorDictBase, epochs: int = 4
+) -> list[float]:
+    """Some epochs over data that has advantages; the losses."""
+    losses = []
+    for _ in range(epochs):
+        terms = loss_module(data.reshape(-1))
+        loss = terms["loss_objective"] + terms["loss_critic"] + terms["loss_entropy"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses

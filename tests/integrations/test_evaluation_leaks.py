@@ -1,0 +1,130 @@
+"""In evaluation no adapter tells an agent anything of the answers before the last hand-in.
+
+As `tests/arc/test_no_leak.py` does for the environment itself: two worlds that differ in their answers alone.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, BboxAction, GridPair, ObservationConfig, as_grid
+from phalanx.integrations.gymnax import GymnaxStyle
+
+TASKS, STEPS = 1000, 8
+CONFIG = ArcConfig(
+    dataset={"max_grid_height": 2, "max_grid_width": 2},
+    action={"selection_format": "bbox"},
+    environment={"mode": "evaluation", "max_episode_steps": STEPS - 2, "attempts": 2},
+    observation=ObservationConfig(
+        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=1, scalars=True
+    ),
+)
+OPERATIONS = np.array([0, 1, 2, 31, 32, 33, 34, 37, 38, 39, 40, 41])
+Told = Iterator[tuple[np.ndarray, Any, np.ndarray]]
+"""For each step: which episodes have ended, everything that is told, and who was right at the end."""
+
+
+@functools.cache
+def world(seed: int) -> ArcEnvironment:
+    """Tasks of one or two outputs, which the seed draws; half of them equal their inputs."""
+    shown, answers = np.random.default_rng(0), np.random.default_rng(seed)
+    tasks = []
+    for number in range(TASKS):
+        demo = GridPair(*(as_grid(shown.integers(0, 3, (2, 2))) for _ in range(2)))
+        given = [as_grid(shown.integers(0, 3, (1, 2))) for _ in range(1 + number % 2)]
+        size = answers.integers(1, 3, 2)
+        outputs = [g if answers.random() < 0.5 else as_grid(answers.integers(0, 3, size)) for g in given]
+        pairs = tuple(GridPair(g, output) for g, output in zip(given, outputs, strict=True))
+        tasks.append(ArcTask(f"t{number}", (demo,), pairs))
+    return ArcEnvironment.create(CONFIG, tasks)
+
+
+def actions() -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(3)
+    for _ in range(STEPS):
+        boxes = rng.integers(0, 2, (TASKS, 4))
+        yield np.column_stack([rng.choice(OPERATIONS, TASKS), boxes]).astype(np.int32)
+
+
+def gymnasium(environment: ArcEnvironment) -> Told:
+    pytest.importorskip("gymnasium")
+    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+
+    env = PhalanxVectorEnv(environment, TASKS, autoreset_mode="SameStep")
+    yield np.zeros(TASKS, bool), env.reset(seed=1), np.zeros(TASKS, bool)
+    for action in actions():
+        seen, reward, terminated, truncated, infos = env.step(action)
+        final = infos.pop("final_info", {"solved": np.zeros(TASKS, bool)})
+        infos = {name: value for name, value in infos.items() if not name.endswith(("final_obs", "_info"))}
+        ended = terminated | truncated
+        yield ended, (seen, np.where(ended, 0, reward), truncated, ended, infos), final["solved"]
+
+
+def torchrl(environment: ArcEnvironment) -> Told:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+
+    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+
+    env = BatchedVecEnv.from_environment(environment, TASKS, seed=1)
+    yield np.zeros(TASKS, bool), env.reset().to_dict(), np.zeros(TASKS, bool)
+    names = ("operation", "r1", "c1", "r2", "c2")
+    for action in actions():
+        fields = {name: torch.from_numpy(action[:, k].copy()) for k, name in enumerate(names)}
+        told = env.step(TensorDict({"action": fields}, [TASKS]))["next"].to_dict()
+        info = env.last_info
+        yield told["done"].numpy()[:, 0], (told, info, env.batch.states), info["solved"].numpy()
+
+
+def compiled(wrap: Callable[[ArcEnvironment], Any], method: str) -> Callable[..., Any]:
+    """A batch's reset or step, with the environment as an argument: both worlds share the program."""
+    return jax.jit(lambda environment, *args: jax.vmap(getattr(wrap(environment), method))(*args))
+
+
+KEYS = jax.random.split(jax.random.key(1), TASKS)
+
+
+def stoa(environment: ArcEnvironment) -> Told:
+    adapter = pytest.importorskip("phalanx.integrations.stoa").PhalanxToStoa
+    state, first = STOA_RESET(adapter)(environment, KEYS)
+    yield np.zeros(TASKS, bool), (state.base_env_state, first), np.zeros(TASKS, bool)
+    for action in actions():
+        state, told = STOA_STEP(adapter)(environment, state, jnp.asarray(action))
+        yield np.asarray(told.last()), (state.base_env_state, told), np.asarray(told.extras["info"]["solved"])
+
+
+def gymnax_style(environment: ArcEnvironment) -> Told:
+    seen, state = GYMNAX_RESET(environment, KEYS)
+    yield np.zeros(TASKS, bool), (seen, state), np.zeros(TASKS, bool)
+    for action in actions():
+        told = GYMNAX_STEP(environment, KEYS, state, BboxAction(*jnp.asarray(action.T)))
+        state = told[1]
+        yield np.asarray(told[3]), told, np.asarray(told[4]["solved"])
+
+
+STOA_RESET, STOA_STEP = (functools.cache(functools.partial(compiled, method=m)) for m in ("reset", "step"))
+GYMNAX_RESET, GYMNAX_STEP = (compiled(GymnaxStyle, m) for m in ("reset", "step_env"))
+
+
+@pytest.mark.parametrize("adapter", [gymnasium, torchrl, stoa, gymnax_style], ids=lambda f: f.__name__)
+def test_an_adapter_tells_the_same_in_worlds_that_differ_in_their_answers(
+    adapter: Callable[[ArcEnvironment], Told],
+) -> None:
+    apart = 0
+    for number, ((ended, told, right), (ended_too, told_too, right_too)) in enumerate(
+        zip(adapter(world(1)), adapter(world(2)), strict=True)
+    ):
+        np.testing.assert_array_equal(ended, ended_too, f"step {number}: whether it ended")
+        leaves, others = jax.tree.leaves(told), jax.tree.leaves(told_too)
+        assert len(leaves) == len(others) > 5
+        for one, other in zip(leaves, others, strict=True):
+            rows = ~ended if np.shape(one)[:1] == (TASKS,) else ...
+            np.testing.assert_array_equal(np.asarray(one)[rows], np.asarray(other)[rows], f"step {number}")
+        apart += int((right != right_too).sum())
+    assert apart > 20, "the worlds do differ, which the ends tell"

@@ -1,0 +1,115 @@
+"""Gymnax's step on Phalanx environments: the core's auto-reset by another name, under jit, vmap and scan."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.core.autoreset import AutoReset
+from phalanx.core.spaces import Record
+from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.integrations.gymnax import EnvParams, GymnaxStyle
+from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs
+
+ENVIRONMENTS = {"lane": Lane(), "arc": arc(), "proofs": proofs()}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_loop_in_the_manner_of_purejaxrl_is_the_cores_auto_reset(name: str) -> None:
+    core = ENVIRONMENTS[name]
+    env, layer = GymnaxStyle(core), AutoReset(core)
+    params = env.default_params
+
+    @jax.jit
+    def play(keys: jax.Array) -> tuple[Any, ...]:
+        auto, first = layer.reset(keys)
+        begun = jax.vmap(env.reset, in_axes=(0, None))(
+            jax.vmap(lambda key: jax.random.split(key)[1])(keys), params
+        )
+
+        def both(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+            auto, states = carry
+            actions = jax.vmap(core.sample_action)(jax.random.split(key, 4), states)
+            # The key that the layer would start the next episode from is the one that the step is given.
+            fresh = jax.vmap(lambda key: jax.random.split(key)[1])(auto.keys)
+            seen, states, rewards, dones, info = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
+                fresh, states, actions, params
+            )
+            auto, *outcome, told = layer.step(auto, actions)
+            ours = (seen, rewards, dones, info["final_observation"], info["terminated"], info["truncated"])
+            theirs = (*outcome, told.final_observation, told.terminated, told.truncated)
+            masks = (info.get("action_mask"), jax.vmap(env.action_mask)(states))
+            return (auto, states), (ours, theirs, masks, auto.states, states)
+
+        _, steps = jax.lax.scan(both, (auto, begun[1]), jax.random.split(keys[0], 10))
+        return first, begun[0], steps
+
+    first, begun, (ours, theirs, masks, auto, states) = play(jax.random.split(jax.random.PRNGKey(0), 4))
+    assert differences(first, begun, "first") == []
+    assert differences(theirs, ours, "steps") == []
+    assert differences(auto, states, "states") == []
+    assert differences(masks[0], masks[1], "mask of the returned state") == []
+    dones = np.asarray(ours[2])
+    assert dones.any(axis=0).all() and not dones.all()
+
+
+def walk(env: GymnaxStyle, actions: list[int], raw: bool = False) -> list[tuple[Any, ...]]:
+    _, state = env.reset(jax.random.PRNGKey(1), env.default_params)
+    step, steps = jax.jit(env.step_env if raw else env.step), []
+    for number, action in enumerate(actions):
+        result = step(jax.random.PRNGKey(number), state, jnp.int32(action), env.default_params)
+        state = result[1]
+        steps.append(result)
+    return steps
+
+
+def test_six_values_tell_the_two_ends_apart() -> None:
+    steps = walk(GymnaxStyle(Lane(), values=6), [LEFT] * 6 + [RIGHT] * 4)
+    assert all(len(step) == 6 for step in steps)
+    ends = [(bool(terminated), bool(truncated)) for *_, terminated, truncated, _ in steps]
+    assert ends[5] == (False, True) and ends[:5] == [(False, False)] * 5
+    goal = ends.index((True, False))
+    assert [float(step[5]["discount"]) for step in steps] == [float(n != goal) for n in range(10)]
+    terminal, seen = steps[goal][5]["final_observation"], steps[goal][0]
+    assert terminal[CELLS - 1] == 1 and terminal[CELLS] > 0
+    assert seen[:2].sum() == 1 and seen[CELLS] == 0
+
+
+def test_the_raw_step_does_not_reset_and_a_finished_state_stays() -> None:
+    env = GymnaxStyle(Lane())
+    steps = walk(env, [LEFT] * 7, raw=True)
+    seen = np.stack([step[0] for step in steps])
+    assert seen[:, CELLS].tolist() == [1, 2, 3, 4, 5, 6, 6]
+    assert [bool(step[3]) for step in steps] == [False] * 5 + [True] * 2
+    assert [float(step[2]) for step in steps] == [-0.125] * 6 + [0.0]
+    assert bool(env.is_terminal(steps[-1][1])) and env.get_obs(steps[-1][1]).tolist() == seen[-1].tolist()
+
+
+def test_it_says_what_gymnax_says_of_an_environment() -> None:
+    lane, puzzles = GymnaxStyle(Lane()), GymnaxStyle.create(arc().config, arc().tasks)
+    assert lane.name == "Lane" and lane.num_actions == lane.action_space(EnvParams()).n == 2
+    assert lane.observation_space(lane.default_params).shape == (CELLS + 1,)
+    assert isinstance(puzzles.action_space(), Record) and puzzles == GymnaxStyle(arc())
+    with pytest.raises(TypeError, match="an action of ArcEnvironment is not one number"):
+        puzzles.num_actions  # noqa: B018
+    _, state = jax.jit(puzzles.reset)(jax.random.PRNGKey(0))
+    assert jnp.flatnonzero(puzzles.action_mask(state)).tolist() == [2, 3, 34]
+    assert lane.action_mask(lane.reset(jax.random.PRNGKey(0))[1]) is None
+    with pytest.raises(ValueError, match="a step has 5 or 6 values, got values=4"):
+        GymnaxStyle(Lane(), values=4)
+
+
+def test_equal_environments_share_one_compilation() -> None:
+    traced = []
+
+    @partial(jax.jit, static_argnums=0)
+    def begin(env: GymnaxStyle, key: jax.Array) -> Any:
+        traced.append(env)
+        return env.reset(key)
+
+    for _ in range(2):
+        begin(GymnaxStyle(Lane()), jax.random.PRNGKey(0))
+    assert len(traced) == 1

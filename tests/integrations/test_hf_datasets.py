@@ -1,0 +1,185 @@
+"""Hugging Face datasets in and out: lengths, samples, packed rows, and a model whose loss stays the same."""
+
+import importlib
+import pickle
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+datasets = pytest.importorskip("datasets")
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig  # noqa: E402
+from phalanx.integrations.hf_datasets import DatasetSamples, to_dataset, to_iterable_dataset  # noqa: E402
+from phalanx.integrations.torch_data import PlannedTokens, RowCollator, TokenBatch  # noqa: E402
+
+TOKENS = [[7 * row + place + 1 for place in range(2 + row % 6)] for row in range(17)]
+CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), overflow_max=10)
+
+
+def tokens() -> Any:
+    return datasets.Dataset.from_dict({"input_ids": TOKENS, "name": [f"n{row}" for row in range(17)]})
+
+
+def planned(samples: DatasetSamples, packed: bool = True) -> BatchPlan:
+    packing = PackingConfig(max_length=10) if packed else None
+    return BatchPlanBuilder(samples.lengths(), CONFIG, packing=packing).build_now(2)
+
+
+def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path: Path) -> None:
+    data = tokens()
+    expected = [len(row) for row in TOKENS]
+    assert DatasetSamples(data).lengths().lengths.tolist() == expected
+    data.save_to_disk(tmp_path / "saved")
+    saved = DatasetSamples(datasets.load_from_disk(tmp_path / "saved"), id_column="name")
+    assert saved.lengths().as_dict() == {f"n{row}": n for row, n in enumerate(expected)}
+    assert saved["n3"]["input_ids"].tolist() == TOKENS[3]
+    some = DatasetSamples(data.select([4, 0, 9]))
+    assert some.lengths().as_dict() == {"0": expected[4], "1": expected[0], "2": expected[9]}
+    assert some["2"]["input_ids"].tolist() == TOKENS[9] and list(some) == ["0", "1", "2"]
+    assert "3" not in some and "02" not in some and len(some) == 3
+
+
+def test_texts_are_tokenized_by_phalanx_or_by_a_callable_of_transformers() -> None:
+    data = datasets.Dataset.from_dict({"text": ["Hi", "Hello"]})
+    own = DatasetSamples(data, "text", tokenizer=ByteTokenizer())
+    assert own.lengths().lengths.tolist() == [2, 5] and own["0"]["input_ids"] == [74, 107]
+
+    def letters(texts: list[str]) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
+
+    theirs = DatasetSamples(data, "text", tokenizer=letters)
+    assert theirs.lengths().lengths.tolist() == [2, 5] and theirs["0"]["input_ids"] == [72, 105]
+
+
+def test_a_column_of_losses_goes_into_the_labels() -> None:
+    data = datasets.Dataset.from_dict({"ids": [[5, 6, 7]], "counts": [[1, 0, 1]]})
+    samples = DatasetSamples(data, "ids", loss_column="counts")
+    (batch,) = PlannedTokens(BatchPlanBuilder(samples.lengths(), CONFIG).build_now(), samples)
+    assert batch["labels"].tolist() == [[-100, -100, 7]]
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_a_plan_becomes_a_dataset_of_rows_without_padding(packed: bool) -> None:
+    samples = DatasetSamples(tokens())
+    plan = planned(samples, packed)
+    rows = to_dataset(plan, samples, epoch=1)
+    packs = [pack for batch in plan.get_epoch(1) for pack in batch.packs or [(s,) for s in batch.samples]]
+    assert rows.column_names == ["input_ids", "labels", "position_ids", "segment_ids"]
+    for row, pack in zip(rows, packs, strict=True):
+        parts = [TOKENS[int(name)] for name in pack]
+        assert row["input_ids"] == [*chain(*parts)]
+        assert row["labels"] == [*chain(*([-100, *part[1:]] for part in parts))]
+        assert row["position_ids"] == [*chain(*(range(len(part)) for part in parts))]
+        assert row["segment_ids"] == [*chain(*([n] * len(part) for n, part in enumerate(parts, 1)))]
+    lazily = to_iterable_dataset(plan, samples, epoch=1)
+    assert list(lazily) == list(rows)
+    assert lazily.num_shards == len(plan.get_epoch(1)), "workers may share the batches out"
+
+
+def test_a_loader_over_the_dataset_makes_the_batches_of_the_plan() -> None:
+    samples = DatasetSamples(tokens())
+    plan = planned(samples)
+    loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=RowCollator())
+    direct = PlannedTokens(plan, samples)
+    seen = torch.cat([batch["labels"][batch["labels"] >= 0] for batch in loader])
+    assert torch.equal(seen, torch.cat([batch["labels"][batch["labels"] >= 0] for batch in direct]))
+
+
+def summed_losses(model: Any, batch: TokenBatch) -> dict[str, float]:
+    """The loss of each sample of a batch, summed over its tokens."""
+    with torch.no_grad():
+        logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"}).logits
+    labels = batch["labels"][:, 1:]
+    costs = torch.nn.functional.cross_entropy(logits[:, :-1].mT, labels, ignore_index=-100, reduction="none")
+    starts = (batch["position_ids"] == 0).int().cumsum(1)[:, 1:]
+    places: dict[int, int] = {}
+    found = {}
+    for name, row in zip(batch.sample_ids, batch.sample_rows, strict=True):
+        places[row] = places.get(row, 0) + 1
+        found[name] = float(costs[row][starts[row] == places[row]].sum())
+    return found
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ["Llama", "GPTNeoX"])
+@pytest.mark.parametrize("told_by", ["positions", "mask"])
+def test_a_models_loss_of_a_packed_sample_is_that_of_the_sample_alone(
+    family: str, attention: str, told_by: Any
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 128, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    config = getattr(transformers, f"{family}Config")(
+        **sizes, num_attention_heads=2, max_position_embeddings=16, attn_implementation=attention
+    )
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    samples = DatasetSamples(tokens())
+    plan = planned(samples)
+    losses: dict[str, float] = {}
+    assert config.use_cache
+    for batch in PlannedTokens(plan, samples, attention=told_by):
+        losses |= summed_losses(model, batch)
+    assert len(losses) == 17 and max(batch.batch_size for batch in plan.get_epoch(0)) > 1
+    for row, ids in enumerate(TOKENS):
+        alone = torch.tensor([ids])
+        with torch.no_grad():
+            mean = model(input_ids=alone, labels=alone).loss
+        assert losses[str(row)] == pytest.approx(float(mean) * (len(ids) - 1), rel=1e-4)
+
+
+def test_wrong_columns_are_named() -> None:
+    data = tokens()
+    with pytest.raises(ValueError, match="the dataset has no column 'ids'; it has input_ids, name"):
+        DatasetSamples(data, "ids")
+    with pytest.raises(ValueError, match="column 'name' holds string, but is to hold lists of integers"):
+        DatasetSamples(data, "name")
+    with pytest.raises(ValueError, match=r"column 'input_ids' holds .*, but is to hold texts"):
+        DatasetSamples(data, tokenizer=ByteTokenizer())
+    with pytest.raises(ValueError, match="column 'name' has the id 'n0' more than once"):
+        DatasetSamples(datasets.concatenate_datasets([data, data]), id_column="name")
+    empty = datasets.Dataset.from_dict({"input_ids": [[1], []]})
+    with pytest.raises(ValueError, match="sample 1: length must be a positive integer, got 0"):
+        DatasetSamples(empty).lengths()
+    gap = datasets.Dataset.from_dict({"input_ids": [[1], None]})
+    with pytest.raises(ValueError, match="row 1 has nothing in column 'input_ids'"):
+        DatasetSamples(gap).lengths()
+    within = datasets.Dataset.from_dict({"input_ids": [[1, None]]})
+    with pytest.raises(ValueError, match="column 'input_ids' has a gap where an integer should stand"):
+        DatasetSamples(within)["0"]
+    with pytest.raises(KeyError, match="n17"):
+        DatasetSamples(data, id_column="name")["n17"]
+
+
+def test_a_plan_of_another_dataset_is_refused() -> None:
+    samples = DatasetSamples(tokens())
+    plan = planned(samples)
+    short = DatasetSamples(tokens().select(range(15)))
+    for use in (to_dataset, to_iterable_dataset, PlannedTokens):
+        with pytest.raises(ValueError, match=r"2 of its 17 samples are not there \('15', '16'\)"):
+            use(plan, short)
+    other = DatasetSamples(tokens().select(range(16, -1, -1)))
+    with pytest.raises(ValueError, match=r"has \d tokens, but \d were planned"):
+        to_dataset(plan, other)
+
+
+def test_samples_pass_to_workers_by_pickle() -> None:
+    samples = pickle.loads(pickle.dumps(DatasetSamples(tokens(), id_column="name")))
+    assert np.array_equal(samples["n5"]["input_ids"], TOKENS[5])
+
+
+@pytest.mark.parametrize("name", ["datasets", "pyarrow"])
+def test_a_missing_library_is_named_with_the_way_to_get_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    monkeypatch.delitem(sys.modules, "phalanx.integrations.hf_datasets")
+    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[data\]"'):
+        importlib.import_module("phalanx.integrations.hf_datasets")

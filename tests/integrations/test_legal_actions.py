@@ -1,0 +1,150 @@
+"""The masked example keeps its mask under every adapter, as every environment on the protocol does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.core.environment import Environment
+from phalanx.core.spaces import Record
+from phalanx.integrations.environments import mask_size
+from phalanx.integrations.gymnax import GymnaxStyle
+from phalanx.registry import register
+from tests.helpers.lights_out import LAMPS, LightsOut, all_but
+from tests.helpers.small_environments import Lane, arc
+
+PRESSED = 4
+MIXED = [all_but(PRESSED), all_but(0)]
+
+
+def test_the_mask_has_an_entry_for_each_choice_and_some_environments_have_none() -> None:
+    assert [mask_size(environment) for environment in (LightsOut(), arc(), Lane())] == [LAMPS, 42, None]
+
+
+def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
+    gym = pytest.importorskip("gymnasium")
+    from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv, register_environments
+
+    envs = PhalanxVectorEnv(LightsOut(), 2)
+    seen, infos = envs.reset(seed=0)
+    assert seen["action_mask"].tolist() == infos["action_mask"].tolist() == [[1] * LAMPS] * 2
+    seen, *_, infos = envs.step(np.array([PRESSED, 0]))
+    assert seen["action_mask"].astype(bool).tolist() == infos["action_mask"].astype(bool).tolist() == MIXED
+    assert envs.action_masks().tolist() == MIXED
+    assert envs.observation_space.contains(seen)
+    # Gymnasium hears of what is registered later when it is asked to look again.
+    register("masked-lamps-v1", LightsOut)
+    register_environments()
+    single = gym.make("phalanx/masked-lamps-v1", max_steps=3, render_mode="ansi")
+    assert isinstance(single.unwrapped, PhalanxEnv) and single.unwrapped.environment.max_steps == 3
+    single.reset(seed=0)
+    *_, info = single.step(PRESSED)
+    assert info["action_mask"].astype(bool).tolist() == all_but(PRESSED)
+    assert set(single.render()) <= set("#. \n")
+
+
+def test_gymnasiums_final_mask_is_that_of_the_terminal_state() -> None:
+    pytest.importorskip("gymnasium")
+    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+
+    envs = PhalanxVectorEnv(LightsOut(max_steps=1), 2, autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    seen, *_, infos = envs.step(np.array([PRESSED, 0]))
+    assert seen["action_mask"].tolist() == [[1] * LAMPS] * 2, "a new episode has begun"
+    assert infos["final_info"]["action_mask"].astype(bool).tolist() == MIXED
+    assert [one["action_mask"].astype(bool).tolist() for one in infos["final_obs"]] == MIXED
+
+
+def test_torchrl_has_it_where_action_mask_transforms_look() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+    from torchrl.envs import ActionMask, TransformedEnv, check_env_specs
+
+    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+    from phalanx.integrations.torchrl import PhalanxVecEnv
+
+    for env in (PhalanxVecEnv(LightsOut(), 2), BatchedVecEnv.from_environment(LightsOut(), 2)):
+        check_env_specs(env)
+        assert env.reset()["action_mask"].tolist() == [[True] * LAMPS] * 2
+        after = env.step(TensorDict({"action": torch.tensor([PRESSED, 0])}, [2]))["next"]
+        assert after["action_mask"].tolist() == MIXED
+    data = TransformedEnv(env, ActionMask()).rollout(10, break_when_any_done=False)
+    presses = data["action"]
+    going_on = ~data["next", "done"][:, :-1, 0]
+    assert ((presses[:, 1:] != presses[:, :-1]) | ~going_on).all(), "no lamp twice in a row"
+
+
+def test_stoa_has_it_in_the_extras_and_beside_the_observation() -> None:
+    pytest.importorskip("stoa")
+    from phalanx.integrations.stoa import PhalanxToStoa
+
+    env = PhalanxToStoa(LightsOut(), mask_in_observation=True)
+    state, first = jax.jit(env.reset)(jax.random.PRNGKey(0))
+    assert first.extras["action_mask"].all()
+    _, step = jax.jit(env.step)(state, jnp.int32(PRESSED))
+    assert step.extras["action_mask"].tolist() == step.observation["action_mask"].tolist() == all_but(PRESSED)
+    assert set(step.observation) == {"lamps", "legal", "action_mask"}
+    assert env.observation_space().contains(step.observation)
+    assert set(env.render(state)) <= set("#. \n")
+
+
+def test_gymnax_style_has_it_in_the_info() -> None:
+    env = GymnaxStyle(LightsOut())
+    key = jax.random.PRNGKey(0)
+    _, state = env.reset(key)
+    assert env.action_mask(state).all()
+    *_, info = jax.jit(env.step)(key, state, jnp.int32(PRESSED))
+    assert info["action_mask"].tolist() == all_but(PRESSED)
+    keys = jax.random.split(key, 2)
+    _, states = jax.vmap(env.reset)(keys)
+    *_, info = jax.vmap(env.step)(keys, states, jnp.array([PRESSED, 0]))
+    assert info["action_mask"].tolist() == MIXED
+
+
+@pytest.mark.parametrize("environment", [LightsOut(), arc(), Lane()], ids=lambda e: type(e).__name__)
+def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
+    key = jax.random.PRNGKey(0)
+    state, _ = environment.reset(key)
+    own = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
+    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+        GymnaxStyle(environment).step(key, state, own)
+    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+        GymnaxStyle(environment).step_env(key, state, own)
+    numbers = np.stack([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
+    numbers = numbers if isinstance(environment.action_space, Record) else numbers[0]
+    pytest.importorskip("stoa")
+    from phalanx.integrations.stoa import PhalanxToStoa
+
+    stoa = PhalanxToStoa(environment)
+    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+        jax.jit(stoa.step)(stoa.reset(key)[0], numbers)
+    pytest.importorskip("gymnasium")
+    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+
+    envs = PhalanxVectorEnv(environment, 1)
+    envs.reset(seed=0)
+    with pytest.raises(TypeError, match="actions must be whole numbers, got float"):
+        envs.step(numbers[None])
+
+
+def test_float_masks_of_cells_are_refused_too() -> None:
+    pytest.importorskip("gymnasium")
+    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+
+    envs = PhalanxVectorEnv(arc("mask"), 1)
+    envs.reset(seed=0)
+    half = {"operation": np.array([3]), "selection": np.full((1, 2, 3), 0.5)}
+    with pytest.raises(TypeError, match=r"actions\['selection'\] must be whole numbers, got float"):
+        envs.step(half)
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+
+    from phalanx.integrations.torchrl import PhalanxVecEnv
+
+    env = PhalanxVecEnv(arc("mask"), 1)
+    env.reset()
+    entries = {"operation": torch.tensor([3]), "selection": torch.full((1, 2, 3), 0.5)}
+    with pytest.raises(TypeError, match="'action, selection' must be whole numbers, got torch"):
+        env.step(TensorDict({"action": entries}, [1]))

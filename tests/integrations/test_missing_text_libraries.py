@@ -1,0 +1,27 @@
+"""Without their libraries the adapters for language models say how to get them."""
+
+import importlib
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [
+        ("skyrl", "skyrl_gym", "skyrl"),
+        ("verifiers", "verifiers", "verifiers"),
+        ("openenv", "uvicorn", "serve"),
+        ("openenv", "websockets", "serve"),
+    ],
+)
+def test_a_missing_library_is_named_with_the_way_to_get_it(
+    module: str, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [found for found in sys.modules if found.startswith(f"phalanx.integrations.{module}")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    for loaded in [found for found in sys.modules if found.partition(".")[0] == name]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[{extra}\]"'):
+        importlib.import_module(f"phalanx.integrations.{module}")

@@ -1,0 +1,20 @@
+"""Without torch the adapter says how to get it, and the package of adapters imports."""
+
+import importlib
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["torch", "tensordict", "torchrl"])
+def test_a_missing_library_is_named_with_the_way_to_get_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [module for module in sys.modules if module.startswith("phalanx.integrations.torch")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    for loaded in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    monkeypatch.setitem(sys.modules, name, None)
+    importlib.import_module("phalanx.integrations")
+    with pytest.raises(ModuleNotFoundError, match=rf'needs {name}.*: pip install "phalanx\[torch\]"'):
+        importlib.import_module("phalanx.integrations.torchrl")

@@ -1,0 +1,263 @@
+"""The OpenEnv server: its protocol, its limits, and clients that vanish or send garbage."""
+
+import contextlib
+import json
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from phalanx.integrations.openenv import OpenEnvServer, ServerLimits, Session
+from phalanx.puzzles import PuzzleEnvironment
+from phalanx.text import TextEnvironment, TextInfo, TextStep
+from phalanx.text.env_spec import text_environments
+from tests.helpers.openenv import running, wait_until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OpenEnvServer]:
+    with running(text_environments("sudoku"), sessions=8, message_bytes=4096, opening_seconds=0.5) as found:
+        yield found
+
+
+def opened(server: OpenEnvServer, **settings: Any) -> ClientConnection:
+    return connect(server.url.replace("http", "ws") + "/ws", compression=None, open_timeout=60, **settings)
+
+
+def asked(client: ClientConnection, message: Any) -> dict[str, Any]:
+    client.send(message if isinstance(message, str | bytes) else json.dumps(message))
+    return json.loads(client.recv(20))
+
+
+def plays(server: OpenEnvServer, seed: int) -> None:
+    """A whole episode goes as it does without the server."""
+    plain = PuzzleEnvironment("sudoku")
+    with opened(server) as client:
+        first = asked(client, {"type": "reset", "data": {"seed": seed}})
+        assert first["data"]["observation"]["text"] == plain.reset(seed)
+        for answer in plain.demonstration() or ():
+            step = plain.step(answer)
+            told = asked(client, {"type": "step", "data": {"answer": answer}})["data"]
+            assert (told["observation"]["text"], told["reward"], told["done"]) == step[:3]
+        assert told["observation"]["solved"] and told["done"]
+        client.send('{"type": "close"}')
+        with pytest.raises(ConnectionClosed):
+            client.recv(20)
+
+
+def test_an_episode_goes_as_it_does_without_the_server(server: OpenEnvServer) -> None:
+    plays(server, 5)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("", "INVALID_JSON"),
+        ("[]", "INVALID_JSON"),
+        ("[" * 4000, "INVALID_JSON"),
+        ("9" * 4000, "INVALID_JSON"),
+        (b'{"type": "reset"}', "INVALID_JSON"),
+        ({"type": "jump"}, "UNKNOWN_TYPE"),
+        ({"type": ["reset"]}, "UNKNOWN_TYPE"),
+        ({"type": "step", "data": {"answer": "1 1 1"}}, "EXECUTION_ERROR"),
+        ({"type": "step", "data": {"answer": None}}, "VALIDATION_ERROR"),
+        ({"type": "step", "data": {"answer": True}}, "VALIDATION_ERROR"),
+        ({"type": "step", "data": {"answer": "1", "more": 2}}, "VALIDATION_ERROR"),
+        ({"type": "step", "data": []}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"seed": -1}}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"seed": 2**32}}, "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"seed": 1e999}}', "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"seed": "1"}}, "VALIDATION_ERROR"),
+        ({"type": "reset", "data": {"episode_id": "x" * 256}}, "VALIDATION_ERROR"),
+    ],
+)
+def test_what_cannot_be_answered_is_an_error_and_the_session_goes_on(
+    server: OpenEnvServer, message: Any, code: str
+) -> None:
+    with opened(server) as client:
+        told = asked(client, message)
+        assert (told["type"], told["data"]["code"]) == ("error", code) and told["data"]["message"]
+        assert asked(client, {"type": "reset", "data": {"seed": 1}})["type"] == "observation"
+
+
+def test_states_drawn_seeds_and_numbers_as_answers(server: OpenEnvServer) -> None:
+    with opened(server) as client:
+        assert asked(client, {"type": "state"})["data"] == {"episode_id": None, "step_count": 0, "seed": None}
+        seed = asked(client, {"type": "reset", "data": {"episode_id": "e"}})["data"]["metadata"]["seed"]
+        lone = asked(client, '{"type": "step", "data": {"answer": "\\ud800 1 1"}}')
+        number = asked(client, {"type": "step", "data": {"answer": 7}})
+        assert all(told["data"]["observation"]["refused"] for told in (lone, number))
+        assert asked(client, {"type": "state"})["data"] == {"episode_id": "e", "step_count": 2, "seed": seed}
+
+
+def fetched(server: OpenEnvServer, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server.url + path, body), timeout=20) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_http_routes_keep_no_session(server: OpenEnvServer) -> None:
+    assert fetched(server, "/health") == (200, {"status": "healthy"})
+    assert fetched(server, "/metadata")[1]["name"] == "test"
+    assert fetched(server, "/schema")[1]["action"]["required"] == ["answer"]
+    assert fetched(server, "/state") == (200, {"episode_id": None, "step_count": 0})
+    first = fetched(server, "/reset", b'{"seed": 3}')[1]
+    assert first["observation"]["text"] == PuzzleEnvironment("sudoku").reset(3)
+    step = fetched(server, "/step", b'{"seed": 3, "action": {"answer": "nonsense"}}')[1]
+    assert step["reward"] == -0.1 and not step["done"]
+    for path, body, status in (
+        ("/step", b'{"action": {"answer": "1"}}', 422),
+        ("/step", b'{"action": "1", "seed": 1}', 422),
+        ("/reset", b"[" * 4000, 422),
+        ("/reset", b"x" * 5000, 413),
+        ("/nowhere", None, 404),
+        ("/health", b"", 405),
+    ):
+        assert fetched(server, path, body)[0] == status
+
+
+def test_sessions_are_bounded_and_places_of_clients_that_vanish_come_free(server: OpenEnvServer) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(opened(server)) for _ in range(8)]
+        for number, client in enumerate(clients):
+            asked(client, {"type": "reset", "data": {"seed": number}})
+        with opened(server) as ninth:
+            told = json.loads(ninth.recv(20))
+            assert told["data"] == {"message": "all 8 sessions are taken", "code": "CAPACITY_REACHED"}
+            with pytest.raises(ConnectionClosed):
+                ninth.recv(20)
+        assert fetched(server, "/reset", b"{}")[0] == 503
+        for client in clients:
+            # Reset, not closed: no goodbye of any kind arrives.
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close_socket()
+    wait_until(lambda: server.open_sessions == 0)
+    plays(server, 8)
+
+
+def test_a_message_that_is_too_long_ends_its_session_only(server: OpenEnvServer) -> None:
+    with opened(server) as client, opened(server) as other:
+        asked(other, {"type": "reset", "data": {"seed": 1}})
+        with pytest.raises(ConnectionClosed) as closed:
+            asked(client, {"type": "step", "data": {"answer": "x" * 5000}})
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+        assert asked(other, {"type": "state"})["data"]["seed"] == 1
+
+
+def test_garbage_of_all_kinds_leaves_the_server_as_it_was(server: OpenEnvServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    draw = random.Random(0)
+    handshake = (
+        f"GET /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    ).encode()
+    for number in range(60):
+        noise = draw.randbytes(draw.randrange(1, 400))
+        posted = b"POST /step HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n" + noise
+        part = handshake[: draw.randrange(len(handshake))]
+        sent = (noise, part, handshake + noise, posted)[number % 4]
+        with socket.create_connection((host, int(port)), 20) as raw:
+            raw.sendall(sent)
+            if number % 3 == 0:
+                raw.shutdown(socket.SHUT_WR)
+    cases = ['{"type": "reset", "data": {"seed": 1}}', '{"type": "step", "data": {"answer": "1 1 1"}}']
+    with opened(server) as client:
+        for _ in range(200):
+            text = list(draw.choice(cases))
+            for _ in range(draw.randrange(4)):
+                text[draw.randrange(len(text))] = chr(draw.choice([0, 34, 91, 92, 123, 125, 233, 0x2603]))
+            told = asked(client, "".join(text))
+            assert told["type"] in ("observation", "error")
+    plays(server, 9)
+
+
+def test_a_connection_that_says_nothing_is_closed(server: OpenEnvServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    for start in (b"", b"GET /health HTTP/1.1\r\nHost:"):
+        with socket.create_connection((host, int(port)), 20) as raw:
+            raw.sendall(start)
+            assert raw.recv(100) == b""
+    with socket.create_connection((host, int(port)), 20) as raw:
+        raw.sendall(b"POST /reset HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        assert b" 408 " in raw.recv(100)
+
+
+class Slow(TextEnvironment):
+    """Long texts, and a step that fails where its answer says so."""
+
+    def reset(self, seed: int) -> str:
+        return "x" * 1_000_000
+
+    def step(self, answer: str) -> TextStep:
+        if answer == "gone":
+            raise ConnectionError("the other server is gone")
+        return TextStep(self.prompt, 0.0, False, TextInfo())
+
+    @property
+    def prompt(self) -> str:
+        return "x" * 1_000_000
+
+
+def test_silent_clients_and_clients_that_do_not_read_are_closed() -> None:
+    with running(Slow, sessions=3, idle_seconds=0.5) as server:
+        with opened(server) as silent:
+            asked(silent, {"type": "reset"})
+            with pytest.raises(ConnectionClosed) as closed:
+                silent.recv(20)
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "silent for 0.5 seconds")
+        with opened(server, max_queue=1) as deaf:
+            wait_until(lambda: server.open_sessions == 1)
+            for _ in range(30):
+                deaf.send('{"type": "reset"}')
+            wait_until(lambda: server.open_sessions == 0)
+            deaf.close_socket()
+
+
+def test_what_an_environment_cannot_do_is_told() -> None:
+    session = Session(Slow())
+    session.reply('{"type": "reset"}')
+    told = json.loads(session.reply('{"type": "step", "data": {"answer": "gone"}}') or "")
+    assert told["data"] == {"message": "the other server is gone", "code": "EXECUTION_ERROR"}
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(ValueError, match="sessions must be above 0, got 0"):
+        ServerLimits(sessions=0)
+
+
+def test_the_command_serves_on_this_machine_and_sigterm_ends_it() -> None:
+    command = [sys.executable, "-m", "phalanx", "serve", "lights_out", "difficulty=medium", "--port", "0",
+               "--sessions", "2", "--idle-seconds", "60", "--message-bytes", "2048",
+               "--host", "127.0.0.1"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving lights_out at http://127.0.0.1:") and "2 sessions at most" in line
+        url = line.split()[3].rstrip(",")
+        with connect(url.replace("http", "ws") + "/ws", compression=None, open_timeout=60) as client:
+            told = asked(client, {"type": "reset", "data": {"seed": 1}})
+            expected = PuzzleEnvironment("lights_out", "medium").reset(1)
+            assert told["data"]["observation"]["text"] == expected
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionClosed) as closed:
+                client.recv(20)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+        _, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (-signal.SIGTERM, "")
+    finally:
+        process.kill()

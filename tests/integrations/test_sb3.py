@@ -1,0 +1,75 @@
+"""The vector environment of Stable-Baselines3: it steps as Gymnasium's does, and its PPO trains on it."""
+
+import numpy as np
+import pytest
+
+stable_baselines3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.vec_env import VecMonitor  # noqa: E402
+
+from phalanx.integrations.gymnasium import PhalanxVectorEnv  # noqa: E402
+from phalanx.integrations.sb3 import PhalanxVecEnv  # noqa: E402
+from tests.helpers.small_environments import Lane, arc  # noqa: E402
+
+
+def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_infos() -> None:
+    venv = PhalanxVecEnv(Lane(), 3, flat=False, seed=4)
+    twin = PhalanxVectorEnv(Lane(), 3, autoreset_mode="SameStep")
+    seen, (like, _) = venv.reset(), twin.reset(seed=[4, 5, 6])
+    np.testing.assert_array_equal(seen["observation"], like["observation"])
+    ended = 0
+    for step in range(8):
+        actions = np.array([1, 1, step % 2])
+        seen, rewards, done, infos = venv.step(actions)
+        like, wanted, terminated, truncated, told = twin.step(actions)
+        np.testing.assert_array_equal(seen["observation"], like["observation"])
+        np.testing.assert_array_equal(rewards, wanted.astype(np.float32))
+        np.testing.assert_array_equal(done, terminated | truncated)
+        for index in range(3):
+            assert ("terminal_observation" in infos[index]) == done[index]
+            if done[index]:
+                ended += 1
+                last = infos[index]["terminal_observation"]["observation"]
+                np.testing.assert_array_equal(last, told["final_obs"][index]["observation"])
+                assert infos[index]["TimeLimit.truncated"] == (truncated[index] and not terminated[index])
+    assert ended >= 3
+
+
+def test_masks_are_given_for_each_environment_and_missing_ones_are_told() -> None:
+    venv = PhalanxVecEnv(arc(), 2, seed=0)
+    venv.reset()
+    assert venv.has_attr("action_masks")
+    masks = venv.env_method("action_masks")
+    assert len(masks) == 2
+    assert masks[0].dtype == bool
+    assert len(masks[0]) == sum(venv.action_space.nvec)
+    assert len(venv.env_method("action_masks", indices=[1])) == 1
+    assert not PhalanxVecEnv(Lane(), 2).has_attr("action_masks")
+    with pytest.raises(AttributeError, match="have action_masks and render, not 'fly'"):
+        venv.env_method("fly")
+    with pytest.raises(AttributeError, match="no 'goal' of their own to set"):
+        venv.set_attr("goal", 1)
+    assert venv.env_is_wrapped(VecMonitor) == [False, False]
+
+
+def test_ppo_of_stable_baselines3_trains_on_a_batch() -> None:
+    venv = VecMonitor(PhalanxVecEnv(arc(), 8))
+    model = stable_baselines3.PPO(
+        "MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=2, learning_rate=2e-2, gamma=0.5, seed=0
+    )
+    model.learn(1024)
+    returns = [episode["r"] for episode in model.ep_info_buffer]
+    assert np.mean(returns[-30:]) > np.mean(returns[:30]), (np.mean(returns[:30]), np.mean(returns[-30:]))
+
+
+def test_maskable_ppo_never_acts_illegally() -> None:
+    contrib = pytest.importorskip("sb3_contrib")
+    venv = PhalanxVecEnv(arc(), 4)
+    model = contrib.MaskablePPO("MlpPolicy", venv, n_steps=16, batch_size=32, n_epochs=1, seed=0)
+    model.learn(128)
+    seen = venv.reset()
+    for _ in range(6):
+        masks = np.stack(venv.env_method("action_masks"))
+        actions, _ = model.predict(seen, action_masks=masks)
+        assert masks[np.arange(4), actions[:, 0]].all()
+        seen, *_ = venv.step(actions)

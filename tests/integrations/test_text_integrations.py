@@ -1,0 +1,243 @@
+"""Every adapter for language models gives the same episodes and rewards for the same seed and answers."""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.sync.client import connect
+
+from phalanx.integrations.trl import environment_factory
+from phalanx.text.env import TextEnvironment
+from phalanx.text.env_spec import TextFactory, checked_seed, text_environments
+from tests.helpers.chat_model import stub_model
+from tests.helpers.openenv import play_by_openenv, running
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An environment, an episode of it, and answers to it."""
+
+    name: str
+    settings: dict[str, Any]
+    seed: int
+    odd: tuple[str, ...]
+    """What is said before the solver's answers, or the first legal move."""
+
+    def factory(self) -> TextFactory:
+        return factory_of(self.name, json.dumps(self.settings))
+
+    def answers(self) -> list[str]:
+        environment = self.factory()()
+        environment.reset(self.seed)
+        for answer in self.odd:
+            environment.step(answer)
+        return [*self.odd, *(environment.demonstration() or ["0"])]
+
+
+CASES = [
+    Case("sudoku", {}, 3, ("nonsense", "1 1", "")),
+    Case("sokoban", {"difficulty": "medium"}, 4, ("<answer>up</answer>", "jump ☃")),
+    Case("countdown", {"turns": "single"}, 5, ()),
+    Case("knights", {"turns": "single"}, 6, ("```\nAnn knight\n```",)),
+    Case("lights_out", {"max_steps": 2}, 7, ("1 1", "9 9")),
+    Case("proofs-v1", {"padding_states": 16, "text": {"max_refused": 3}}, 1, ("the second one",)),
+]
+
+
+@dataclasses.dataclass
+class Transcript:
+    """What an adapter told: every step where it tells them, and the sum of the rewards."""
+
+    first: str
+    texts: list[str]
+    rewards: list[float] | None
+    total: float
+    solved: bool | None
+
+
+@functools.cache
+def factory_of(name: str, settings: str) -> TextFactory:
+    return text_environments(name, **json.loads(settings))
+
+
+def plain(case: Case) -> Transcript:
+    environment: TextEnvironment = case.factory()()
+    first, texts, rewards, solved = environment.reset(case.seed), [], [], False
+    for answer in case.answers():
+        step = environment.step(answer)
+        texts.append(step.text)
+        rewards.append(step.reward)
+        solved = step.info.solved
+        if step.done:
+            break
+    return Transcript(first, texts, rewards, sum(rewards), solved)
+
+
+def trl(case: Case) -> Transcript:
+    tools = environment_factory(case.factory())()
+    first = tools.reset(seed=case.seed, prompt=[])
+    texts = [tools.move(answer) for answer in case.answers()]
+    return Transcript(first, texts, None, tools.get_reward(), None)
+
+
+def openenv(case: Case) -> Transcript:
+    with running(case.factory()) as server:
+        url = server.url.replace("http", "ws") + "/ws"
+        with connect(url, compression=None, open_timeout=60) as client:
+
+            def asked(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+                client.send(json.dumps({"type": kind, "data": data}))
+                return json.loads(client.recv(60))["data"]
+
+            first = asked("reset", {"seed": case.seed})["observation"]["text"]
+            steps = [asked("step", {"answer": answer}) for answer in case.answers()]
+    return _transcript(first, [(step["observation"]["text"], step["reward"], step["done"]) for step in steps],
+                       steps[-1]["observation"]["solved"])  # fmt: skip
+
+
+@functools.cache
+def played_by_openenv() -> list[dict[str, Any]]:
+    """All cases by one process of OpenEnv's client, which takes seconds to start."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(running(case.factory())) for case in CASES]
+        return play_by_openenv(
+            [
+                {"url": server.url, "seed": case.seed, "answers": case.answers()}
+                for server, case in zip(servers, CASES, strict=True)
+            ]
+        )
+
+
+def openenv_client(case: Case) -> Transcript:
+    told = played_by_openenv()[CASES.index(case)]
+    assert told["seed"] == case.seed and told["error"].endswith("(code: VALIDATION_ERROR)")
+    assert told["state"]["step_count"] == len(case.answers()) and told["state"]["episode_id"] == "one"
+    return _transcript(told["text"], told["steps"], told["solved"])
+
+
+def _transcript(first: str, steps: list[Any], solved: bool) -> Transcript:
+    """What came up to the end of the episode; nothing is paid afterwards."""
+    last = next((number for number, step in enumerate(steps, 1) if step[2]), len(steps))
+    assert all(step[1] == 0 for step in steps[last:])
+    texts, rewards = [step[0] for step in steps[:last]], [step[1] for step in steps[:last]]
+    return Transcript(first, texts, rewards, sum(rewards), solved)
+
+
+def skyrl(case: Case) -> Transcript:
+    skyrl_gym = pytest.importorskip("skyrl_gym")
+    from phalanx.integrations.skyrl import register, skyrl_rows
+
+    register()
+    made: dict[str, Any] = {}
+    if case.name == "proofs-v1":  # made once: its programs take seconds to compile
+        made = {"environments": case.factory()}
+        text = case.factory()().reset(case.seed)
+        row = {"prompt": [{"role": "user", "content": text}], "env_class": "phalanx", "seed": case.seed}
+    else:
+        [row] = skyrl_rows(case.name, [case.seed], **case.settings)
+    environment = skyrl_gym.make(row["env_class"], env_config={}, extras=row, **made)
+    prompt, told = environment.init(row["prompt"])
+    assert prompt == row["prompt"] and told == {"seed": case.seed}
+    longer, _ = environment.init([{"role": "system", "content": "Play."}])
+    assert longer == [{"role": "system", "content": "Play."}, *prompt]
+    texts, rewards = [], []
+    for answer in case.answers():
+        step = environment.step(answer)
+        texts.extend(message["content"] for message in step["observations"])
+        rewards.append(step["reward"])
+        if step["done"]:
+            break
+    metrics = environment.get_metrics()
+    environment.close()
+    assert metrics["turns"] == len(rewards) and metrics["reward"] == pytest.approx(sum(rewards))
+    return Transcript(prompt[0]["content"], texts, rewards, sum(rewards), bool(metrics["solved"]))
+
+
+def verifiers(case: Case) -> Transcript:
+    pytest.importorskip("verifiers", minversion="0.4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what its dependencies say as they are imported
+        import verifiers.v1 as vf
+        from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+    answers = case.answers()
+    config = resolve_env_config({"taskset": {
+        "id": "phalanx-verifiers", "environment": case.name, "settings": case.settings,
+        "first_seed": case.seed, "num_tasks": 1,
+    }})  # fmt: skip
+    environment = load_environment(config)
+
+    async def rollout(url: str) -> Any:
+        client = vf.EvalClientConfig(base_url=url, api_key_var="PHALANX_STUB_KEY")
+        [task] = environment.taskset
+        async with environment.serving():
+            return await environment.run_episode(task, vf.ModelContext(model="stub", client=client))
+
+    # A message that is empty is none to verifiers' client; a space is one, and as empty an answer.
+    def said(messages: list[dict[str, Any]]) -> str:
+        return answers[sum(message["role"] == "assistant" for message in messages)] or " "
+
+    with stub_model(said) as (url, asked):
+        episode = asyncio.run(rollout(url))
+    assert episode.ok, episode.errors
+    [trace] = episode.traces
+    told = [message["content"] for message in asked[-1] if message["role"] == "user"]
+    return Transcript(told[0], told[1:], None, trace.rewards["reward"].score, bool(trace.metrics["solved"]))
+
+
+@pytest.mark.parametrize("adapter", [trl, openenv, openenv_client, skyrl, verifiers])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_adapter_gives_the_episodes_and_rewards_of_the_environment(
+    case: Case, adapter: Callable[[Case], Transcript], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHALANX_STUB_KEY", "none")
+    expected, found = plain(case), adapter(case)
+    assert found.first == expected.first
+    # Trainers are not shown what follows the last answer.
+    shown = len(expected.texts) - 1 if adapter in (skyrl, verifiers) else len(expected.texts)
+    assert found.texts[:shown] == expected.texts[:shown]
+    assert found.total == pytest.approx(expected.total)
+    assert found.rewards is None or found.rewards == pytest.approx(expected.rewards)
+    assert found.solved is None or found.solved == expected.solved
+
+
+def test_names_settings_and_seeds_are_checked() -> None:
+    with pytest.raises(ValueError, match="no kind of puzzle 'sudko'"):
+        text_environments("sudko")
+    with pytest.raises(ValueError, match="no difficulty 'odd'"):
+        text_environments("sudoku", difficulty="odd")
+    with pytest.raises(ValueError, match="'arc' is at version 2 here"):
+        text_environments("arc-v9")
+    for seed in (-1, 2**32, True, 1.0, "1", None):
+        with pytest.raises(ValueError, match="a seed is a whole number from 0 to 4294967295"):
+            checked_seed(seed)
+
+
+def test_skyrl_needs_an_environment_and_a_seed() -> None:
+    pytest.importorskip("skyrl_gym")
+    from phalanx.integrations.skyrl import SkyRLEnvironment
+
+    with pytest.raises(ValueError, match="must name an environment"):
+        SkyRLEnvironment({}, {"seed": 1})
+    with pytest.raises(ValueError, match="a seed is a whole number"):
+        SkyRLEnvironment({"environment": "sudoku"}, {})
+    given = SkyRLEnvironment(extras={"seed": 1}, environments=text_environments("sudoku"))
+    assert "sudoku" in given.init([])[0][0]["content"]
+
+
+def test_a_name_may_be_registered_with_skyrl_again_but_not_taken_from_another() -> None:
+    skyrl_gym = pytest.importorskip("skyrl_gym")
+    from phalanx.integrations.skyrl import register
+
+    register("phalanx-again", environments=text_environments("sudoku"))
+    register("phalanx-again", environments=text_environments("binary"))
+    prompt, _ = skyrl_gym.make("phalanx-again", env_config={}, extras={"seed": 1}).init([])
+    assert "binary" in prompt[0]["content"]
+    skyrl_gym.register(id="not-ours", entry_point="somebody.else:Environment")
+    with pytest.raises(skyrl_gym.error.RegistrationError, match="already registered"):
+        register("not-ours")

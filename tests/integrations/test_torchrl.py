@@ -1,0 +1,182 @@
+"""Any environment under TorchRL: ARC with actions and observations that are records, and a nest of types."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Bool, Float, Int32
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchrl")
+
+from tensordict import TensorDict  # noqa: E402
+from torchrl.data import Categorical, Composite  # noqa: E402
+from torchrl.envs import ActionMask, TransformedEnv, check_env_specs  # noqa: E402
+
+from phalanx.arc.config import ArcConfig  # noqa: E402
+from phalanx.arc.env import ArcEnvironment  # noqa: E402
+from phalanx.arc.tasks import ArcTask  # noqa: E402
+from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
+from phalanx.core.environment import Environment, Key  # noqa: E402
+from phalanx.core.spaces import Box, Discrete, Record, Space  # noqa: E402
+from phalanx.integrations.torchrl.specs import spec_of, to_jax, to_torch, torch_dtype  # noqa: E402
+
+
+def arc(selection: str, *, scalars: bool = False) -> BatchedVecEnv:
+    task = ArcTask.from_dict({"train": [{"input": [[0, 0]], "output": [[3, 0]]}], "test": []}, "fill")
+    config = ArcConfig(
+        dataset={"max_grid_height": 2, "max_grid_width": 3},
+        environment={"max_episode_steps": 4},
+        action={"selection_format": selection, "allowed_operations": (2, 3, 34)},
+        observation={"scalars": scalars},
+    )
+    return BatchedVecEnv.from_environment(ArcEnvironment.create(config, task), 2)
+
+
+def test_arc_has_a_point_action_as_a_record_and_its_grid_as_the_observation() -> None:
+    env = arc("point")
+    check_env_specs(env)
+    first = env.reset()
+    assert first["observation"].tolist() == [[[0, 0, -1], [-1, -1, -1]]] * 2
+    assert first["observation"].dtype == torch.int8
+    action = {"operation": [3, 2], "row": [0, 0], "col": [0, 1]}
+    batch = TensorDict({"action": {k: torch.tensor(v) for k, v in action.items()}}, [2])
+    after = env.step(batch)["next"]
+    assert after["observation"].tolist() == [[[3, 0, -1], [-1, -1, -1]], [[0, 2, -1], [-1, -1, -1]]]
+    assert after["terminated"].tolist() == [[True], [False]]
+    assert after["reward"][0] > after["reward"][1]
+
+
+def test_the_mask_of_an_arc_config_keeps_random_operations_legal() -> None:
+    env = TransformedEnv(arc("point"), ActionMask(action_key=("action", "operation")))
+    data = env.rollout(20, break_when_any_done=False)
+    assert data["action_mask"].shape == (2, 20, 42)
+    assert data["action_mask"][0, 0].nonzero().squeeze(-1).tolist() == [2, 3, 34]
+    assert set(data["action", "operation"].unique().tolist()) == {2, 3, 34}
+
+
+def test_arc_masks_of_cells_and_observations_with_scalars_pass_the_specs() -> None:
+    env = arc("mask", scalars=True)
+    check_env_specs(env)
+    data = env.rollout(2)
+    assert data["action", "selection"].shape == (2, 2, 2, 3)
+    assert data["action", "selection"].dtype == torch.bool
+    assert data["similarity"].shape == (2, 2) and data["similarity"].dtype == torch.float32
+    assert data["legal_operations"].shape == data["action_mask"].shape == (2, 2, 42)
+
+
+def test_an_action_that_lacks_a_part_is_refused_in_words() -> None:
+    env = arc("point")
+    env.reset()
+    with pytest.raises(KeyError, match="'action' has no entry 'row'; it has operation"):
+        env.step(TensorDict({"action": {"operation": torch.zeros(2, dtype=torch.int64)}}, [2]))
+    with pytest.raises(TypeError, match="must hold the entries operation, row, col"):
+        env.step(TensorDict({"action": torch.zeros(2, dtype=torch.int64)}, [2]))
+
+
+def test_an_environment_without_queries_says_so() -> None:
+    env = arc("point")
+    assert not hasattr(env, "queries")
+    with pytest.raises(AttributeError, match="ArcEnvironment starts from no queries"):
+        env.queries = ["parent(a,b)"]
+
+
+class Inner(eqx.Module):
+    level: Float[Array, "*batch"]
+    kind: Int32[Array, "*batch"]
+
+
+class Outer(eqx.Module):
+    inner: Inner
+    bits: Array
+
+
+class CountState(eqx.Module):
+    count: Int32[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter(Environment[CountState, Outer, Array]):
+    """Adds a real action's sign three times; its observation is a record in a record with rare types."""
+
+    @property
+    def observation_space(self) -> Space:
+        inner = {"level": Box(-np.inf, np.inf, ()), "kind": Discrete(4)}
+        return Record.of(
+            Outer, {"inner": Record.of(Inner, inner), "bits": Box(0, 2**32 - 1, (2,), np.uint32)}
+        )
+
+    @property
+    def action_space(self) -> Space:
+        return Box(-1.0, 1.0, (1,))
+
+    def reset(self, key: Key) -> tuple[CountState, Outer]:
+        state = CountState(jnp.int32(0), jnp.bool_(False), jnp.bool_(False))
+        return state, self.observe(state)
+
+    def step(self, state: CountState, action: Float[Array, "1"]) -> tuple:
+        moved = CountState(state.count + 1, jnp.bool_(False), state.count + 1 >= 3)
+        state = jax.tree.map(lambda old, new: jnp.where(self.is_done(state), old, new), state, moved)
+        return state, self.observe(state), action[0], self.is_done(state), state
+
+    def observe(self, state: CountState) -> Outer:
+        bits = jnp.array([0, 2**32 - 1], jnp.uint32)
+        return Outer(Inner(state.count * 0.5, state.count), bits)
+
+    def is_done(self, state: CountState) -> Bool[Array, "*batch"]:
+        return state.terminated | state.truncated
+
+    def sample_action(self, key: Key, state: CountState) -> Array:
+        return self.action_space.sample(key)
+
+
+def test_records_in_records_become_nested_keys_and_no_value_is_lost() -> None:
+    env = BatchedVecEnv.from_environment(Counter(), 2)
+    check_env_specs(env)
+    data = env.rollout(5)
+    assert data.batch_size == (2, 3)
+    assert data["next", "inner", "level"].tolist() == [[0.5, 1.0, 1.5]] * 2
+    assert data["next", "inner", "kind"].tolist() == [[1, 2, 3]] * 2
+    assert data["bits"][0, 0].tolist() == [0, 2**32 - 1]
+    assert data["action"].shape == (2, 3, 1) and data["action"].dtype == torch.float32
+    assert torch.equal(data["next", "reward"], data["action"])
+    assert "action_mask" not in list(data.keys())
+
+
+def test_a_discrete_space_is_categorical_and_an_unknown_one_is_refused_in_words() -> None:
+    spec = spec_of(Discrete(5), torch.Size([2]), None)
+    assert isinstance(spec, Categorical) and spec.n == 5 and not isinstance(spec, Composite)
+
+    class Odd(Space):
+        def sample(self, key: object) -> None: ...
+
+        def contains(self, value: object) -> bool:
+            return False
+
+    with pytest.raises(TypeError, match="Odd has no TorchRL spec"):
+        spec_of(Odd(), torch.Size([2]), None)
+    with pytest.raises(TypeError, match="no torch type holds complex64"):
+        torch_dtype(np.complex64)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32"]
+)
+def test_arrays_cross_the_border_and_back_without_sharing_memory(dtype: str) -> None:
+    array = jnp.asarray([[0, 1, 1], [1, 0, 1]], dtype)
+    tensor = to_torch(array, torch_dtype(dtype))
+    back = to_jax(tensor, dtype)
+    tensor.zero_()
+    assert back.dtype == array.dtype and (back == array).all()
+    assert array.tolist() == [[0, 1, 1], [1, 0, 1]]
+    # Aligned to 64 bytes, so that JAX would take the memory as it is if it were offered.
+    aligned = torch.ones(64, dtype=torch_dtype(dtype))
+    taken = to_jax(aligned, dtype)
+    aligned.zero_()
+    assert (taken == 1).all()
+    assert to_jax(torch.ones(2, 3).t(), jnp.float32).shape == (3, 2)

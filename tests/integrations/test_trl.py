@@ -1,0 +1,117 @@
+"""TRL: tools, rewards and prompts by themselves, and a step of the real trainer where it is installed."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.integrations.trl import (
+    MoveTools,
+    environment_factory,
+    prompt_dataset,
+    prompt_rows,
+    solved_reward,
+)
+from phalanx.puzzles import PuzzleEnvironment, puzzle_kind
+
+
+def test_a_rollout_gets_the_episodes_and_rewards_of_the_environment() -> None:
+    tools = environment_factory("sudoku")()
+    plain = PuzzleEnvironment("sudoku")
+    for seed in (3, 4):
+        assert tools.reset(seed=seed, prompt=[], kind="sudoku") == plain.reset(seed)
+        answers = ["nonsense", *(plain.demonstration() or ())]
+        assert [tools.move(answer) for answer in answers] == [plain.step(answer).text for answer in answers]
+        assert tools.get_reward() == pytest.approx(0.9)
+    assert tools.reset(seed=3) and tools.get_reward() == 0.0
+
+
+def test_the_only_tool_is_a_move_and_it_is_described() -> None:
+    public = [name for name, _ in inspect.getmembers(MoveTools, inspect.isfunction) if name[0] != "_"]
+    assert public == ["get_reward", "move", "reset"]
+    assert "answer:" in (MoveTools.move.__doc__ or "")
+
+
+def test_any_text_environment_can_be_given() -> None:
+    tools = environment_factory(lambda: PuzzleEnvironment("lights_out"))()
+    assert "lights out" in tools.reset(seed=1)
+    with pytest.raises(ValueError, match="no kind of puzzle 'sudko'"):
+        environment_factory("sudko")
+    with pytest.raises(TypeError, match="takes no settings, got max_steps"):
+        environment_factory(lambda: PuzzleEnvironment("lights_out"), max_steps=3)
+
+
+def test_rewards_are_verified_answers_to_the_rows_puzzles() -> None:
+    rows = prompt_rows(["countdown", "sudoku"], [0, 1])
+    assert [(row["kind"], row["seed"]) for row in rows] == [
+        ("countdown", 0), ("countdown", 1), ("sudoku", 0), ("sudoku", 1),
+    ]  # fmt: skip
+    assert rows[0]["prompt"][0]["content"] == PuzzleEnvironment("countdown", turns="single").reset(0)
+    columns = {name: [row[name] for row in rows] for name in ("kind", "difficulty", "seed")}
+    right = [puzzle_kind(row["kind"]).answer(puzzle_kind(row["kind"]).generate(row["seed"])) for row in rows]
+    said = [right[0], f"Hm. <answer>{right[1]}</answer>", right[3], ""]
+    assert solved_reward(said, **columns, prompts=rows) == [1.0, 1.0, 0.0, 0.0]
+    chats = [[{"role": "assistant", "content": text}] for text in right]
+    assert solved_reward(chats, **columns) == [1.0] * 4
+    assert prompt_rows(["sudoku"], [5], turns="multi")[0]["prompt"] == [{"role": "user", "content": ""}]
+    with pytest.raises(ValueError, match="turns are 'multi' or 'single'"):
+        prompt_rows(["sudoku"], [5], turns="many")
+
+
+def tiny_model() -> tuple[Any, Any]:
+    """A random model of a few thousand weights, and a tokenizer of bytes that can call tools."""
+    transformers = pytest.importorskip("transformers", minversion="5.2")
+    tokenizers = pytest.importorskip("tokenizers")
+    trl = pytest.importorskip("trl", minversion="1.16")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    vocabulary = {token: number for number, token in enumerate([*alphabet, *special])}
+    raw = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    raw.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = tokenizers.decoders.ByteLevel()
+    raw.add_special_tokens(special)
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        chat_template=template.read_text(encoding="utf-8"),
+    )  # fmt: skip
+    config = transformers.Qwen3Config(
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=4096,
+        eos_token_id=vocabulary["<|im_end|>"], pad_token_id=vocabulary["<|endoftext|>"],
+    )  # fmt: skip
+    return transformers.Qwen3ForCausalLM(config), tokenizer
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("turns", ["single", "multi"])
+def test_a_grpo_step_of_the_real_trainer(turns: str, tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl", minversion="1.16")
+    model, tokenizer = tiny_model()
+    settings = trl.GRPOConfig(
+        output_dir=str(tmp_path), per_device_train_batch_size=2, num_generations=2, max_steps=1,
+        max_completion_length=8, report_to="none", use_cpu=True, logging_steps=1, save_strategy="no",
+    )  # fmt: skip
+    seen: list[str] = []
+
+    def reward(completions: list[Any], **columns: Any) -> list[float]:
+        seen.append(json.dumps(columns["prompts"]))
+        return solved_reward(completions, **columns)
+
+    sources: dict[str, Any] = {"reward_funcs": reward}
+    if turns == "multi":
+        sources = {"environment_factory": environment_factory("lights_out")}
+    trainer = trl.GRPOTrainer(
+        model=model, processing_class=tokenizer, args=settings,
+        train_dataset=prompt_dataset(["lights_out"], range(4), turns=turns), **sources,
+    )  # fmt: skip
+    trainer.train()
+    [logged] = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert logged["reward"] == 0.0 and trainer.state.global_step == 1
+    if turns == "single":
+        assert "lights out" in seen[0]
+    else:
+        assert "rewards/MoveTools/mean" in logged
+        assert all(tools._environment.puzzle.kind == "lights_out" for tools in trainer.environments)

@@ -1,0 +1,67 @@
+"""A rule with a constant means the same in files, chaining, the prover and both engines of resolution."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from phalanx.kg import DataHandler, IndexManager, Prover, proof_depths, prove, read_query
+from phalanx.kg.atoms import parse_atom
+from phalanx.proofs import ProofConfig, ProofEnv
+from tests.helpers import proof_cases as pc
+
+FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).\nis(ada,'Q5').\n"
+RULES = (
+    "r0:1:in(X,Y), in(Y,europe) -> european(X,europe)\n"
+    "european_city(X,X) :- european(X,europe).\n"
+    "human(X,'Q5') :- is(X,'Q5').\n"
+)
+TRUE = {"european(oslo,europe)": 2, "european_city(oslo,oslo)": 3, "human(ada,'Q5')": 1}
+FALSE = (
+    "european(tokyo,asia)",
+    "european(tokyo,europe)",
+    "european(oslo,asia)",
+    "european_city(tokyo,tokyo)",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> DataHandler:
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "train.txt").write_text(FACTS)
+    (folder / "rules.txt").write_text(RULES)
+    return DataHandler(path=folder)
+
+
+def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
+    for query, depth in TRUE.items():
+        proof = prove(data, query)
+        assert proof is not None and proof.depth == depth
+        proof.check(data.facts, data.rules)
+    assert [prove(data, query) for query in FALSE] == [None] * len(FALSE)
+    answers = Prover(data.facts, data.rules).answers(read_query(data, "european(X,Y)"))
+    assert [str(proof.goal) for proof in answers] == ["european(oslo,europe)"]
+
+
+def test_depths_are_those_of_the_proofs(data):
+    index = IndexManager(data)
+    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
+    depths = proof_depths(queries, index.encode_atoms(data.facts), index.encode_rules(data.rules))
+    assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
+
+
+@pytest.mark.parametrize("engine", pc.ENGINES)
+def test_the_environment_reaches_true_exactly_where_there_is_a_proof(data, engine):
+    index = IndexManager(data)
+    env = ProofEnv.from_data(ProofConfig(padding_states=8, engine=engine), data, "train", index)
+    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
+    paths = jnp.asarray(list(itertools.product(range(2), repeat=3)), jnp.int32)
+
+    def proved(query, path):
+        state, _ = env.reset_to(query, jnp.bool_(True))
+        return jax.lax.scan(lambda now, action: (env.step(now, action)[0], None), state, path)[0]
+
+    ends = jax.jit(jax.vmap(jax.vmap(proved, (None, 0)), (0, None)))(jnp.asarray(queries), paths)
+    found = (ends.goals[..., 0, 0] == index.true_idx).any(axis=1)
+    assert found.tolist() == [True] * len(TRUE) + [False] * len(FALSE)

@@ -1,0 +1,232 @@
+"""Predicates of one, two and three arguments: read, written, chained, proved and searched alike."""
+
+import itertools
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.kg import (
+    Atom,
+    DataHandler,
+    IndexManager,
+    KnowledgeBase,
+    Prover,
+    Rule,
+    entailed,
+    mine,
+    parse_atom,
+    parse_rule,
+    proof_depths,
+    prove,
+    read_knowledge,
+    read_query,
+    write_knowledge,
+)
+from phalanx.kg.tables import read_triples
+from phalanx.proofs import Program, ProofConfig, ProofEnv
+from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirst, search_best_first
+from tests.helpers import proof_cases as pc
+
+FACTS = (
+    "human(ada). human(bob). gave(ada,book,bob). gave(bob,coin,eve). likes(bob,book). "
+    "'is a'(eve,'three headed dog')."
+)
+RULES = (
+    "r0:0.5:gave(X,Y,Z) -> has(Z,Y)\n"
+    "r1:0.9:human(X), has(X,Y), likes(X,Y) -> happy(X)\n"
+    "r2:1.0:gave(X,_,Y), gave(Y,_,Z) -> chain(X,Y,Z)\n"
+    "kind(X) :- chain(X,_,eve).\n"
+)
+TRUE = {"has(bob,book)": 2, "happy(bob)": 3, "chain(ada,bob,eve)": 3, "kind(ada)": 4, "has(eve,coin)": 2}
+FALSE = ("happy(ada)", "chain(bob,eve,ada)", "kind(bob)", "has(ada,book)")
+
+
+def knowledge() -> KnowledgeBase:
+    atoms = tuple(parse_atom(text) for text in FACTS.split(". "))
+    rules = tuple(parse_rule(line, f"r{place}") for place, line in enumerate(RULES.splitlines()))
+    return KnowledgeBase(atoms, rules, valid=(parse_atom("happy(bob)"),), test=(parse_atom("kind(ada)"),))
+
+
+@pytest.fixture(scope="module")
+def data() -> DataHandler:
+    return DataHandler.from_knowledge(knowledge(), "mixed")
+
+
+def test_files_of_mixed_atoms_read_back_as_they_were_written(tmp_path):
+    base = knowledge()
+    write_knowledge(tmp_path, base)
+    assert read_knowledge(tmp_path) == base
+    assert "gave(ada,book,bob).\n" in (tmp_path / "train.txt").read_text()
+    assert pickle.loads(pickle.dumps(base.train)) == base.train
+
+
+def test_four_arguments_and_none_are_refused_in_words():
+    for text in ("p(a,b,c,d)", "p()"):
+        with pytest.raises(ValueError, match="one to three arguments"):
+            parse_atom(text)
+    with pytest.raises(ValueError, match="p has 4 arguments"):
+        Atom("p", *"abcd")
+
+
+def test_a_predicate_with_several_arities_is_refused(data):
+    facts = parse_atom("p(a)"), parse_atom("p(a,b)")
+    with pytest.raises(ValueError, match=r"p with . arguments and with ., as in p"):
+        DataHandler.from_knowledge(KnowledgeBase(facts), "both")
+    with pytest.raises(ValueError, match="human has one argument in this knowledge base, and 2 in human"):
+        read_query(data, "human(ada,X)")
+
+
+def test_tables_have_two_to_four_columns(tmp_path):
+    (tmp_path / "two.csv").write_text("head,relation\nada,human\nbob,human\n")
+    (tmp_path / "four.csv").write_text(
+        "head,relation,tail,third\nada,gave,book,bob\nbob,likes,book,\neve,human,,\n"
+    )
+    (tmp_path / "plain.tsv").write_text("a\tp\tb\tc\na\tp\tc\tb\n")
+    (tmp_path / "hole.csv").write_text("head,relation,tail,third\nada,gave,,bob\n")
+    read = {path.stem: list(map(str, read_triples(path))) for path in tmp_path.glob("[tfp]*.?sv")}
+    assert read["two"] == ["human(ada)", "human(bob)"]
+    assert read["four"] == ["gave(ada,book,bob)", "likes(bob,book)", "human(eve)"]
+    assert read["plain"] == ["p(a,b,c)", "p(a,c,b)"]
+    with pytest.raises(ValueError, match=r"hole.csv:2: a cell of 'ada', 'gave', '', 'bob' is empty"):
+        read_triples(tmp_path / "hole.csv")
+
+
+def test_numbers_repeat_the_last_argument_and_names_do_not(data):
+    index = IndexManager(data)
+    human, ada = index.predicate_str2idx["human"], index.constant_str2idx["ada"]
+    assert index.arity == 3 and index.encode_atom(parse_atom("human(ada)")) == (human, ada, ada, ada)
+    for atom in data.known:
+        assert index.decode_atom(index.encode_atom(atom)) == atom
+    variable = index.runtime_var_start_index
+    assert str(index.decode_atom((human, variable, variable, variable))) == "human(_1)"
+    assert str(index.decode_atom((index.true_idx, 0, 0, 0))) == "True"
+    two = DataHandler.from_knowledge(KnowledgeBase((parse_atom("p(a)"), parse_atom("q(a,b)"))), "two")
+    assert IndexManager(two).arity == 2
+
+
+def test_proofs_and_depths_are_those_of_the_rules(data):
+    for query, depth in TRUE.items():
+        proof = prove(data, query)
+        assert proof is not None and proof.depth == depth, query
+        proof.check(data.facts, data.rules)
+    assert [prove(data, query) for query in FALSE] == [None] * len(FALSE)
+    answers = Prover(data.facts, data.rules).answers(read_query(data, "chain(X,Y,Z)"))
+    assert [str(proof.goal) for proof in answers] == ["chain(ada,bob,eve)"]
+    index = IndexManager(data)
+    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
+    depths = proof_depths(queries, index.encode_atoms(data.facts), index.encode_rules(data.rules))
+    assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
+
+
+def test_asking_answers_by_exact_proofs(data):
+    (answer,) = data.ask("happy(X)", explain=True)
+    assert str(answer.atom) == "happy(bob)" and answer.probability == pytest.approx(0.45)
+    assert [rule.name for rule in answer.rules] == ["r1", "r0"]
+    answer.proofs[0].check(data.facts, data.rules)
+    assert [str(answer.atom) for answer in data.ask("gave(ada,X,bob)")] == ["gave(ada,book,bob)"]
+    assert data.ask("gave(ada,book,bob)", new=True) == [] and data.ask("happy(ada)") == []
+    with pytest.raises(ValueError, match=r"two unknowns; ask for one of them, as in gave\(X,name,name\)"):
+        data.ask("gave(X,Y,bob)")
+
+
+def test_mining_leaves_other_arities_out_and_says_so(data):
+    with pytest.warns(UserWarning, match="4 facts and 4 rules with chain, gave, happy, ... are left out"):
+        assert mine(data, length=2, threads=1).index.arity == 2
+
+
+@pytest.mark.parametrize("engine", pc.ENGINES)
+def test_the_environment_says_plain_atoms_and_draws_negatives_of_each_arity(data, engine):
+    env = ProofEnv.from_data(ProofConfig(padding_states=8, engine=engine), data)
+    states, observations = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
+    assert observations.derived_sub_indices.shape[-1] == 4
+    index, known = env.names, {tuple(row) for row in env.known.triples.tolist()}
+    seen: dict[str, set[bool]] = {}
+    for query, label in zip(np.asarray(states.query), np.asarray(states.label), strict=True):
+        atom = index.decode_atom(query)
+        assert index.encode_atom(atom) == tuple(query.tolist()), atom
+        assert (tuple(query.tolist()) in known) == bool(label)
+        seen.setdefault(atom.predicate, set()).add(bool(label))
+    assert set(seen) == {"human", "gave", "likes", "is a"}
+    assert all(labels == {True, False} for labels in seen.values())
+    state, _ = env.reset_to(jnp.array(index.encode_atom(parse_atom("happy(bob)"))), jnp.bool_(True))
+    assert "Goals: happy(bob)" in env.observation_text(state)
+    assert "human" not in env.action_text(jnp.int32(0), state)  # a fact, which vanishes
+    assert env.action_text(jnp.int32(0), state) == "has(bob,_1), likes(bob,_1)"
+
+
+def random_mixed(seed: int) -> tuple[list[Atom], list[Rule], dict[str, int]]:
+    rng = np.random.default_rng(seed)
+    arities = {f"p{k}": int(arity) for k, arity in enumerate((1, 2, 3, *rng.integers(1, 4, 2)))}
+    names, variables = [f"c{k}" for k in range(3)], [f"X{k}" for k in range(4)]
+    names_of = list(arities)
+
+    def atom(terms) -> Atom:
+        predicate = names_of[rng.integers(len(names_of))]
+        return Atom(predicate, *(terms() for _ in range(arities[predicate])))
+
+    facts = list(dict.fromkeys(atom(lambda: names[rng.integers(3)]) for _ in range(14)))
+    rules = []
+    while len(rules) < 6:
+        body = [atom(lambda: variables[rng.integers(4)]) for _ in range(rng.integers(1, 4))]
+        there = sorted({name for one in body for name in one[1:]})
+        head = atom(lambda there=there: names[0] if rng.random() < 0.1 else there[rng.integers(len(there))])
+        constants = frozenset({names[0]}) if names[0] in head[1:] else frozenset()
+        rules.append(Rule(f"r{len(rules)}", 1.0, tuple(body), head, constants))
+    return facts, rules, arities
+
+
+def least_model(facts: set[Atom], rules: list[Rule]) -> set[Atom]:
+    """Every constant in the place of every variable, until nothing new comes: no padding, no joins."""
+    names = sorted({name for fact in facts for name in fact[1:]} | {n for r in rules for n in r.constants})
+    model = set(facts)
+    while True:
+        new = set()
+        for rule in rules:
+            for values in itertools.product(names, repeat=len(rule.variables)):
+                bound = dict(zip(rule.variables, values, strict=True))
+                if all(Atom(b[0], *(bound.get(t, t) for t in b[1:])) in model for b in rule.body):
+                    new.add(Atom(rule.head[0], *(bound.get(t, t) for t in rule.head[1:])))
+        if new <= model:
+            return model
+        model |= new
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(seed):
+    facts, rules, arities = random_mixed(seed)
+    model = least_model(set(facts), rules)
+    names = sorted({name for atom in model for name in atom[1:]})
+    domains = {"all": tuple(names)}
+    data = DataHandler.from_knowledge(KnowledgeBase(tuple(facts), tuple(rules), domains=domains), "random")
+    index = IndexManager(data)
+    encoded, encoded_rules = index.encode_atoms(facts), index.encode_rules(rules)
+    rows, _ = entailed(encoded, encoded_rules)
+    assert {index.decode_atom(row) for row in rows} == model
+
+    rng = np.random.default_rng(seed)
+    everything = [Atom(p, *terms) for p, n in arities.items() for terms in itertools.product(names, repeat=n)]
+    some = [everything[place] for place in rng.permutation(len(everything))]
+    # What follows is rare among all atoms.
+    queries = [*(atom for atom in some if atom in model)][:24] + [*(a for a in some if a not in model)][:16]
+    depths = proof_depths(index.encode_atoms(queries), encoded, encoded_rules, 5)
+    prover = Prover(facts, rules)
+    for query, depth in zip(queries, depths.tolist(), strict=True):
+        proof = next(prover.proofs(read_query(data, query), 5), None)
+        assert (proof.depth if proof else -1) == depth, query
+        if proof is not None:
+            proof.check(facts, rules)
+            assert query in least_model(set(facts) - {query}, rules)
+
+    config = ProofConfig(padding_states=256, padding_atoms=12)
+    program = Program.of_data(data, index)
+    search = BestFirstConfig(expansions=400, max_depth=5, batch_size=8)
+    tried = search_best_first(config, program, BreadthFirst(), index.encode_atoms(queries), search)
+    for query, depth, length, cut in zip(
+        queries, depths.tolist(), tried.length, tried.expansions, strict=True
+    ):
+        # Breadth-first finds the shortest, unless its nodes ran out.
+        assert length == depth or (length == -1 and cut == 400), query
+    assert (tried.length > 0).sum() >= (depths > 0).sum() // 2

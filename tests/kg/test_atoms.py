@@ -1,0 +1,89 @@
+"""Atoms and rules as text."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
+
+names = st.text(st.characters(exclude_characters="(),:", exclude_categories=["Z", "C"]), min_size=1).filter(
+    lambda name: "->" not in name
+)
+
+
+def test_an_atom_prints_as_it_is_written():
+    assert str(Atom("aunt", "5", "76")) == "aunt(5,76)"
+
+
+@pytest.mark.parametrize("text", ["aunt(5,76)", "aunt(5,76).", "  aunt ( 5 , 76 ) . "])
+def test_a_final_dot_and_blanks_do_not_matter(text):
+    assert parse_atom(text) == Atom("aunt", "5", "76")
+
+
+def test_names_may_hold_what_the_syntax_does_not_use():
+    assert parse_atom("co-occurs_with(a/b,c.d)") == Atom("co-occurs_with", "a/b", "c.d")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "aunt", "aunt()", "aunt(5,76,1,2)", "aunt(5,)", "(5,76)", "a(1,2) b(1,2)"]
+)
+def test_what_is_no_atom_is_refused_with_the_form_expected(text):
+    with pytest.raises(ValueError, match=r"is not an atom; expected predicate\(first,second\)"):
+        parse_atom(text)
+
+
+def test_a_rule_has_a_name_a_weight_a_body_and_a_head():
+    rule = parse_rule("r0:0.747588424:brother(a,h), mother(b,h) -> son(a,b)")
+    assert rule.name == "r0"
+    assert rule.weight == 0.747588424
+    assert rule.body == (Atom("brother", "a", "h"), Atom("mother", "b", "h"))
+    assert rule.head == Atom("son", "a", "b")
+
+
+def test_blanks_before_a_comma_and_capital_variables_are_fine():
+    rule = parse_rule("r1:1:near(X,Y) , in(Y,Z) -> in(X,Z)")
+    assert str(rule) == "r1:1.0:near(X,Y), in(Y,Z) -> in(X,Z)"
+
+
+def test_a_body_atom_may_repeat_a_variable():
+    assert parse_rule("r:1:male(X,X), parent(X,Y) -> father(X,Y)").body[0] == Atom("male", "X", "X")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("brother(a,h) -> son(a,b)", "expected name:weight:body -> head"),
+        ("r0:1:brother(a,h), mother(b,h)", "expected name:weight:body -> head"),
+        (":1:a(x,y) -> b(x,y)", "expected name:weight:body -> head"),
+        ("r0:heavy:a(x,y) -> b(x,y)", "weight of rule 'r0' must be a number, got 'heavy'"),
+        ("r0:nan:a(x,y) -> b(x,y)", "must be a number"),
+        ("r0:1: -> b(x,y)", "not the body of a rule"),
+        ("r0:1:a(x,y), -> b(x,y)", "not the body of a rule"),
+        ("r0:1:a(x,y) c(x,y) -> b(x,y)", "not the body of a rule"),
+        ("r0:1:a(x,y) -> b(x,y), c(x,y)", "is not an atom"),
+    ],
+)
+def test_a_malformed_rule_is_refused_in_words(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        parse_rule(text)
+
+
+def test_a_rule_without_a_body_cannot_be_made():
+    with pytest.raises(ValueError, match="has no body"):
+        Rule("r", 1.0, (), Atom("a", "x", "y"))
+
+
+@given(st.tuples(names, names, names))
+def test_every_atom_reads_back(parts):
+    atom = Atom(*parts)
+    assert parse_atom(f"{atom}.") == atom
+
+
+@given(
+    names,
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.lists(st.tuples(names, names, names), min_size=2),
+)
+def test_every_rule_reads_back(name, weight, parts):
+    atoms = [Atom(*some) for some in parts]
+    rule = Rule(name, weight, tuple(atoms[1:]), atoms[0])
+    assert parse_rule(str(rule)) == rule

@@ -1,0 +1,123 @@
+"""The built-in families: right, provable, split without leaks, and the same everywhere."""
+
+import hashlib
+from collections import Counter
+
+import pytest
+
+from phalanx.kg.atoms import Atom
+from phalanx.kg.family_generator import RULES, generate_family
+from phalanx.kg.formats import read_knowledge, write_knowledge
+from phalanx.kg.knowledge_base import DataHandler
+
+
+@pytest.fixture(scope="module")
+def base():
+    return generate_family()
+
+
+def truth(base):
+    """Every true atom, from parents, marriages and siblings alone and without the package's chaining."""
+    pairs = {name: {(a.first, a.second) for a in base.train if a.predicate == name} for name in
+             ("father", "mother", "husband", "wife", "brother", "sister")}  # fmt: skip
+    parent = pairs["father"] | pairs["mother"]
+    children = {}
+    for one, child in parent:
+        children.setdefault(one, set()).add(child)
+    parents = {}
+    for one, child in parent:
+        parents.setdefault(child, set()).add(one)
+    siblings = {
+        (child, other)
+        for child, own in parents.items()
+        for one in own
+        for other in children[one]
+        if other != child
+    }
+    found = dict(pairs)
+    found["parent"], found["sibling"] = parent, siblings
+    found["grandparent"] = {(a, c) for a, b in parent for c in children.get(b, ())}
+    found["cousin"] = {
+        (a, b) for p, q in siblings for a in children.get(p, ()) for b in children.get(q, ())
+    }  # fmt: skip
+    for name, by_blood, by_marriage in (("aunt", "sister", "wife"), ("uncle", "brother", "husband")):
+        blood = {(a, c) for a, p in pairs[by_blood] for c in children.get(p, ())}
+        others = {(p, c) for p, q in siblings for c in children.get(q, ())}
+        found[name] = blood | {(a, c) for a, s in pairs[by_marriage] for p, c in others if p == s}
+    ancestor = set(parent)
+    while more := {(a, c) for a, b in ancestor for c in children.get(b, ())} - ancestor:
+        ancestor |= more
+    found["ancestor"] = ancestor
+    return {Atom(name, *pair) for name, some in found.items() for pair in some}
+
+
+def test_what_the_rules_entail_is_what_the_relations_mean(base):
+    stated = {*base.train, *base.valid, *base.test, *base.also_true}
+    assert stated == truth(base)
+
+
+def test_nobody_is_a_relative_of_oneself(base):
+    assert all(atom.first != atom.second for atom in (*base.train, *base.valid, *base.test, *base.also_true))
+
+
+def test_no_query_is_a_fact_and_no_two_splits_share_one(base):
+    parts = [set(base.train), set(base.valid), set(base.test), set(base.also_true)]
+    assert sum(map(len, parts)) == len(set().union(*parts))
+    assert DataHandler(on_leak="error").leaks() == {}
+
+
+def test_queries_are_of_every_depth_from_one_to_five(base):
+    for split in ("valid", "test"):
+        assert set(base.depths[split]) == set(base.split(split))
+        assert Counter(base.depths[split].values()) == {1: 8, 2: 8, 3: 8, 4: 8, 5: 8}
+    assert set(base.depths["train"]) == set(base.train)
+    assert max(base.depths["train"].values()) > 5
+
+
+def test_the_default_has_about_the_size_of_the_countries(base):
+    assert 150 < len(base.domains["people"]) < 400
+    assert 700 < len(base.train) < 1500
+    assert base.rules == RULES
+
+
+def test_everyone_has_one_name(base):
+    people = base.domains["people"]
+    assert len(set(people)) == len(people)
+    assert {name for atom in base.train for name in atom[1:]} == set(people)
+
+
+def test_the_same_seed_gives_the_same_families_everywhere(base):
+    lines = "\n".join(map(str, (*base.train, *base.valid, *base.test)))
+    assert hashlib.sha256(lines.encode()).hexdigest()[:16] == "71df0ff8ff2d994c"
+    assert generate_family() == base
+    assert generate_family(seed=1).train != base.train
+
+
+def test_more_families_and_generations_are_more_people(base):
+    assert len(generate_family(20, 4).train) > 2 * len(base.train)
+    assert len(generate_family(8, 5).train) > len(base.train)
+
+
+def test_a_single_couple_with_children_is_enough():
+    small = generate_family(1, 2, queries_per_depth=1)
+    assert small.test
+    assert set(small.depths["test"].values()) <= {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [((0, 4), "num_families must be at least 1"), ((8, 1), "generations must be at least 2")],
+)
+def test_families_that_cannot_be_are_refused(arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        generate_family(*arguments)
+
+
+def test_it_reads_back_from_files_with_all_that_is_true(base, tmp_path):
+    write_knowledge(tmp_path / "families", base)
+    assert read_knowledge(tmp_path / "families") == base
+    assert DataHandler("families", path=tmp_path).known == DataHandler().known
+
+
+def test_the_handler_passes_its_settings_on():
+    assert DataHandler(num_families=2, generations=3, seed=5).base == generate_family(2, 3, seed=5)

@@ -1,0 +1,243 @@
+"""Names of any kind, rules with constants and tables of triples: what is read, refused, and read back."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
+from phalanx.kg.formats import KnowledgeBase, read_knowledge, read_rules, write_knowledge
+from phalanx.kg.knowledge_base import DataHandler, available_knowledge
+
+NASTY = (
+    "New York",
+    "U.S. (mainland)",
+    "a,b",
+    "it's",
+    "'tis",
+    "C:\\new",
+    "two\nlines",
+    "tab\there",
+    "X",
+    "_",
+    "?",
+)
+names = st.one_of(st.sampled_from(NASTY), st.text(min_size=1, max_size=6))
+
+
+def triples(*rows: tuple[str, str, str]) -> tuple[Atom, ...]:
+    return tuple(Atom(relation, head, tail) for head, relation, tail in rows)
+
+
+def test_quoted_names_hold_anything():
+    assert parse_atom(r"'is in'('New York', 'it\'s (a,b)').") == Atom("is in", "New York", "it's (a,b)")
+    assert str(Atom("is in", "New York", "it's (a,b)")) == r"'is in'('New York','it\'s (a,b)')"
+    assert str(Atom("in", "o'brien", "Oslo")) == "in(o'brien,Oslo)"
+    assert parse_atom("in('it''s',x)").first == "it's"
+
+
+@given(st.tuples(names, names, names))
+def test_every_atom_reads_back_whatever_its_names(parts):
+    atom = Atom(*parts)
+    assert parse_atom(f"{atom}.") == atom
+
+
+variables = st.sampled_from(["X", "Y", "_1", "x", "person", "?q", "Z9"])
+
+
+@given(st.lists(st.tuples(names, *[st.tuples(st.booleans(), names, variables)] * 2), min_size=2, max_size=4))
+def test_every_rule_reads_back_with_its_constants(parts):
+    terms = [term for _, *pair in parts for term in pair]
+    constants = {name for constant, name, _ in terms if constant}
+    # A name is either a variable or a constant of a rule.
+    atoms = [
+        Atom(
+            predicate,
+            *(name if constant or variable in constants else variable for constant, name, variable in pair),
+        )
+        for predicate, *pair in parts
+    ]
+    used = {term for atom in atoms for term in atom[1:]}
+    free = used & {variable for _, _, variable in terms} - constants
+    rule = Rule("r", 0.25, tuple(atoms[1:]), atoms[0], frozenset(used - free))
+    assert parse_rule(str(rule)) == rule
+
+
+def test_the_case_rule_of_rules():
+    rule = parse_rule("r:1:in(X,Y), in(Y,europe) -> european(X,europe)")
+    assert (rule.variables, rule.constants) == (("X", "Y"), {"europe"})
+    assert parse_rule("r:1:is(X,'Q5') -> human(X,'Q5')").constants == {"Q5"}
+    assert parse_rule("r:1:is(X,Q5) -> human(X,Q5)").variables == ("X", "Q5")
+    assert parse_rule("r:1:is(?x,_y) -> human(?x,?x)").variables == ("x", "_y")
+    assert parse_rule("r:1:is(a,b) -> was(b,a)").variables == ("b", "a")
+    assert parse_rule("r:1:is('a',b) -> was(b,'a')").constants == {"a", "b"}
+    assert parse_rule("r:1:is(X,_), is(_,X) -> was(X,X)").variables == ("X", "_1", "_2")
+
+
+def test_a_name_that_is_a_variable_and_a_constant_in_one_rule_is_refused():
+    with pytest.raises(ValueError, match="rule 'r' calls a variable and a constant 'X'"):
+        parse_rule("r:1:is(X,'X') -> was(X,X)")
+    with pytest.raises(ValueError, match="names a constant that it does not have: 'z'"):
+        Rule("r", 1.0, (Atom("is", "X", "Y"),), Atom("was", "X", "Y"), frozenset({"z"}))
+
+
+@pytest.mark.parametrize(
+    ("line", "weight"),
+    [
+        ("european(X,europe) :- in(X,Y), in(Y,europe).", 1.0),
+        ("0.75::european(X,europe):-in(X,Y),in(Y,europe).", 0.75),
+        ("line2:0.75:european(X,europe) :- in(X,Y), in(Y,europe)", 0.75),
+    ],
+)
+def test_rules_may_be_written_as_in_prolog(tmp_path, line, weight):
+    (tmp_path / "rules.txt").write_text(f"% places\n{line}\n")
+    (rule,) = read_rules(tmp_path / "rules.txt")
+    assert rule == parse_rule(f"line2:{weight}:in(X,Y), in(Y,europe) -> european(X,europe)")
+
+
+def test_prolog_rules_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="is not an atom"):
+        parse_rule("in(X,Y), in(Y,X) :- near(X,Y).")
+    with pytest.raises(ValueError, match="is not the body of a rule"):
+        parse_rule("in(X,Y) :- .")
+    with pytest.raises(ValueError, match="weight of rule 'rule' must be a number, got 'much'"):
+        parse_rule("much::in(X,Y) :- near(X,Y).")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(names, names, names), min_size=1, max_size=8))
+def test_a_knowledge_base_of_any_names_reads_back(tmp_path_factory, rows):
+    atoms = tuple(dict.fromkeys(Atom(*row) for row in rows))
+    rules = tuple(
+        Rule(
+            f"r{n}",
+            n / 3,
+            (Atom(a.predicate, "X1", a.second),),
+            Atom(a.predicate, "X1", a.first),
+            frozenset(a[1:]),
+        )
+        for n, a in enumerate(atoms)
+        if "X1" not in a[1:]
+    )
+    base = KnowledgeBase(
+        atoms[:-1] or atoms,
+        rules,
+        test=atoms[-1:],
+        depths={"test": {atoms[-1]: 3}},
+        domains={"a place": tuple(sorted({name for atom in atoms for name in atom[1:]}))},
+    )
+    folder = tmp_path_factory.mktemp("kg")
+    write_knowledge(folder, base)
+    assert read_knowledge(folder) == base
+
+
+def test_rule_weights_go_through_files(tmp_path):
+    rules = (parse_rule("r0:23498.557678762823:p(x,y) -> p(y,x)"), parse_rule("r1:1e-07:q(X,Y) -> p(X,Y)"))
+    write_knowledge(tmp_path, KnowledgeBase((Atom("p", "1", "2"), Atom("q", "1", "2")), rules))
+    assert [rule.weight for rule in read_knowledge(tmp_path).rules] == [23498.557678762823, 1e-07]
+
+
+FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).\nis(X,Q5).\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        (
+            "in(X,Y), in(Y,europa) -> in(X,europa)",
+            r"no constant 'europa' .* 'europe'.* \(rule 'r'\)",
+        ),
+        ("in(x,y), in(y,europe) -> in(x,europe)", r"no constant '[xy]' in this knowledge base"),
+        (
+            "is(Y,Q5) -> is(Q5,Y)",
+            "rule 'r' has a variable 'Q5', which is a constant of .* too",
+        ),
+        ("in(Y,Europe) -> in(Y,Y)", "rule 'r' has 'Europe' once, which reads as a variable.*'europe'"),
+    ],
+)
+def test_rules_whose_names_are_doubtful_are_refused(tmp_path, rule, complaint):
+    (tmp_path / "train.txt").write_text(FACTS)
+    (tmp_path / "rules.txt").write_text(f"r:1:{rule}\n")
+    with pytest.raises(ValueError, match=complaint):
+        DataHandler(path=tmp_path)
+
+
+def test_long_variables_are_fine_where_nothing_speaks_against_them(tmp_path):
+    (tmp_path / "train.txt").write_text(FACTS)
+    lines = ("a:1:in(Town,Land), in(Land,Part) -> in(Town,Part)", "b:1:in(Town,_Europe) -> in(Town,Town)")
+    (tmp_path / "rules.txt").write_text("\n".join(lines))
+    assert len(DataHandler(path=tmp_path).rules) == 2
+
+
+ROWS = (("New York", "in", "U.S. (mainland)"), ('say "hi"', "in", "a,b"), ("oslo", "in", "norway"))
+
+
+def written_table(path: Path, header: tuple[str, ...] = (), rows=ROWS) -> Path:
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        columns = list(zip(*rows, strict=True))
+        pq.write_table(pa.table(dict(zip(header or ("a", "b", "c"), columns, strict=True))), path)
+        return path
+    with path.open("w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".csv":
+            csv.writer(file).writerows([header, *rows] if header else rows)
+        else:
+            file.writelines("\t".join(row) + "\n" for row in ([header, *rows] if header else rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_of_triples_are_read(tmp_path, suffix):
+    written_table(tmp_path / f"train{suffix}")
+    written_table(tmp_path / f"test{suffix}", rows=ROWS[:1])
+    data = DataHandler(path=tmp_path, on_leak="allow")
+    assert data.facts == triples(*ROWS) and data.test_queries == triples(ROWS[0])
+    assert available_knowledge(tmp_path) == [tmp_path]
+    assert DataHandler(path=tmp_path / f"train{suffix}").facts == data.facts
+    write_knowledge(tmp_path / "copy", data.base)
+    assert read_knowledge(tmp_path / "copy") == data.base
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_a_header_says_which_column_is_which(tmp_path, suffix):
+    rows = [(relation, tail, head) for head, relation, tail in ROWS]
+    path = written_table(tmp_path / f"graph{suffix}", ("Predicate", "Object", "Subject"), rows)
+    data = DataHandler(path=path)
+    assert data.facts == triples(*ROWS) and data.dataset == "graph"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a,in,b,c,d\n", "has 5 columns, a, in, b, c, d; name the columns head, relation, tail"),
+        ("a,in,b\nc,in\n", "train.csv:2: 2 cells, where the first line has 3"),
+        ("a,in,b\nc,in,\n", "train.csv:2: a cell of 'c', 'in', '' is empty"),
+        (
+            "from,kind,to\na,in,b\nc,in,d\nd,in,e\n",
+            "train.csv:1: from, kind, to shares no name",
+        ),
+        ('a,in,"b\n', "train.csv:"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused_by_row(tmp_path, text, complaint):
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(ValueError, match=complaint):
+        DataHandler(path=tmp_path)
+
+
+def test_one_split_in_two_files_is_refused(tmp_path):
+    (tmp_path / "train.txt").write_text("in(a,b).")
+    (tmp_path / "train.csv").write_text("a,in,b\n")
+    with pytest.raises(ValueError, match=r"has train\.txt and train\.csv; keep one of them"):
+        DataHandler(path=tmp_path)
+
+
+def test_facts_beside_the_training_file_are_training_atoms(tmp_path):
+    (tmp_path / "facts.txt").write_text("a\tin\tb\n")
+    (tmp_path / "train.txt").write_text("b\tin\tc\n")
+    assert DataHandler(path=tmp_path).facts == triples(("a", "in", "b"), ("b", "in", "c"))
+    with pytest.raises(ValueError, match=r"facts\.txt would be read with what is written"):
+        write_knowledge(tmp_path, KnowledgeBase(triples(("a", "in", "c"))))

@@ -1,0 +1,324 @@
+"""Proofs: the shortest is found where there is one, and every one that is found holds up to a check."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
+from phalanx.kg.chaining import entailed, proof_depths
+from phalanx.kg.formats import KnowledgeBase
+from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.proving import Proof, Prover, Query, episode_goals, prove, read_query
+from phalanx.kg.vocabulary import IndexManager
+from tests.reference import resolution as oracle
+
+FACTS = "sister(ann,bob). parent(bob,cat). wife(eve,dan). brother(dan,bob). aunt(ann,kim)."
+RULES = [
+    "r1:1:sister(X,Z), parent(Z,Y) -> aunt(X,Y)",
+    "r2:1:wife(X,Z), uncle(Z,Y) -> aunt(X,Y)",
+    "r3:1:brother(X,Z), parent(Z,Y) -> uncle(X,Y)",
+]
+AUNT, BY_WIFE, UNCLE = map(parse_rule, RULES)
+
+
+def family(facts=FACTS, rules=RULES):
+    base = KnowledgeBase(tuple(map(parse_atom, facts.split())), tuple(map(parse_rule, rules)))
+    return DataHandler.from_knowledge(base)
+
+
+def fact(text, *free):
+    return Proof(parse_atom(text), free or ("", ""))
+
+
+def test_a_proof_is_a_tree_of_rules_with_facts_at_its_ends():
+    assert prove(family(), "aunt(eve,cat)") == Proof(
+        parse_atom("aunt(eve,cat)"),
+        ("", ""),
+        BY_WIFE,
+        (("X", "eve"), ("Y", "cat"), ("Z", "dan")),
+        (
+            fact("wife(eve,dan)", "", "Z"),
+            Proof(
+                parse_atom("uncle(dan,cat)"),
+                ("", ""),
+                UNCLE,
+                (("X", "dan"), ("Y", "cat"), ("Z", "bob")),
+                (fact("brother(dan,bob)", "", "Z"), fact("parent(bob,cat)")),
+            ),
+        ),
+    )
+
+
+def test_the_depth_counts_rules_and_facts_found_for_goals_with_variables():
+    assert prove(family(), "aunt(eve,cat)").depth == 4
+    assert prove(family(), "aunt(ann,cat)").depth == 2
+    assert fact("aunt(ann,kim)").depth == 1
+
+
+def test_a_goal_says_what_was_unknown_when_its_turn_came():
+    first, second = prove(family(), "aunt(ann,cat)").children
+    assert [str(first.asked), str(second.asked)] == ["sister(ann,Z)", "parent(bob,cat)"]
+
+
+def test_no_proof_is_longer_than_allowed():
+    assert prove(family(), "aunt(eve,cat)", max_depth=3) is None
+    with pytest.raises(ValueError, match="max_depth must be at least 1, got 0"):
+        prove(family(), "aunt(eve,cat)", max_depth=0)
+
+
+def test_a_query_is_never_its_own_fact():
+    assert prove(family(), "aunt(ann,kim)") is None
+    married = family("husband(dan,eve). wife(eve,dan).", ["r:1:wife(Y,X) -> husband(X,Y)"])
+    assert prove(married, "husband(dan,eve)").children == (fact("wife(eve,dan)"),)
+    circle = family("husband(dan,eve).", ["a:1:wife(Y,X) -> husband(X,Y)", "b:1:husband(Y,X) -> wife(X,Y)"])
+    assert prove(circle, "husband(dan,eve)") is None
+    assert prove(circle, "wife(eve,dan)").depth == 1
+
+
+def test_a_query_with_variables_is_answered_by_facts_and_by_rules():
+    data = family()
+    prover = Prover(data.facts, data.rules)
+    found = [(str(proof.goal), proof.depth) for proof in prover.answers(read_query(data, "aunt(X,Y)"))]
+    assert found == [("aunt(ann,kim)", 1), ("aunt(ann,cat)", 3), ("aunt(eve,cat)", 5)]
+    found = [str(proof.goal) for proof in prover.answers(read_query(data, "aunt(X,cat)"))]
+    assert found == ["aunt(ann,cat)", "aunt(eve,cat)"]
+    assert list(prover.answers(read_query(data, "aunt(X,X)"))) == []
+
+
+def test_one_unknown_in_both_arguments_is_one_thing():
+    data = family("likes(a,b). likes(b,a). likes(a,c).", ["r:1:likes(X,Z), likes(Z,Y) -> knows(X,Y)"])
+    prover = Prover(data.facts, data.rules)
+    proofs = list(prover.answers(read_query(data, "knows(X,X)")))
+    assert [str(proof.goal) for proof in proofs] == ["knows(a,a)", "knows(b,b)"]
+    for proof in proofs:
+        proof.check(data.facts, data.rules)
+
+
+def test_one_capital_letter_an_underscore_and_a_question_mark_make_variables():
+    data = family("in(Paris,France). in(X,France).", [])
+    assert read_query(data, "in(Paris,Y)") == Query(Atom("in", "Paris", "Y"), ("", "Y"))
+    assert read_query(data, "in(_place,?x)").free == ("_place", "?x")
+    assert read_query(data, "in(Paris,France).").ground
+    assert read_query(data, "in(X,'France')").ground
+    # Each `_` is a variable of its own, so that both arguments may differ.
+    assert len(list(Prover(data.facts, data.rules).answers(read_query(data, "in(_,_)")))) == 2
+
+
+@pytest.mark.parametrize("query", ["in(Pari,Y)", "in(Where,France)", "in('Y',France)", "in(paris,France)"])
+def test_a_mistyped_constant_is_no_variable(query):
+    with pytest.raises(ValueError, match=r"no constant .*nearest (is|are) '.*; a variable is one capital"):
+        read_query(family("in(Paris,France).", []), query)
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("ant(ann,cat)", r"no predicate 'ant' in this knowledge base \(in ant\(ann,cat\)\); .* is 'aunt'"),
+        ("aunt_kge(ann,cat)", r"no predicate 'aunt_kge' .*; the nearest is 'aunt'"),
+        ("aunt(anne,X)", r"no constant 'anne' in this knowledge base \(in aunt\(anne,X\)\); .* is 'ann'"),
+        ("aunt(ann", r"'aunt\(ann' is not an atom"),
+    ],
+)
+def test_unknown_names_are_told_with_the_nearest_one(query, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read_query(family(), query)
+
+
+def test_a_rule_that_holds_of_everything_is_refused():
+    with pytest.raises(ValueError, match="rule 'r' has Y in its head and not in its body"):
+        Prover([], [parse_rule("r:1:wife(X,Z) -> aunt(X,Y)")])
+
+
+def test_why_there_is_no_proof_is_told_by_rule():
+    data = family()
+    prover = Prover(data.facts, data.rules)
+
+    def why(query, depth=6):
+        return prover.why_not(read_query(data, query), depth)
+
+    assert why("aunt(cat,bob)") == [
+        "r1: no sister(cat,Z)",
+        "r2: no wife(cat,Z)",
+    ]
+    assert why("aunt(eve,kim)") == ["r1: no sister(eve,Z)", "r2: no uncle(Z,kim) with wife(eve,Z)"]
+    assert why("aunt(eve,cat)", 3)[1] == "r2: no uncle(Z,cat) with wife(eve,Z)"
+    assert why("wife(ann,X)") == ["no rule has wife in its head"]
+    assert why("aunt(ann,kim)")[0] == "aunt(ann,kim) is a fact, which may not prove itself"
+    alike = Prover([], [parse_rule("r:1:likes(X,X) -> knows(X,X)")])
+    assert alike.why_not(Query(Atom("knows", "a", "b"))) == ["r: its head, knows(X,X), is of another form"]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"children": ()}, "other goals than the body of r1"),
+        ({"goal": parse_atom("aunt(ann,bob)")}, r"the head of r1 is not aunt\(ann,bob\)"),
+        ({"rule": dataclasses.replace(AUNT, weight=2.0)}, "r1, which is not one of the rules"),
+        ({"substitution": (("X", "ann"), ("Y", "cat"), ("Z", "dan"))}, "other goals than the body"),
+        ({"substitution": (("X", "ann"), ("Y", "cat"))}, "other goals than the body"),
+        ({"children": (fact("sister(ann,bob)"), fact("parent(bob,cat)"))}, "was asked with"),
+        (
+            {"rule": None, "substitution": (), "children": (), "goal": parse_atom("aunt(ann,cat)")},
+            r"aunt\(ann,cat\) is not a fact",
+        ),
+    ],
+)
+def test_a_check_finds_what_is_wrong_with_a_proof(change, complaint):
+    data = family()
+    proof = prove(data, "aunt(ann,cat)")
+    proof.check(data.facts, data.rules)
+    with pytest.raises(ValueError, match=complaint):
+        dataclasses.replace(proof, **change).check(data.facts, data.rules)
+
+
+def test_a_check_finds_a_query_that_is_used_as_its_own_fact():
+    loop = Rule("loop", 1.0, (Atom("aunt", "X", "Y"),), Atom("aunt", "X", "Y"))
+    kim = parse_atom("aunt(ann,kim)")
+    proof = Proof(kim, ("", ""), loop, (("X", "ann"), ("Y", "kim")), (Proof(kim),))
+    with pytest.raises(ValueError, match="is not a fact that this proof may use"):
+        proof.check({kim}, [loop])
+    with pytest.raises(ValueError, match="is not a fact that this proof may use"):
+        fact("parent(bob,cat)").check(set(), [])
+
+
+PREDICATES, CONSTANTS, VARIABLES = "pqr", "abcd", "XYZ"
+
+
+def atoms_drawn(terms):
+    return st.tuples(st.sampled_from(PREDICATES), st.sampled_from(terms), st.sampled_from(terms))
+
+
+@st.composite
+def programs(draw):
+    """Facts and rules as plain tuples: the checked types may not be made while examples are drawn."""
+    facts = draw(st.lists(atoms_drawn(CONSTANTS), max_size=9))
+    rules = []
+    for _ in range(draw(st.integers(0, 5))):
+        terms = VARIABLES + (CONSTANTS[:2] if draw(st.booleans()) else "")
+        body = draw(st.lists(atoms_drawn(terms), min_size=1, max_size=3))
+        bound = sorted({name for atom in body for name in atom[1:]} | set(terms).difference(VARIABLES))
+        rules.append((body, draw(atoms_drawn(bound))))
+    return facts, rules
+
+
+def made(program):
+    facts, rules = program
+    return [Atom(*atom) for atom in facts], tuple(
+        rule_of(f"r{number}", tuple(Atom(*atom) for atom in body), Atom(*head))
+        for number, (body, head) in enumerate(rules)
+    )
+
+
+def rule_of(name, body, head):
+    terms = {term for atom in (head, *body) for term in atom[1:]}
+    return Rule(name, 1.0, body, head, frozenset(terms.intersection(CONSTANTS)))
+
+
+EVERYTHING = [Atom(p, a, b) for p in PREDICATES for a in CONSTANTS for b in CONSTANTS]
+
+
+def encoded(facts, rules):
+    data = DataHandler.from_knowledge(
+        KnowledgeBase(tuple(facts), rules, also_true=tuple(EVERYTHING)), on_leak="allow"
+    )
+    index = IndexManager(data)
+    return index, index.encode_atoms(tuple(dict.fromkeys(facts))), index.encode_rules(rules)
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(), st.integers(1, 5))
+def test_the_shortest_proof_has_the_depth_that_forward_chaining_computes(program, max_depth):
+    facts, rules = made(program)
+    index, *arrays = encoded(facts, rules)
+    depths = proof_depths(index.encode_atoms(EVERYTHING), *arrays, max_depth)
+    prover = Prover(facts, rules)
+    for atom, depth in zip(EVERYTHING, depths.tolist(), strict=True):
+        proof = next(prover.proofs(Query(atom), max_depth), None)
+        assert (-1 if proof is None else proof.depth) == depth, atom
+        if proof is not None:
+            proof.check(facts, rules)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_follows_by_forward_chaining_and_nothing_else_has_a_proof(seed):
+    random = np.random.default_rng(seed)
+    facts = [EVERYTHING[n] for n in random.choice(len(EVERYTHING), 7, replace=False)]
+    rules = []
+    for number in range(4):
+        body = tuple(
+            Atom(PREDICATES[random.integers(3)], *random.choice(list(VARIABLES + "a"), 2).tolist())
+            for _ in range(random.integers(1, 3))
+        )
+        bound = sorted({name for atom in body for name in atom[1:]})
+        head = Atom(PREDICATES[random.integers(3)], *random.choice(bound, 2).tolist())
+        rules.append(rule_of(f"r{number}", body, head))
+    index, *program = encoded(facts, tuple(rules))
+    follows = {index.decode_atom(row) for row in entailed(*program)[0]} - set(facts)
+    prover = Prover(facts, rules)
+    rest = [atom for atom in EVERYTHING if atom not in facts]
+    found = {atom for atom in rest if next(prover.proofs(Query(atom), 14), None)}
+    assert found == follows
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(), st.sampled_from([("a", "X"), ("X", "b"), ("X", "Y"), ("X", "X")]))
+def test_answers_and_their_depths_are_those_of_resolution_step_by_step(program, terms):
+    facts, rules = made(program)
+    limit = 3
+    index, fact_rows, encoded_rules = encoded(facts, rules)
+    kb = oracle.KnowledgeBase(fact_rows.tolist(), encoded_rules, len(PREDICATES) + 1, len(CONSTANTS))
+    names = {"X": len(CONSTANTS) + 1, "Y": len(CONSTANTS) + 2}
+    numbers = [names.get(term) or index.constant_str2idx[term] for term in terms]
+    # A last goal that nothing proves keeps what the variables have become.
+    kept = len(PREDICATES) + 1
+    states, expected = {oracle.canonical(kb, [(1, *numbers), (kept, *numbers)])}, {}
+    for depth in range(1, limit + 1):
+        following = {after for state in states for after in oracle.resolvents(kb, state, None)}
+        for state in following:
+            if state[0][0] == kept:
+                expected.setdefault(index.decode_atom((1, *state[0][1:])), depth)
+        states = {state for state in following if state[0][0] != kept}
+    free = tuple(term if term in names else "" for term in terms)
+    proofs = list(Prover(facts, rules).answers(Query(Atom("p", *terms), free), limit))
+    assert {proof.goal: proof.depth for proof in proofs} == expected
+    assert len(proofs) == len(expected)
+    for proof in proofs:
+        proof.check(facts, rules)
+
+
+@settings(max_examples=20, deadline=None)
+@given(programs())
+def test_all_proofs_differ_come_in_order_and_need_no_goal_to_prove_itself(program):
+    facts, rules = made(program)
+    prover = Prover(facts, rules)
+    for atom in EVERYTHING[:16]:
+        proofs = [proof for proof, _ in zip(prover.proofs(Query(atom), 4), range(20), strict=False)]
+        assert len(set(proofs)) == len(proofs)
+        assert [proof.depth for proof in proofs] == sorted(proof.depth for proof in proofs)
+        for proof in proofs:
+            proof.check(facts, rules)
+            assert no_goal_below_itself(proof, set())
+
+
+def no_goal_below_itself(proof, above):
+    return proof.goal not in above and all(
+        no_goal_below_itself(child, above | {proof.goal}) for child in proof.children
+    )
+
+
+def test_the_goals_of_an_episode_are_lines_of_text():
+    data = family()
+    index = IndexManager(data)
+
+    class Left:
+        def __init__(self, *atoms):
+            self.goals = np.zeros((3, 3), np.int32)
+            self.goals[: len(atoms)] = atoms
+
+    wife, uncle = index.predicate_str2idx["wife"], index.predicate_str2idx["uncle"]
+    eve, cat = index.constant_str2idx["eve"], index.constant_str2idx["cat"]
+    one = index.runtime_var_start_index
+    states = [Left((wife, eve, one), (uncle, one, cat)), Left((index.true_idx, 0, 0))]
+    assert episode_goals(states, index) == ["wife(eve,_1), uncle(_1,cat)", "True"]

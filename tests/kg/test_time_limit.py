@@ -1,0 +1,111 @@
+"""Exhaustive work ends when its time is up, says how far it came, and what it settled is right."""
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from phalanx.kg import DataHandler, IndexManager, Prover, exact_scorer, time_limit as budgets
+from phalanx.kg.chaining import depths_in_time, proof_depths, proof_rounds
+from phalanx.kg.proving import read_query
+from phalanx.kg.time_limit import Budget, OutOfTime
+from phalanx.proofs import ProofConfig, ProofEnv, QueryConfig, QuerySet, env as environment
+
+
+@pytest.fixture(scope="module")
+def data() -> DataHandler:
+    return DataHandler(num_families=2, generations=3)
+
+
+@pytest.fixture(scope="module")
+def program(data):
+    index = IndexManager(data)
+    return index.encode_atoms(data.facts), index.encode_rules(data.rules)
+
+
+@pytest.fixture
+def queries(data):
+    return IndexManager(data).encode_atoms((*data.test_queries, *data.train_queries))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A second passes with every look at the clock."""
+    seconds = itertools.count()
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: float(next(seconds)))
+
+
+def test_a_budget_speaks_every_four_seconds_and_ends_in_time(clock):
+    said: list[str] = []
+    budget = Budget(13, said.append)
+    with pytest.raises(OutOfTime):
+        _ = [budget.check(f"at {number}") for number in range(100)]
+    assert said == ["at 3 (4 s)", "at 7 (9 s)"]
+    with pytest.raises(ValueError, match="seconds must be 0 or more, got -1"):
+        Budget(-1)
+
+
+def test_without_time_nothing_is_settled_and_it_is_said(queries, program):
+    said: list[str] = []
+    depths, settled = depths_in_time(queries, *program, 5, Budget(0, said.append))
+    assert not settled.any() and (depths == -1).all()
+    assert len(said) == 1 and said[0].startswith("out of time after 0 s: proofs of 1 and more steps of ")
+
+
+def test_what_is_settled_in_time_is_right_and_small_depths_come_first(queries, program, clock):
+    exact = proof_depths(queries, *program, 5)
+    shares = []
+    for seconds in (20, 80, 320, 1280, 5120, 10_000_000):
+        depths, settled = depths_in_time(queries, *program, 5, Budget(seconds))
+        assert np.array_equal(depths[settled], exact[settled])
+        assert (depths[~settled] == -1).all()
+        if not settled.all():
+            assert exact[settled].max(initial=0) <= np.where(exact < 0, 9, exact)[~settled].min()
+        shares.append(float(settled.mean()))
+    assert shares == sorted(shares) and shares[-1] == 1
+    assert any(0 < share < 1 for share in shares)
+
+
+def test_rounds_that_are_not_finished_in_time_do_not_count(queries, program, clock):
+    finished = set()
+    for seconds in range(20, 400, 20):
+        said: list[str] = []
+        found = proof_rounds(queries, *program, None, Budget(seconds, said.append))
+        if told := re.search(r"out of time .* in more than (\d+) rounds", said[-1]):
+            rounds = int(told[1])
+            finished.add(rounds)
+            reached = proof_rounds(queries, *program)
+            assert np.array_equal(found, np.where(reached <= rounds, reached, -1))
+    assert {0, 1} <= finished
+
+
+def test_the_exact_scorer_counts_what_is_not_found_in_time_as_unproved(data, program, capsys):
+    queries = IndexManager(data).encode_atoms(data.test_queries)
+    for by in ("rounds", "depth"):
+        assert exact_scorer(*program, by=by)(queries).proved.all()
+        assert not exact_scorer(*program, by=by, seconds=0)(queries).proved.any()
+    assert capsys.readouterr().err.count("out of time after 0 s") == 2
+
+
+def test_a_prover_stops_when_its_time_is_up(data):
+    query = read_query(data, data.test_queries[-1])
+    with pytest.raises(OutOfTime):
+        next(Prover(data.facts, data.rules, Budget(0)).proofs(query))
+
+
+def test_without_a_depth_limit_no_depth_is_computed(data, monkeypatch):
+    monkeypatch.setattr(environment, "depths_in_time", None)
+    bare = DataHandler.from_knowledge(dataclasses.replace(data.base, depths={}))
+    config = ProofConfig(padding_states=8)
+    assert (ProofEnv.from_data(config, bare, "test").queries.depths == -1).all()
+    given = ProofEnv.from_data(config, data, "test").queries.depths
+    assert given.tolist() == [data.test_depths[query] for query in data.test_queries]
+
+
+def test_queries_of_unknown_depth_cannot_be_chosen_by_it():
+    queries = QuerySet.create(np.ones((3, 3), np.int32))
+    with pytest.raises(ValueError, match="no query has a known depth to be chosen by: set depth_limit"):
+        queries.selected(QueryConfig(max_depth=2))
+    assert len(queries.selected(QueryConfig())) == 3

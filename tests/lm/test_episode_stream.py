@@ -1,0 +1,306 @@
+"""Episodes as tokens: ARC, proofs, and an environment of one's own."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Bool
+
+from phalanx.arc.actions import BboxAction, MaskAction, PointAction
+from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
+from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.operations import Operation
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.core.environment import Environment
+from phalanx.core.spaces import Discrete, Space
+from phalanx.data import EpisodeStatus, SampleStream, StreamSample, StreamState
+from phalanx.lm import (
+    ArcTokenizer,
+    EnvironmentStream,
+    EpisodeTokenizer,
+    KnownEpisodes,
+    ProofTokenizer,
+    TokenRows,
+    known_episodes,
+)
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.program import Program
+
+GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
+
+
+def seen_twice() -> dict[str, np.ndarray]:
+    return {"working": GRID, "target": GRID[::-1], "similarity": np.array([0.25, 1.0], np.float32)}
+
+
+def row(rows: TokenRows, number: int) -> np.ndarray:
+    ends = np.concatenate([[0], np.cumsum(rows.seen + rows.done)])
+    return rows.tokens[ends[number] : ends[number + 1]]
+
+
+def test_an_arc_step_is_its_grids_row_by_row_and_then_what_was_done() -> None:
+    tokenizer = ArcTokenizer("point")
+    rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
+    told = " ".join(tokenizer.name(token) for token in row(rows, 0).tolist())
+    assert told == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
+    assert (rows.seen.tolist(), rows.done.tolist()) == ([10, 10], [5, 5])
+    told = " ".join(tokenizer.name(token) for token in row(rows, 1).tolist())
+    assert told == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
+    assert tokenizer.difficulty(seen_twice()).tolist() == [0.75, 0.0]
+    assert rows.tokens.max() < tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("kind", ["point", "bbox", "mask"])
+def test_an_arc_step_is_read_back_as_it_was(kind: Any) -> None:
+    selection = np.array([[[1, 0, 0], [0, 1, 0]], [[0, 0, 0], [1, 1, 1]]], bool)
+    actions = {
+        "point": PointAction([3, 41], [0, 1], [2, 0]),
+        "bbox": BboxAction([3, 41], [0, 1], [2, 0], [1, 1], [0, 2]),
+        "mask": MaskAction([3, 41], selection),
+    }[kind]
+    tokenizer = ArcTokenizer(kind)
+    rows = tokenizer.encode(seen_twice(), actions)
+    for number in range(2):
+        seen, done = tokenizer.decode(row(rows, number))
+        large, little = [[1, 2], [3, 4]], [[5]]
+        assert seen["working"].tolist() == (large, little)[number]
+        assert seen["target"].tolist() == (little, large)[number]
+        for name, value in done.items():
+            assert np.array_equal(value, np.asarray(getattr(actions, name))[number])
+
+
+def test_tokens_that_are_no_step_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected token 4, found token 1"):
+        ArcTokenizer().decode(np.array([1, 2], np.int32))
+    with pytest.raises(ValueError, match="expected GOALS"):
+        ProofTokenizer(4, 9, 4, 5).decode(np.array([1, 2, 3, 4], np.int32))
+    with pytest.raises(ValueError, match="there is no token 93"):
+        ArcTokenizer().name(93)
+    with pytest.raises(ValueError, match="grids must be some of"):
+        ArcTokenizer(grids=())
+
+
+def test_a_proof_step_is_its_goals_its_options_and_the_number_taken() -> None:
+    tokenizer = ProofTokenizer(num_predicates=4, num_terms=9, num_actions=2, max_depth=10)
+    goals = np.array([[[1, 2, 3], [2, 3, 8], [0, 0, 0]]], np.int32)
+    successors = np.array([[[[2, 3, 8], [0, 0, 0], [0, 0, 0]], [[3, 0, 0], [0, 0, 0], [0, 0, 0]]]], np.int32)
+    seen = {"goals": goals, "successors": successors, "count": np.array([2]), "depth": np.array([-1])}
+    rows = tokenizer.encode(seen, np.array([1]))
+    p, t, n = 5, 9, 18
+    assert rows.tokens.tolist() == [
+        *[2, p + 1, t + 2, t + 3, p + 2, t + 3, t + 8],
+        *[3, p + 2, t + 3, t + 8],
+        *[3, p + 3, t, t],
+        *[4, n + 1, 1],
+    ]
+    assert (rows.seen.tolist(), rows.done.tolist(), tokenizer.vocab_size) == ([15], [3], 21)
+    assert tokenizer.decode(rows.tokens) == (
+        {"goals": [(1, 2, 3), (2, 3, 8)], "successors": [[(2, 3, 8)], [(3, 0, 0)]]},
+        1,
+    )
+    assert np.isnan(tokenizer.difficulty(seen)).all()
+
+
+@functools.cache
+def arc() -> ArcEnvironment:
+    pair = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
+    config = ArcConfig(
+        dataset=DatasetConfig(max_grid_height=3, max_grid_width=3),
+        environment=EnvironmentConfig(max_episode_steps=4),
+        action=ActionConfig(selection_format="point"),
+    )
+    return ArcEnvironment.create(config, ArcTask("one", (pair,), (pair,)))
+
+
+@functools.cache
+def arc_samples() -> tuple[StreamSample, ...]:
+    return tuple(EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3))
+
+
+def test_arc_episodes_become_samples_step_by_step() -> None:
+    tokenizer = ArcTokenizer.for_config(arc().config)
+    made = arc_samples()
+    assert len({one.sample_id for one in made}) == len(made)
+    assert list(dict.fromkeys(one.episode_id for one in made)) == [f"arc_3_{n}" for n in range(6)]
+    for one in made:
+        assert one.sample_id == f"{one.episode_id}_step{one.step_index}"
+        assert 0 <= (one.step_index or 0) < (one.total_steps or 0) <= 4
+        seen, done = tokenizer.decode(one.tokens)
+        assert seen["target"].tolist() == [[1, 2], [3, 5]]
+        if one.step_index == 0:
+            assert seen["working"].tolist() == [[1, 2], [3, 4]]
+        assert 0 <= done["operation"] < 42
+        # Read up to ACTION, learn from there on.
+        at = one.input_ids.index(6)
+        assert one.loss_mask == (0,) * at + (1,) * (one.length - at)
+        assert one.difficulty == 0.25
+        assert one.episode_status is not None
+        assert (one.episode_status is EpisodeStatus.SUCCESS) == one.success
+
+
+def test_random_episodes_follow_from_the_seed_alone() -> None:
+    assert tuple(EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3)) == arc_samples()
+    assert tuple(EnvironmentStream(arc(), episodes=6, batch_size=4, seed=4)) != arc_samples()
+
+
+def solve(states: Any, count: Any, key: Any) -> tuple[PointAction, Any]:
+    """Paints the wrong cell in the second step."""
+    paints = jnp.where(count == 1, Operation.FILL_5, Operation.FILL_1)
+    place = jnp.where(count == 1, 1, 0) * jnp.ones_like(states.height)
+    return PointAction(paints * jnp.ones_like(states.height), place, place), count + 1
+
+
+def test_an_agent_plays_and_a_whole_episode_can_be_one_sample() -> None:
+    stream = EnvironmentStream(
+        arc(), solve, agent_state=jnp.int32(0), episodes=4, batch_size=4, per="episode", dataset_id="solved"
+    )
+    assert isinstance(stream, SampleStream)
+    made = list(stream)
+    assert [one.sample_id for one in made] == [f"solved_0_{n}" for n in range(4)]
+    tokenizer = ArcTokenizer.for_config(arc().config)
+    for one in made:
+        assert (one.success, one.total_steps, one.step_index) == (True, 2, None)
+        assert one.episode_status is EpisodeStatus.SUCCESS
+        half = one.length // 2
+        first, second = (tokenizer.decode(one.tokens[cut])[1] for cut in (slice(half), slice(half, None)))
+        assert (first, second) == (
+            {"operation": Operation.FILL_1, "row": 0, "col": 0},
+            {"operation": Operation.FILL_5, "row": 1, "col": 1},
+        )
+    assert (stream.metrics.success_rate, stream.metrics.samples_produced) == (1.0, 4)
+    assert stream.metrics.tokens_per_second > 0
+    assert stream.state is StreamState.EXHAUSTED
+    stream.reset()
+    assert stream.metrics.samples_produced == 0
+    assert list(stream) == made
+
+
+def test_failures_can_be_left_out() -> None:
+    stream = EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3, filter_failures=True)
+    assert list(stream) == [one for one in arc_samples() if one.success]
+    assert stream.metrics.samples_total == len(arc_samples())
+
+
+def test_proof_episodes_become_samples() -> None:
+    facts = np.array([[1, 1, 2], [1, 2, 3], [1, 3, 4]], np.int32)
+    program = Program.create(facts, [((2, -1, -2), [(1, -1, -3), (1, -3, -2)])], 2, 4)
+    config = ProofConfig(padding_atoms=3, padding_states=6, max_depth=4)
+    queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
+    environment = ProofEnv.create(config, program, queries, depths=np.array([2, 2], np.int32))
+    made = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
+    tokenizer = ProofTokenizer.for_environment(environment)
+    firsts = [one for one in made if one.step_index == 0]
+    assert len(firsts) == 12
+    for one in made:
+        seen, action = tokenizer.decode(one.tokens)
+        assert 0 <= action < len(seen["successors"])
+        assert max(one.input_ids) < tokenizer.vocab_size
+        following = [two for two in made if two.episode_id == one.episode_id]
+        if (one.step_index or 0) + 1 < len(following):
+            after, _ = tokenizer.decode(following[(one.step_index or 0) + 1].tokens)
+            assert after["goals"] == seen["successors"][action]
+    for one in firsts:
+        (query,) = tokenizer.decode(one.tokens)[0]["goals"]
+        positive = list(query) in queries.tolist()
+        assert one.difficulty == (0.5 if positive else None)
+    assert {one.success for one in firsts} == {True, False}
+
+
+def test_random_episodes_do_not_depend_on_how_many_are_played_at_once() -> None:
+    four, three = (
+        list(EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=4, episodes=8, batch_size=batch))
+        for batch in (4, 3)
+    )
+    assert four == three
+    assert len({one.total_steps for one in four}) > 1
+
+
+class WalkInfo(eqx.Module):
+    terminated: Array
+    truncated: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk(Environment):
+    """Counts up by 1 or 2, to 3 or more."""
+
+    @property
+    def observation_space(self) -> Space:
+        return Discrete(5)
+
+    @property
+    def action_space(self) -> Space:
+        return Discrete(2)
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        return jnp.int32(0), jnp.int32(0)
+
+    def step(self, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        new = jnp.where(state < 3, state + 1 + action, state)
+        return new, new, (new != state).astype(jnp.float32), new >= 3, WalkInfo(new >= 3, new < 0)
+
+    def observe(self, state: Any) -> Any:
+        return state
+
+    def is_done(self, state: Any) -> Any:
+        return state >= 3
+
+    def sample_action(self, key: Any, state: Any) -> Any:
+        return jax.random.randint(key, (), 0, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkTokenizer:
+    """Where it stands, and the step."""
+
+    vocab_size: int = 5
+
+    def view(self, states: Any) -> Any:
+        return states
+
+    def encode(self, seen: Any, actions: Any) -> TokenRows:
+        ones = np.ones(len(seen), np.int32)
+        return TokenRows(np.stack([seen, actions], axis=1).reshape(-1).astype(np.int32), ones, ones)
+
+    def decode(self, tokens: Any) -> tuple[int, int]:
+        return int(tokens[0]), int(tokens[1])
+
+    def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
+        return np.asarray(infos.terminated)
+
+    def difficulty(self, seen: Any) -> Any:
+        return np.full(len(seen), np.nan)
+
+
+def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
+    assert isinstance(WalkTokenizer(), EpisodeTokenizer)
+    with pytest.raises(TypeError, match="how Walk becomes tokens is not known; pass a tokenizer"):
+        EnvironmentStream(Walk(), max_steps=3)
+    with pytest.raises(TypeError, match="pass max_steps"):
+        EnvironmentStream(Walk(), tokenizer=WalkTokenizer())
+    with pytest.raises(ValueError, match="at least 1, got 0 and None"):
+        EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=3, batch_size=0)
+
+    class KnownWalk(Walk):
+        pass
+
+    known_episodes.register(KnownWalk, lambda walk: KnownEpisodes("walk", WalkTokenizer(), 3))
+    known = EnvironmentStream(KnownWalk())
+    assert (known.tokenizer, known.max_steps, known.dataset_id) == (WalkTokenizer(), 3, "walk")
+    always_one = lambda states, nothing, key: (jnp.zeros_like(states), nothing)  # noqa: E731
+    walk = functools.partial(
+        EnvironmentStream, Walk(), always_one, tokenizer=WalkTokenizer(), batch_size=2, per="episode"
+    )
+    made = list(walk(max_steps=5, episodes=3))
+    assert [one.input_ids for one in made] == [(0, 0, 1, 0, 2, 0)] * 3
+    assert [(one.reward, one.episode_status, one.dataset_id) for one in made] == [
+        (3.0, EpisodeStatus.SUCCESS, "Walk")
+    ] * 3
+    (cut,) = walk(max_steps=2, episodes=1)
+    assert (cut.input_ids, cut.episode_status, cut.success) == ((0, 0, 1, 0), EpisodeStatus.TIMEOUT, False)

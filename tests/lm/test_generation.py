@@ -1,0 +1,89 @@
+"""Writing in batches: what each prompt gets, how it is drawn, where it ends, and what it may say."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, generate, generate_batch
+from phalanx.lm.decoding import _choose
+
+PROMPTS = [[4, 9, 2], [7], [1, 2, 3, 4, 5, 6, 7, 8]]
+END = 3
+
+
+@functools.cache
+def model() -> LanguageModel:
+    config = LanguageModelConfig(vocab_size=11, width=16, depth=2, heads=2, hidden=16)
+    return jax.jit(lambda key: LanguageModel(config, key=key))(jax.random.key(3))
+
+
+def test_a_batch_writes_after_each_prompt_what_it_would_write_alone() -> None:
+    said = generate_batch(model(), PROMPTS, 6)
+    assert said.tokens == [generate(model(), prompt, 6) for prompt in PROMPTS]
+
+
+def test_log_probabilities_are_those_of_the_whole_model() -> None:
+    sampling = SamplingConfig(temperature=0.7)
+    said = generate_batch(model(), PROMPTS, 6, sampling=sampling, key=jax.random.key(0), stop_token=END)
+    whole = jax.jit(lambda t: jax.nn.log_softmax(model()(t, jnp.ones(14, jnp.int32), jnp.arange(14)) / 0.7))
+    for prompt, written, found in zip(PROMPTS, said.tokens, said.log_probs, strict=True):
+        row = np.zeros(14, np.int32)
+        row[: len(prompt) + len(written)] = prompt + written
+        logs = np.asarray(whole(row))
+        wanted = [logs[len(prompt) + at - 1, token] for at, token in enumerate(written)]
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_a_text_ends_with_its_stop_token_and_others_go_on() -> None:
+    free = generate_batch(model(), PROMPTS, 6)
+    stop = free.tokens[0][2]
+    said = generate_batch(model(), PROMPTS, 6, stop_token=stop)
+    for written, without, ended in zip(said.tokens, free.tokens, said.ended, strict=True):
+        cut = without.index(stop) + 1 if stop in without else 6
+        assert (written, bool(ended)) == (without[:cut], stop in without)
+
+
+def test_only_the_choices_are_written_and_the_likeliest_first_token_wins() -> None:
+    choices = [[[5, 6, END], [5, END]], [[9, END]], [[1, 1, 1, END], [10, END], [2, 4, END]]]
+    for key in range(4):
+        said = generate_batch(
+            model(),
+            PROMPTS,
+            5,
+            sampling=SamplingConfig(),
+            key=jax.random.key(key),
+            stop_token=END,
+            choices=choices,
+        )
+        assert all(text in known for text, known in zip(said.tokens, choices, strict=True))
+        assert said.tokens[1] == [9, END]
+    with pytest.raises(ValueError, match="row 1 has no text to choose"):
+        generate_batch(model(), PROMPTS, 5, stop_token=END, choices=[[[END]], [], [[END]]])
+    with pytest.raises(ValueError, match="need a stop token"):
+        generate_batch(model(), PROMPTS, 5, choices=choices)
+
+
+def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
+    logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 400, np.float32))
+    draw, uniform = jax.jit(_choose, static_argnums=2), np.random.default_rng(0).random(400, np.float32)
+
+    def drawn(top_k: int, top_p: float | None) -> set[int]:
+        share = None if top_p is None else np.float32(top_p)
+        return set(np.asarray(draw(logs, np.float32(1), top_k, share, uniform)).tolist())
+
+    assert drawn(0, None) == {0, 1, 2, 3}
+    assert drawn(2, None) == {0, 1}
+    # 0.5 is not enough, 0.5 + 0.3 passes it.
+    assert drawn(0, 0.6) == {0, 1}
+    assert drawn(0, 0.4) == {0}
+    assert set(np.asarray(draw(logs, np.float32(0), 0, None, np.zeros(400, np.float32))).tolist()) == {0}
+
+
+def test_draws_follow_the_probabilities() -> None:
+    logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 20_000, np.float32))
+    uniform = np.random.default_rng(1).random(20_000, np.float32)
+    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, np.float32(1), 0, None, uniform))
+    np.testing.assert_allclose(np.bincount(found) / len(found), [0.5, 0.3, 0.15, 0.05], atol=0.015)

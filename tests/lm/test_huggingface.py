@@ -1,0 +1,56 @@
+"""Models to and from Hugging Face: the same logits, the same model again, refusals in words."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from phalanx.lm import LanguageModel, LanguageModelConfig, export_huggingface, import_huggingface
+
+CONFIG = LanguageModelConfig(vocab_size=23, width=16, depth=2, heads=2, hidden=24, rotary_base=500.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    made = jax.jit(lambda key: LanguageModel(CONFIG, key=key))(jax.random.key(5))
+    # Biases begin at zero; other ones show where each goes.
+    noise = np.random.default_rng(5)
+    return jax.tree.map(
+        lambda leaf: jax.device_put(leaf + 0.1 * noise.standard_normal(leaf.shape, np.float32)),
+        jax.device_get(made),
+    )
+
+
+def test_llama_has_the_same_logits_and_comes_back_as_it_went(model: LanguageModel, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    export_huggingface(model, tmp_path / "hf")
+    llama = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    assert type(llama).__name__ == "LlamaForCausalLM"
+    tokens = np.random.default_rng(0).integers(0, 23, (2, 40))
+    with torch.no_grad():
+        theirs = llama(torch.tensor(tokens)).logits.numpy()
+    rows = tokens.astype(np.int32)
+    places = np.broadcast_to(np.arange(40, dtype=np.int32), rows.shape)
+    ours = jax.jit(lambda *given: model(*given))(rows, np.ones_like(rows), places)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    llama.save_pretrained(tmp_path / "again")
+    for folder in ("hf", "again"):
+        back = import_huggingface(tmp_path / folder)
+        assert back.config == CONFIG
+        jax.tree.map(np.testing.assert_array_equal, back, model)
+
+
+def test_what_cannot_be_taken_over_is_refused(model: LanguageModel, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        import_huggingface(tmp_path)
+    export_huggingface(model, tmp_path)
+    told = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(told | {"num_key_value_heads": 1}))
+    with pytest.raises(ValueError, match="num_key_value_heads is 1, and only 2 can be taken over"):
+        import_huggingface(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(told | {"vocab_size": 24}))
+    with pytest.raises(ValueError, match=r"embed_tokens\.weight is \(23, 16\)"):
+        import_huggingface(tmp_path)

@@ -1,0 +1,36 @@
+"""A plan or batch files whose tokens the model does not know are refused before training begins."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phalanx.config import load_config
+from phalanx.data import BatchingConfig, BatchPlanBuilder, BatchWriter, save_batch_plan
+from phalanx.training.lm.sources import open_source
+from phalanx.training.lm.training import LMTrainingConfig
+
+TOKENS = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    """A plan over tokens of up to 10, its dataset, and its batch files."""
+    lengths = {name: len(tokens) for name, tokens in TOKENS.items()}
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(64)).build_now(2)
+    save_batch_plan(plan, tmp_path / "plan")
+    lines = [json.dumps({"id": name, "input_ids": tokens}) + "\n" for name, tokens in TOKENS.items()]
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+    samples = {name: {"input_ids": tokens} for name, tokens in TOKENS.items()}
+    BatchWriter(plan, samples, tmp_path / "files").write_all()
+    return tmp_path
+
+
+@pytest.mark.parametrize("source", ["plan", "files"])
+def test_tokens_beyond_the_vocabulary_are_refused(planned: Path, source: str) -> None:
+    settings = ["data.source=plan", f"data.path={planned / source}"]
+    if source == "plan":
+        settings.append(f"data.dataset={planned / 'data.jsonl'}")
+    with pytest.raises(ValueError, match=r"tokens up to 10, the model knows 10; set model\.vocab_size=11"):
+        open_source(load_config(LMTrainingConfig, None, [*settings, "model.vocab_size=10"]))
+    assert open_source(load_config(LMTrainingConfig, None, [*settings, "model.vocab_size=11"])).num_batches

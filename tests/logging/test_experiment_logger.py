@@ -1,0 +1,387 @@
+"""The logger itself: when it logs, what it computes from a batch, and how it bears handlers that fail."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from jax._src.array import ArrayImpl
+
+from phalanx.logging import ExperimentConfig, ExperimentLogger, LoggingConfig
+from phalanx.logging.aggregation import _packed_summary, pack_bytes, unpack_bytes
+from tests.helpers.recording_handler import BrokenHandler, RecordingHandler
+
+BATCHED = LoggingConfig(batched_logging_enabled=True)
+
+
+def a_batch(update_step: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "update_step": update_step,
+        "episode_returns": jnp.array([1.0, 2.0, 3.0, 6.0]),
+        "episode_lengths": jnp.array([10, 20, 30, 40]),
+        "similarity_scores": jnp.array([0.5, 1.0, 1.0, 0.5]),
+        "success_mask": jnp.array([False, True, True, False]),
+        "policy_loss": jnp.float32(0.25),
+        "value_loss": 0.5,
+        "gradient_norm": np.float32(2.0),
+    } | more
+
+
+def logged(batch: dict[str, Any], config: LoggingConfig = BATCHED) -> RecordingHandler:
+    handler = RecordingHandler()
+    ExperimentLogger(config, {"memory": handler}).log_batch_step(batch)
+    return handler
+
+
+def test_a_batch_becomes_its_means_deviations_and_extremes() -> None:
+    assert logged(a_batch()).metrics[0] == pytest.approx(
+        {
+            "reward_mean": 3.0,
+            "reward_std": 3.5**0.5,
+            "reward_max": 6.0,
+            "reward_min": 1.0,
+            "similarity_mean": 0.75,
+            "similarity_std": 0.25,
+            "similarity_max": 1.0,
+            "similarity_min": 0.5,
+            "episode_length_mean": 25.0,
+            "episode_length_std": 125**0.5,
+            "episode_length_max": 40.0,
+            "episode_length_min": 10.0,
+            "success_rate": 0.5,
+            "policy_loss": 0.25,
+            "value_loss": 0.5,
+            "gradient_norm": 2.0,
+        }
+    )
+
+
+def test_metrics_are_plain_floats() -> None:
+    assert {type(value) for value in logged(a_batch()).metrics[0].values()} == {float}
+
+
+@pytest.mark.parametrize(
+    ("setting", "gone"),
+    [
+        ("log_aggregated_rewards", {"reward_mean", "reward_std", "reward_max", "reward_min"}),
+        ("log_aggregated_similarity", {f"similarity_{s}" for s in ("mean", "std", "max", "min")}),
+        ("log_episode_lengths", {f"episode_length_{s}" for s in ("mean", "std", "max", "min")}),
+        ("log_success_rates", {"success_rate"}),
+        ("log_loss_metrics", {"policy_loss", "value_loss"}),
+        ("log_gradient_norms", {"gradient_norm"}),
+    ],
+)
+def test_each_setting_switches_its_metrics_off(setting: str, gone: set[str]) -> None:
+    everything = set(logged(a_batch()).metrics[0])
+    without = set(logged(a_batch(), BATCHED.model_copy(update={setting: False})).metrics[0])
+    assert everything - without == gone
+
+
+def test_extra_scalars_pass_through_whatever_they_are_made_of() -> None:
+    extra = {"entropy": jnp.float32(1.5), "learning_rate": 3e-4, "updates": np.int64(7), "kl": jnp.int32(2)}
+    metrics = logged({"update_step": 0, **extra}).metrics[0]
+    assert metrics == {"entropy": 1.5, "learning_rate": 3e-4, "updates": 7.0, "kl": 2.0}
+
+
+def test_an_extra_array_is_left_out_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    handler = RecordingHandler()
+    logger = ExperimentLogger(BATCHED, {"memory": handler})
+    for step in (0, 10):
+        logger.log_batch_step({"update_step": step, "advantages": jnp.zeros(4), "entropy": 1.0})
+    assert handler.metrics == {0: {"entropy": 1.0}, 10: {"entropy": 1.0}}
+    assert caplog.messages == [
+        "batch_data['advantages'] is neither a known key nor a single number; left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "key", ["episode_returns", "episode_lengths", "similarity_scores", "success_mask", "policy_loss"]
+)
+def test_every_key_may_be_absent(key: str) -> None:
+    batch = a_batch()
+    del batch[key]
+    handler = logged(batch)
+    prefix = {
+        "episode_returns": "reward_",
+        "episode_lengths": "episode_length_",
+        "similarity_scores": "similarity_",
+        "success_mask": "success_rate",
+        "policy_loss": "policy_loss",
+    }[key]
+    assert not [name for name in handler.metrics[0] if name.startswith(prefix)]
+    assert len(handler.episodes) == 3
+
+
+def test_an_empty_update_says_nothing_and_breaks_nothing() -> None:
+    handler = logged({})
+    assert handler.metrics == {0: {}} and handler.episodes == []
+
+
+def test_metrics_come_every_ten_updates_and_samples_every_fifty() -> None:
+    handler = RecordingHandler()
+    logger = ExperimentLogger(BATCHED, {"memory": handler})
+    for step in range(101):
+        logger.log_batch_step(a_batch(step))
+    assert list(handler.metrics) == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    assert [episode["episode_num"] for episode in handler.episodes] == [0, 0, 0, 50, 50, 50, 100, 100, 100]
+
+
+def test_without_batched_logging_there_are_samples_and_no_metrics() -> None:
+    handler = logged(a_batch(), LoggingConfig())
+    assert handler.metrics == {} and len(handler.episodes) == 3
+    handler = logged(a_batch(), BATCHED.model_copy(update={"sampling_enabled": False}))
+    assert list(handler.metrics) == [0] and handler.episodes == []
+
+
+def test_a_sampled_episode_carries_its_own_row() -> None:
+    config = LoggingConfig(num_samples=9)
+    batch = a_batch(50, task_ids=["a", "b", "c", "d"], final_states=jnp.arange(8).reshape(4, 2))
+    first, *_, last = logged(batch, config).episodes
+    assert len(logged(batch, config).episodes) == 4, "no more than there are"
+    final = {"first": first.pop("final_state"), "last": last.pop("final_state")}
+    assert first == {
+        "episode_num": 50,
+        "total_reward": 1.0,
+        "total_steps": 10,
+        "final_similarity": 0.5,
+        "success": False,
+        "environment_id": 0,
+        "task_id": "a",
+        "initial_state": None,
+    }
+    assert final["first"].tolist() == [0, 1] and final["last"].tolist() == [6, 7]
+    assert last["task_id"] == "d" and last["total_reward"] == 6.0
+
+
+def test_samples_without_task_ids_are_named_after_their_environment() -> None:
+    for episode in logged(a_batch()).episodes:
+        assert episode["task_id"] == f"batch_task_{episode['environment_id']}"
+    numbered = logged(a_batch(task_ids=jnp.array([7, 8, 9, 10]))).episodes
+    assert {e["environment_id"]: e["task_id"] for e in numbered} == {
+        e["environment_id"]: str(e["environment_id"] + 7) for e in numbered
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(step=st.integers(0, 2**31 - 1))
+def test_sampling_is_a_function_of_the_update_step_and_never_repeats_an_environment(step: int) -> None:
+    config = LoggingConfig(sample_frequency=1)
+    once, again = (
+        [episode["environment_id"] for episode in logged(a_batch(step), config).episodes] for _ in range(2)
+    )
+    assert once == again and len(set(once)) == 3 and set(once) <= {0, 1, 2, 3}
+
+
+def test_other_updates_sample_other_environments() -> None:
+    config = LoggingConfig(sample_frequency=1, num_samples=1)
+    rows = {logged(a_batch(step), config).episodes[0]["environment_id"] for step in range(20)}
+    assert rows == {0, 1, 2, 3}
+
+
+def test_only_finished_episodes_count_where_a_mask_says_which() -> None:
+    handler = logged(a_batch(episode_mask=jnp.array([True, False, False, True])))
+    metrics = handler.metrics[0]
+    assert (metrics["reward_mean"], metrics["reward_max"], metrics["reward_min"]) == (3.5, 6.0, 1.0)
+    assert metrics["success_rate"] == 0.0 and metrics["episode_length_std"] == 15.0
+    assert sorted(episode["environment_id"] for episode in handler.episodes) == [0, 3]
+
+
+def test_with_no_finished_episode_the_losses_are_logged_and_no_statistics() -> None:
+    handler = logged(a_batch(episode_mask=jnp.zeros(4, bool)))
+    assert set(handler.metrics[0]) == {"policy_loss", "value_loss", "gradient_norm"}
+    assert handler.episodes == []
+
+
+@pytest.mark.parametrize("size", [1_024, 10_000, 100_000])
+def test_large_batches_are_reduced_exactly(size: int) -> None:
+    values = jnp.arange(size, dtype=jnp.float32)
+    mask = values % 2 == 1
+    handler = logged({"episode_returns": values, "success_mask": mask, "episode_mask": mask})
+    metrics = handler.metrics[0]
+    assert (metrics["reward_min"], metrics["reward_max"], metrics["success_rate"]) == (1, size - 1, 1)
+    assert metrics["reward_mean"] == pytest.approx(size / 2, rel=1e-5)
+    assert all(episode["environment_id"] % 2 == 1 for episode in handler.episodes)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "float16", "bfloat16", "int32", "uint32", "float32"]
+)
+def test_bytes_packed_on_the_device_unpack_to_the_same_numbers(dtype: str) -> None:
+    tree = {"a": jnp.array([[0, 1], [100, 127]], dtype), "b": -jnp.array(1.5), "c": jnp.zeros((0, 3), dtype)}
+    if dtype not in ("bool", "uint8", "uint32"):
+        tree["d"] = jnp.array([-128, -1, 77], dtype)
+    back = unpack_bytes(np.asarray(jax.jit(pack_bytes)(tree)), tree)
+    for name, leaf in tree.items():
+        assert back[name].dtype == leaf.dtype and back[name].shape == leaf.shape
+        assert (back[name] == np.asarray(leaf)).all()
+
+
+class Pair(NamedTuple):
+    grid: Any
+    key: Any
+
+
+def test_batched_states_may_be_any_pytree_even_with_random_keys() -> None:
+    states = Pair(jnp.arange(12, dtype=jnp.int8).reshape(4, 3), jax.random.split(jax.random.key(0), 4))
+    for episode in logged(a_batch(initial_states=states)).episodes:
+        row = episode["environment_id"]
+        assert isinstance(episode["initial_state"], Pair)
+        assert episode["initial_state"].grid.tolist() == [3 * row, 3 * row + 1, 3 * row + 2]
+        assert (episode["initial_state"].key == jax.random.key_data(states.key[row])).all()
+
+
+def test_states_may_be_a_list_with_anything_in_it() -> None:
+    states = ["state 0", "state 1", "state 2", "state 3"]
+    for episode in logged(a_batch(final_states=states)).episodes:
+        assert episode["final_state"] == f"state {episode['environment_id']}"
+
+
+def test_arrays_of_two_batches_are_refused() -> None:
+    with pytest.raises(ValueError, match="of one batch, but episode_returns has 4, episode_lengths has 3"):
+        logged(a_batch(episode_lengths=jnp.zeros(3)))
+    with pytest.raises(ValueError, match=r"batch_data\['success_mask'\] must hold one value an environment"):
+        logged(a_batch(success_mask=jnp.zeros((4, 2), bool)))
+    with pytest.raises(ValueError, match="update_step must not be negative, got -1"):
+        logged(a_batch(-1))
+
+
+def test_a_loss_in_bfloat16_is_a_number_like_others() -> None:
+    assert logged({"policy_loss": jnp.bfloat16(1.5)}).metrics[0] == {"policy_loss": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("final_states", jnp.zeros((1, 2)), "is of 1 environments and the batch of 4"),
+        ("initial_states", ["one", "two"], "is of 2 environments and the batch of 4"),
+        ("task_ids", ["a"], "is of 1 environments and the batch of 4"),
+        ("task_ids", jnp.arange(9), "is of 9 environments and the batch of 4"),
+    ],
+)
+def test_ids_and_states_of_another_batch_are_left_out_and_reported_once(
+    key: str, value: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = RecordingHandler()
+    logger = ExperimentLogger(BATCHED, {"memory": handler})
+    for step in (0, 50):
+        logger.log_batch_step(a_batch(step, **{key: value}))
+    assert caplog.messages == [f"batch_data[{key!r}] {why}; left out"]
+    assert len(handler.episodes) == 6
+    for episode in handler.episodes:
+        assert episode["task_id"] == f"batch_task_{episode['environment_id']}"
+        assert episode["initial_state"] is None and episode["final_state"] is None
+
+
+class Fetches:
+    """Counts the arrays whose values are brought to the host."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        real = ArrayImpl._value
+
+        def counted(array: ArrayImpl) -> Any:
+            self.count += 1
+            return real.fget(array)
+
+        monkeypatch.setattr(ArrayImpl, "_value", property(counted))
+
+
+def test_one_array_comes_to_the_host_on_a_logging_update_and_none_on_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = Pair(jnp.zeros((4, 3), jnp.int8), jnp.zeros((4, 2), jnp.uint32))
+    batches = {step: a_batch(step, initial_states=states, final_states=states) for step in (7, 10, 50)}
+    logger = ExperimentLogger(BATCHED, {})
+    fetches = Fetches(monkeypatch)
+    counts = {}
+    for step, batch in batches.items():
+        before = fetches.count
+        logger.log_batch_step(batch)
+        counts[step] = fetches.count - before
+    assert counts == {7: 0, 10: 1, 50: 1}
+
+
+def test_a_second_update_of_the_same_shape_compiles_nothing() -> None:
+    logger = ExperimentLogger(BATCHED, {})
+    logger.log_batch_step(a_batch(50))
+    compiled = _packed_summary._cache_size()
+    logger.log_batch_step(a_batch(100) | {"value_loss": 0.75})
+    assert _packed_summary._cache_size() == compiled
+    logger.log_batch_step({"update_step": 100, "entropy": jnp.float32(1.0), "kl": jnp.float32(1.0)})
+    assert _packed_summary._cache_size() == compiled + 1, "other keys are another function"
+
+
+def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = RecordingHandler()
+    logger = ExperimentLogger(BATCHED, {"broken": BrokenHandler(), "good": good})
+    for step in (0, 10, 20):
+        logger.log_batch_step(a_batch(step))
+    logger.log_task_start({"task_id": "a"})
+    logger.log_step({"step_num": 1})
+    assert caplog.messages == [
+        "handler 'broken' failed in log_aggregated_metrics: RuntimeError: out of ink; "
+        "training goes on, and its later failures are only counted"
+    ]
+    assert list(good.metrics) == [0, 10, 20] and len(good.episodes) == 3
+    assert good.tasks == [{"task_id": "a"}] and good.steps == [{"step_num": 1}]
+    logger.close()
+    assert good.closed
+    assert caplog.messages[1:] == ["handler 'broken' failed 9 times in this run"]
+    assert logger.failures == {"broken": 9}
+
+
+def test_an_interrupt_is_no_failure_of_a_handler() -> None:
+    class Interrupted(RecordingHandler):
+        def log_step(self, step_data: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ExperimentLogger(BATCHED, {"interrupted": Interrupted()}).log_step({})
+
+
+def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
+    told: list[Any] = []
+
+    class Listening(RecordingHandler):
+        def log_config(self, config: Any, facts: Any) -> None:
+            told.append((config, facts))
+
+        def log_evaluation(self, record: Any) -> None:
+            told.append(record)
+
+        def log_picture(self, name: str, picture: Any, step: int) -> None:
+            told.append((name, picture.svg, step))
+
+    logger = ExperimentLogger(
+        BATCHED,
+        {"broken": BrokenHandler(), "listening": Listening()},
+        render=lambda state, mode: f"<svg>{state}</svg>",
+    )
+    logger.log_config({"seed": 1}, {"cores": 2})
+    logger.log_evaluation({"step": 3, "success_rate": 0.5})
+    logger.log_picture("curve", "<svg/></svg>", 3)
+    logger.log_episode_summary({"episode_num": 3, "final_state": 7})
+    logger.log_episode_summary({"episode_num": 3, "final_state": 8})
+    assert told == [
+        ({"seed": 1}, {"cores": 2}),
+        {"step": 3, "success_rate": 0.5},
+        ("curve", "<svg/></svg>", 3),
+        ("episode_0/final", "<svg>7</svg>", 3),
+        ("episode_1/final", "<svg>8</svg>", 3),
+    ]
+    with pytest.raises(ValueError, match="needs the update that it is of as `step`"):
+        logger.log_evaluation({"success_rate": 0.5})
+
+
+def test_starts_and_ends_of_episodes_can_be_switched_off() -> None:
+    handler = RecordingHandler()
+    quiet = LoggingConfig(log_episode_start=False, log_episode_end=False)
+    with ExperimentLogger(ExperimentConfig(logging=quiet), {"memory": handler}) as logger:
+        logger.log_task_start({"task_id": "a"})
+        logger.log_episode_summary({"total_reward": 1.0})
+    assert handler.tasks == handler.episodes == []
+    assert handler.closed, "leaving the block closes the handlers"

@@ -1,0 +1,344 @@
+"""The files of a run: what is in them, and that only whole lines are, whatever happens."""
+
+import contextlib
+import gzip
+import itertools
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.arc import arc_reset
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.generators import generate_task
+from phalanx.config import load_config
+from phalanx.logging import (
+    ExperimentConfig,
+    ExperimentLogger,
+    FileHandler,
+    LineFile,
+    LoggingConfig,
+    read_lines,
+    read_records,
+)
+from tests.helpers.recording_handler import RecordingHandler
+
+EPISODE = {
+    "episode_num": 50,
+    "total_reward": 1.5,
+    "success": True,
+    "task_id": "move 3",
+    "initial_state": None,
+    "final_state": jnp.array([1, 2]),
+}
+
+
+def handler(folder: Path, **settings: Any) -> FileHandler:
+    return FileHandler(folder, LoggingConfig(**settings), clock=lambda: 12.5)
+
+
+class Board(NamedTuple):
+    working_grid: Any
+
+
+def test_metrics_are_json_lines_with_time_and_step(tmp_path: Path) -> None:
+    files = handler(tmp_path / "runs" / "a")
+    files.log_aggregated_metrics({"reward_mean": 0.5}, 10)
+    files.log_aggregated_metrics({"reward_mean": float("nan"), "reward_max": float("inf")}, 20)
+    text = (tmp_path / "runs" / "a" / "batch_metrics.jsonl").read_text(encoding="utf-8")
+    assert text == (
+        '{"timestamp": 12.5, "step": 10, "metrics": {"reward_mean": 0.5}}\n'
+        '{"timestamp": 12.5, "step": 20, "metrics": {"reward_mean": "nan", "reward_max": "inf"}}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "line"),
+    [
+        (
+            {},
+            "episodes.jsonl",
+            '{"timestamp": 12.5, "event": "episode", "episode_num": 50, "total_reward": 1.5, '
+            '"success": true, "task_id": "move 3"}\n',
+        ),
+        (
+            {"log_format": "structured"},
+            "episodes.pairs",
+            'timestamp=12.5 event=episode episode_num=50 total_reward=1.5 success=true task_id="move 3"\n',
+        ),
+        (
+            {"log_format": "text"},
+            "episodes.log",
+            "episode: episode num 50, total reward 1.5, success True, task id move 3\n",
+        ),
+        (
+            {"structured_logging": False},
+            "episodes.log",
+            "episode: episode num 50, total reward 1.5, success True, task id move 3\n",
+        ),
+    ],
+)
+def test_an_episode_is_a_line_in_the_format_asked_for(
+    settings: dict[str, Any], name: str, line: str, tmp_path: Path
+) -> None:
+    handler(tmp_path, **settings).log_episode_summary(EPISODE)
+    assert (tmp_path / name).read_text(encoding="utf-8") == line
+
+
+def test_full_states_are_written_when_asked_for(tmp_path: Path) -> None:
+    board = Board(jnp.array([[1, 2]], jnp.int8))
+    handler(tmp_path, include_full_states=True).log_episode_summary({"final_state": board})
+    (record,) = read_records(tmp_path / "episodes.jsonl")
+    assert record["final_state"] == {"working_grid": [[1, 2]]}
+
+
+def test_a_task_start_is_a_line_of_its_own(tmp_path: Path) -> None:
+    handler(tmp_path).log_task_start({"task_id": "a", "episode_num": np.int32(3)})
+    assert list(read_records(tmp_path / "tasks.jsonl")) == [
+        {"timestamp": 12.5, "event": "task", "task_id": "a", "episode_num": 3}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({}, None),
+        ({"log_rewards": True}, {"reward": 0.25}),
+        ({"log_operations": True}, {"action": {"['operation']": 4}}),
+        ({"log_grid_changes": True}, {"grid_changes": [[0, 1, 2, 7]]}),
+    ],
+)
+def test_a_step_is_written_with_what_the_config_asks_for(
+    settings: dict[str, Any], fields: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    step = {
+        "step_num": 1,
+        "action": {"operation": jnp.int32(4)},
+        "reward": jnp.float32(0.25),
+        "before_state": Board(jnp.array([[1, 2]])),
+        "after_state": Board(jnp.array([[1, 7]])),
+    }
+    handler(tmp_path, **settings).log_step(step)
+    path = tmp_path / "steps.jsonl"
+    assert path.exists() == (fields is not None)
+    if fields is not None:
+        assert list(read_records(path)) == [{"timestamp": 12.5, "event": "step", "step_num": 1} | fields]
+
+
+def test_the_step_that_ends_an_episode_is_a_key_moment(tmp_path: Path) -> None:
+    handler(tmp_path).log_step({"step_num": 9, "done": jnp.bool_(True), "reward": 1.0})
+    (record,) = read_records(tmp_path / "steps.jsonl")
+    assert record == {"timestamp": 12.5, "event": "step", "step_num": 9, "done": True}
+    handler(tmp_path / "b", log_key_moments=False).log_step({"step_num": 9, "done": True})
+    assert not (tmp_path / "b" / "steps.jsonl").exists()
+
+
+def test_a_task_object_is_written_by_its_fields_and_what_has_none_as_words(tmp_path: Path) -> None:
+    task = generate_task("gravity", 3)
+    handler(tmp_path).log_task_start({"task": task, "notes": ["fine", Path]})
+    (record,) = read_records(tmp_path / "tasks.jsonl")
+    assert record["task"]["id"] == task.id
+    assert record["task"]["demos"][0]["input"] == task.demos[0].input.tolist()
+    assert record["notes"] == ["fine", repr(Path)]
+
+
+def test_the_full_states_of_arc_are_grids_and_not_bit_planes(tmp_path: Path) -> None:
+    task = generate_task("gravity", 3)
+    state, _ = arc_reset(jax.random.key(0), ArcConfig(), task)
+    handler(tmp_path, include_full_states=True).log_episode_summary({"final_state": state})
+    (record,) = read_records(tmp_path / "episodes.jsonl")
+    assert record["final_state"]["target_grid"] == np.asarray(state.target_grid).tolist()
+    assert record["final_state"]["similarity"] == float(state.similarity)
+    assert not {"boards", "registers"} & set(record["final_state"])
+
+
+def test_an_evaluation_is_a_line_of_json_whatever_the_format(tmp_path: Path) -> None:
+    record = {"step": 5, "split": "held-out", "mode": "greedy", "success_rate": np.float32(0.5)}
+    handler(tmp_path, log_format="text").log_evaluation(record)
+    assert list(read_records(tmp_path / "evaluations.jsonl")) == [{"timestamp": 12.5, **record}]
+
+
+def test_the_config_is_kept_and_never_overwritten(tmp_path: Path) -> None:
+    first, second = LoggingConfig(num_samples=5), LoggingConfig(num_samples=6)
+    for config in (first, first, second, second):
+        FileHandler(tmp_path, ExperimentConfig(logging=config))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.2.yaml", "config.yaml"]
+    assert load_config(ExperimentConfig, tmp_path / "config.yaml").logging == first
+    assert load_config(ExperimentConfig, tmp_path / "config.2.yaml").logging == second
+
+
+def test_a_run_that_goes_on_appends_and_drops_a_torn_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "batch_metrics.jsonl"
+    path.write_bytes(b'{"step": 10}\n{"step": 2')
+    assert list(read_records(path)) == [{"step": 10}], "a reader does not see the torn line either"
+    LineFile(path).write_line('{"step": 30}')
+    assert path.read_bytes() == b'{"step": 10}\n{"step": 30}\n'
+
+
+def test_a_torn_line_longer_than_what_is_read_at_a_time_is_dropped_whole(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"kept\n" + b"x" * 200_000)
+    LineFile(path).close()
+    assert path.read_bytes() == b"kept\n"
+    path.write_bytes(b"x" * 200_000)
+    LineFile(path).close()
+    assert path.read_bytes() == b""
+
+
+def test_a_killed_run_leaves_only_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "batch_metrics.jsonl"
+    program = (
+        "import itertools, sys\n"
+        "from phalanx.logging import FileHandler\n"
+        "files = FileHandler(sys.argv[1])\n"
+        "for step in itertools.count():\n"
+        "    files.log_aggregated_metrics({'reward_mean': 0.5, 'padding_' + 'x' * 5000: 1.0}, step)\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    with contextlib.suppress(FileNotFoundError):
+        while writer.poll() is None and (not path.exists() or path.stat().st_size < 500_000):
+            pass
+    writer.send_signal(signal.SIGKILL)
+    assert writer.wait() == -signal.SIGKILL, "it was still writing"
+    LineFile(path).close()
+    steps = [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()]
+    assert steps == list(range(len(steps))) and len(steps) >= 90
+    assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_files_rotate_when_asked_and_read_as_one(compress: bool, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = LineFile(path, rotate_bytes=8, compress=compress)
+    for line in ("aaa", "bbb", "ccc", "ddd", "eee"):
+        file.write_line(line)
+    end = ".gz" if compress else ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"metrics.0001.jsonl{end}",
+        f"metrics.0002.jsonl{end}",
+        "metrics.jsonl",
+    ]
+    assert path.read_text(encoding="utf-8") == "eee\n"
+    assert list(read_lines(path)) == ["aaa", "bbb", "ccc", "ddd", "eee"]
+
+
+def test_a_line_beyond_the_limit_gets_a_file_to_itself(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "a.log", rotate_bytes=4)
+    for line in ("long line", "b", "c"):
+        file.write_line(line)
+    assert list(read_lines(tmp_path / "a.log")) == ["long line", "b", "c"]
+    assert (tmp_path / "a.log").read_text(encoding="utf-8") == "b\nc\n"
+    with pytest.raises(ValueError, match="rotate_bytes must be positive, got 0"):
+        LineFile(tmp_path / "b.log", rotate_bytes=0)
+
+
+def test_a_compression_that_a_kill_interrupted_is_finished(tmp_path: Path) -> None:
+    lines = [str(number) for number in range(1, 10)]
+    for number in lines:
+        (tmp_path / f"a.000{number}.jsonl").write_text(f"{number}\n", encoding="utf-8")
+        (tmp_path / f"a.000{number}.jsonl.gz").write_bytes(gzip.compress(f"{number}\n".encode()))
+    assert list(read_lines(tmp_path / "a.jsonl")) == lines, "not twice, and a rotation leaves no live file"
+    LineFile(tmp_path / "a.jsonl", compress=True).write_line("10")
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["a.jsonl"]
+    assert list(read_lines(tmp_path / "a.jsonl")) == [*lines, "10"]
+
+
+def test_a_line_is_written_even_if_the_file_before_it_cannot_be_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(f"no room to compress {path.name}")
+
+    file = LineFile(tmp_path / "a.jsonl", rotate_bytes=4, compress=True)
+    file.write_line("aaa")
+    monkeypatch.setattr("phalanx.logging.handlers.file._compress", full)
+    with pytest.raises(OSError, match=r"no room to compress a\.0001\.jsonl"):
+        file.write_line("bbb")
+    monkeypatch.undo()
+    file.write_line("ccc")
+    assert list(read_lines(tmp_path / "a.jsonl")) == ["aaa", "bbb", "ccc"]
+
+
+def test_the_handler_rotates_and_compresses_by_its_config(tmp_path: Path) -> None:
+    files = FileHandler(tmp_path, LoggingConfig(compression=True), rotate_bytes=100)
+    for step in range(5):
+        files.log_aggregated_metrics({"reward_mean": 0.5}, step)
+    assert len(list(tmp_path.glob("*.jsonl.gz"))) == 4
+    assert [r["step"] for r in read_records(tmp_path / "batch_metrics.jsonl")] == [0, 1, 2, 3, 4]
+
+
+def test_a_record_that_is_not_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step": 1}\nnonsense\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a\.jsonl: record 2 is not JSON"):
+        list(read_records(path))
+
+
+def test_on_a_full_disk_the_handler_reports_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "batch_metrics.jsonl").symlink_to("/dev/full")
+    other = RecordingHandler()
+    config = LoggingConfig(batched_logging_enabled=True, log_frequency=1, sampling_enabled=False)
+    with ExperimentLogger(config, {"file": FileHandler(tmp_path), "memory": other}) as logger:
+        for step in range(3):
+            logger.log_batch_step({"update_step": step, "policy_loss": 0.5})
+    assert list(other.metrics) == [0, 1, 2]
+    assert caplog.messages == [
+        "handler 'file' failed in log_aggregated_metrics: OSError: [Errno 28] cannot write to "
+        f"{tmp_path}/batch_metrics.jsonl: No space left on device; "
+        "training goes on, and its later failures are only counted",
+        "handler 'file' failed 3 times in this run",
+    ]
+
+
+@contextlib.contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond this: a write across the limit is cut short, as on a disk that fills up."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_line_that_fits_only_in_part_is_taken_back_and_later_ones_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    file = LineFile(path)
+    with room_for(10):
+        file.write_line("12345")
+        with pytest.raises(OSError, match="only 4 of 8 bytes fit on the disk"):
+            file.write_line("abcdefg")
+        assert path.read_bytes() == b"12345\n"
+    file.write_line("abcdefg")
+    assert path.read_bytes() == b"12345\nabcdefg\n"
+
+
+def test_the_same_run_writes_the_same_lines(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        ticks = itertools.count()
+        files = FileHandler(tmp_path / name, clock=lambda ticks=ticks: float(next(ticks)))
+        config = LoggingConfig(batched_logging_enabled=True)
+        with ExperimentLogger(config, {"file": files}) as logger:
+            logger.log_batch_step({"episode_returns": jnp.arange(8.0), "policy_loss": jnp.float32(0.1)})
+    for name in ("batch_metrics.jsonl", "episodes.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() != b""
+
+
+def test_a_closed_file_refuses_lines(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "a")
+    file.close()
+    file.close()
+    with pytest.raises(ValueError, match="is closed"):
+        file.write_line("late")
+    assert (tmp_path / "a").stat().st_size == 0

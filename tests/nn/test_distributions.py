@@ -1,0 +1,176 @@
+"""The masked categorical distribution: exact, and never an illegal choice."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.nn.distributions import MaskedCategorical, entropy_of, masked_log_softmax, sample_by_uniform
+
+CHOICES = 5
+ALL = np.arange(CHOICES, dtype=np.int32)
+# Most of the time is compilation, and these programs are small.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+JUST_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
+
+log_probs = quickly(lambda logits, mask: jax.vmap(MaskedCategorical(logits, mask).log_prob)(ALL))
+entropy = quickly(lambda logits, mask: MaskedCategorical(logits, mask).entropy())
+mode = quickly(lambda logits, mask: MaskedCategorical(logits, mask).mode())
+samples = quickly(lambda logits, mask, keys: jax.vmap(MaskedCategorical(logits, mask).sample)(keys))
+draw = quickly(sample_by_uniform)
+draw_all = quickly(jax.vmap(sample_by_uniform, (0, None)))
+
+
+def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Probabilities in double precision, from the definition."""
+    weights = np.where(mask, np.exp(logits.astype(np.float64) - logits[mask].max()), 0.0)
+    return weights / weights.sum()
+
+
+logits_and_masks = st.tuples(
+    st.lists(st.floats(-20, 20, width=32), min_size=CHOICES, max_size=CHOICES),
+    st.lists(st.booleans(), min_size=CHOICES, max_size=CHOICES).filter(any),
+).map(lambda case: (np.array(case[0], np.float32), np.array(case[1])))
+
+
+@settings(deadline=None)
+@given(logits_and_masks)
+def test_probabilities_and_entropy_are_those_of_the_definition(case: tuple[np.ndarray, np.ndarray]) -> None:
+    expected = by_hand(*case)
+    got = np.exp(np.asarray(log_probs(*case), np.float64))
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-9)
+    assert got.sum() == pytest.approx(1, abs=1e-5)
+    surprise = -np.sum(expected[expected > 0] * np.log(expected[expected > 0]))
+    assert float(entropy(*case)) == pytest.approx(surprise, abs=1e-4)
+
+
+@settings(deadline=None)
+@given(logits_and_masks)
+def test_the_mode_is_the_likeliest_legal_choice(case: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, mask = case
+    chosen = int(mode(logits, mask))
+    assert mask[chosen]
+    # Logits that differ by less than a log-probability can show are a tie.
+    assert logits[chosen] == pytest.approx(logits[mask].max(), abs=1e-4)
+
+
+def test_two_legal_choices_with_equal_logits_have_one_half_each_and_the_third_nothing() -> None:
+    logits, mask = np.array([0.0, 50, 0, 0, 0], np.float32), np.array([True, False, True, False, False])
+    np.testing.assert_allclose(
+        log_probs(logits, mask), [np.log(0.5), -np.inf, np.log(0.5), -np.inf, -np.inf], rtol=1e-6
+    )
+    assert float(entropy(logits, mask)) == pytest.approx(np.log(2))
+
+
+def test_without_a_mask_every_choice_is_legal() -> None:
+    logits = np.array([0.5, -1.0, 2.0, 0.0, 3.0], np.float32)
+
+    @quickly
+    def both(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+        choice = MaskedCategorical(logits)
+        return choice.log_probs(), choice.mode()
+
+    logs, likeliest = both(logits)
+    np.testing.assert_allclose(np.exp(logs), by_hand(logits, np.ones(5, bool)), rtol=1e-5)
+    assert int(likeliest) == 4
+
+
+def test_sampled_frequencies_are_the_probabilities() -> None:
+    logits, mask = np.array([0.0, 1.0, 9.0, -1.0, 0.5], np.float32), np.array([True, True, False, True, True])
+    count = 20_000
+    drawn = samples(logits, mask, jax.random.split(jax.random.key(7), count))
+    seen, expected = np.bincount(drawn, minlength=CHOICES), count * by_hand(logits, mask)
+    assert seen[2] == 0
+    chi_square = np.sum((seen - expected)[mask] ** 2 / expected[mask])
+    assert chi_square < 16.27  # what three degrees of freedom pass once in a thousand
+
+
+@pytest.mark.parametrize(
+    ("uniform", "chosen"),
+    [(0.0, 1), (0.24, 1), (0.26, 3), (0.5, 3), (0.99, 3), (JUST_BELOW_ONE, 3)],
+)
+def test_a_draw_passes_over_impossible_choices_at_either_end_and_between(uniform: float, chosen: int) -> None:
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.array([0.0, 0.25, 0.0, 0.75, 0.0], np.float32))
+    assert int(draw(np.float32(uniform), logs)) == chosen
+
+
+def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_rise_at_it() -> None:
+    generator = np.random.default_rng(0)
+    weights = generator.random((4096, 25)) ** 4 * (generator.random((4096, 25)) < 0.5)
+
+    @quickly
+    def begin(weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        logs = jax.nn.log_softmax(jnp.where(weights > 0, jnp.log(weights), -jnp.inf)).astype(jnp.float32)
+        probs = jnp.exp(logs)
+        return logs, probs, jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, row))(probs)
+
+    logs, probs, sums = jax.device_get(begin(weights))
+    policies, places = np.nonzero((np.diff(sums) > 0) & (probs[:, 1:] == 0))
+    assert len(policies) > 100
+    # Exactly the sum before the impossible choice, which is passed where the impossible one's is not.
+    uniforms = sums[policies, places] / sums[policies, -1]
+    drawn = quickly(jax.vmap(sample_by_uniform))(uniforms, logs[policies])
+    assert (probs[policies, drawn] > 0).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(logits_and_masks, st.floats(0, float(JUST_BELOW_ONE), width=32))
+def test_a_draw_is_legal_whatever_the_number(case: tuple[np.ndarray, np.ndarray], uniform: float) -> None:
+    uniforms = np.array([0.0, uniform, JUST_BELOW_ONE], np.float32)
+    assert case[1][np.asarray(draw_all(uniforms, log_probs(*case)))].all()
+
+
+def test_a_single_legal_choice_is_certain() -> None:
+    logits, mask = np.zeros(CHOICES, np.float32), np.array([False, False, False, True, False])
+    keys = jax.random.split(jax.random.key(0), 16)
+    assert samples(logits, mask, keys).tolist() == [3] * 16
+    assert float(np.asarray(log_probs(logits, mask))[3]) == 0
+    assert float(entropy(logits, mask)) == 0
+
+
+def test_gradients_are_finite_under_a_mask_and_zero_for_masked_logits() -> None:
+    logits, mask = np.array([0.0, 3, -2, 1, 4], np.float32), np.array([True, False, True, True, False])
+
+    def both(logits: jax.Array) -> jax.Array:
+        choice = MaskedCategorical(logits, jnp.asarray(mask))
+        return choice.log_prob(jnp.int32(2)) + choice.entropy()
+
+    gradient = np.asarray(quickly(jax.grad(both))(logits))
+    assert np.isfinite(gradient).all()
+    assert gradient[[1, 4]].tolist() == [0, 0]
+    assert (gradient[[0, 2, 3]] != 0).all()
+
+
+@pytest.mark.parametrize("measured", ["log_prob", "entropy"])
+def test_the_gradient_is_that_of_finite_differences(measured: str) -> None:
+    logits, mask = np.array([0.3, 3.0, -0.7, 1.1, 0.2]), np.array([True, False, True, True, True])
+
+    def exact(logits: np.ndarray) -> float:
+        probs = by_hand(logits, mask)
+        if measured == "log_prob":
+            return float(np.log(probs[2]))
+        return float(-np.sum(probs[mask] * np.log(probs[mask])))
+
+    def computed(logits: jax.Array) -> jax.Array:
+        choice = MaskedCategorical(logits, jnp.asarray(mask))
+        return choice.log_prob(jnp.int32(2)) if measured == "log_prob" else choice.entropy()
+
+    step = 1e-5 * np.eye(CHOICES)
+    differences = [(exact(logits + e) - exact(logits - e)) / 2e-5 for e in step]
+    found = quickly(jax.grad(computed))(logits.astype(np.float32))
+    np.testing.assert_allclose(found, differences, atol=1e-5)
+
+
+def test_a_mask_for_all_kinds_of_logits_is_spread_over_them() -> None:
+    @quickly
+    def both(logits: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logs = masked_log_softmax(logits, mask)
+        return logs, entropy_of(logs)
+
+    logs, surprise = both(np.zeros((3, 2, 4), np.float32), np.array([[[True, True, False, False]]]))
+    np.testing.assert_allclose(np.exp(logs), np.broadcast_to([0.5, 0.5, 0, 0], (3, 2, 4)))
+    np.testing.assert_allclose(surprise, np.full((3, 2), np.log(2)), rtol=1e-6)

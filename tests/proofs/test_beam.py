@@ -1,0 +1,205 @@
+"""The compiled search for proofs agrees with plain ones and with forward chaining, whatever the batch."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float32, Int32
+
+from phalanx.core.profiling import adaptive_batch_size, available_memory, with_smaller_batches
+from phalanx.kg.chaining import proof_depths
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.program import Program
+from phalanx.proofs.search.beam import Found, SearchConfig, bytes_per_query, search_proofs
+from tests.reference.proof_search import PlainProver, TinyPolicy, beam, best_log_prob
+
+WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
+"""Random knowledge bases that share no names, in one program: they take one compilation together."""
+DEPTH = 4
+FREE = ProofConfig(padding_states=48, padding_atoms=6, memory_pruning=False)
+PRUNED = ProofConfig(padding_states=48, padding_atoms=6)
+WIDE = SearchConfig(width=64, max_depth=DEPTH, patience=DEPTH)
+NARROW = SearchConfig(width=3, max_depth=DEPTH)
+
+
+def random_rule(random: np.random.Generator, world: int) -> tuple:
+    """A chain over one or two atoms, some of them turned round, so that each variable of a head is bound."""
+    length = int(random.integers(1, 3))
+    variables = [-1, *range(-3, -2 - length, -1), -2]
+    body = []
+    for first, second in itertools.pairwise(variables):
+        predicate = 1 + world * PREDICATES + int(random.integers(PREDICATES))
+        body.append((predicate, first, second) if random.random() < 0.6 else (predicate, second, first))
+    return (1 + world * PREDICATES + int(random.integers(PREDICATES)), -1, -2), tuple(body)
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> tuple[np.ndarray, list, np.ndarray]:
+    """Facts, rules, and every ground atom of every world as a query."""
+    random = np.random.default_rng(7)
+    facts, rules, queries = [], [], []
+    for world in range(WORLDS):
+        atoms = [
+            (1 + world * PREDICATES + p, 1 + world * CONSTANTS + a, 1 + world * CONSTANTS + b)
+            for p, a, b in itertools.product(range(PREDICATES), range(CONSTANTS), range(CONSTANTS))
+        ]
+        facts += [atoms[k] for k in random.choice(len(atoms), 9, replace=False)]
+        rules += [random_rule(random, world) for _ in range(4)]
+        queries += atoms
+    return np.array(facts, np.int32), rules, np.array(queries, np.int32)
+
+
+@pytest.fixture(scope="module")
+def program(knowledge: tuple) -> Program:
+    return Program.create(knowledge[0], knowledge[1], WORLDS * PREDICATES, WORLDS * CONSTANTS)
+
+
+@pytest.fixture(scope="module")
+def prover(knowledge: tuple) -> PlainProver:
+    return PlainProver(knowledge[0], knowledge[1], WORLDS * PREDICATES, WORLDS * CONSTANTS)
+
+
+@pytest.fixture(scope="module")
+def policy() -> TinyPolicy:
+    return TinyPolicy(WORLDS * CONSTANTS + 13)
+
+
+@pytest.fixture(scope="module")
+def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> Found:
+    return search_proofs(FREE, program, policy, knowledge[2], WIDE, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> Found:
+    return search_proofs(PRUNED, program, policy, knowledge[2], NARROW, batch_size=16)
+
+
+def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_depth(
+    knowledge: tuple, wide: Found
+) -> None:
+    facts, rules, queries = knowledge
+    depths = proof_depths(queries, facts, rules, DEPTH)
+    assert not wide.overflow.any()
+    assert 0 < wide.proved.sum() < len(queries)
+    np.testing.assert_array_equal(wide.proved, depths >= 0)
+    # Facts are among the queries, and some of them have no proof but themselves.
+    own = np.isin(queries @ [10_000, 100, 1], facts @ [10_000, 100, 1])
+    assert wide.proved[own].any() and not wide.proved[own].all()
+
+
+def test_the_best_proof_of_a_wide_search_is_the_most_probable_of_all(
+    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: Found
+) -> None:
+    expected = [best_log_prob(prover, policy, tuple(query), DEPTH) for query in knowledge[2].tolist()]
+    np.testing.assert_allclose(wide.log_prob, expected, rtol=1e-4)
+
+
+def test_a_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_proof(
+    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: Found, narrow: Found
+) -> None:
+    plain = [beam(prover, policy, tuple(query), 3, DEPTH) for query in knowledge[2].tolist()]
+    log_probs, lengths, expanded = (np.array(column) for column in zip(*plain, strict=True))
+    np.testing.assert_allclose(narrow.log_prob, log_probs, rtol=1e-4)
+    np.testing.assert_array_equal(narrow.length, lengths)
+    np.testing.assert_array_equal(narrow.proved, lengths > 0)
+    np.testing.assert_array_equal(narrow.expansions, expanded)
+    assert narrow.proved.sum() < wide.proved.sum(), "a beam of three states should miss some proofs here"
+
+
+def test_neither_order_nor_batch_size_matters(
+    knowledge: tuple, program: Program, policy: TinyPolicy, narrow: Found
+) -> None:
+    order = np.random.default_rng(0).permutation(len(knowledge[2]))
+    shuffled = search_proofs(PRUNED, program, policy, knowledge[2][order], NARROW, batch_size=5)
+    np.testing.assert_array_equal(shuffled.length, narrow.length[order])
+    np.testing.assert_array_equal(shuffled.expansions, narrow.expansions[order])
+    np.testing.assert_allclose(shuffled.log_prob, narrow.log_prob[order], rtol=1e-4)
+    alone = search_proofs(PRUNED, program, policy, knowledge[2][order[:1]], NARROW, batch_size=5)
+    assert alone.length[0] == narrow.length[order[0]]
+
+
+def test_no_queries_give_empty_answers(program: Program, policy: TinyPolicy) -> None:
+    found = search_proofs(PRUNED, program, policy, np.zeros((0, 3), np.int32), NARROW)
+    assert [leaf.shape for leaf in found] == [(0,)] * 5
+
+
+class Indifferent(eqx.Module):
+    """The same logit for every action."""
+
+    logit: Float32[Array, ""]
+
+    def embed_states(self, goals: Int32[Array, "*n atoms 3"]) -> Float32[Array, "*n 1"]:
+        return jnp.zeros((*goals.shape[:-2], 1), jnp.float32) + self.logit
+
+    def score(
+        self, state: Float32[Array, "1"], successors: Float32[Array, "states 1"]
+    ) -> Float32[Array, " states"]:
+        return successors[:, 0]
+
+
+# ann is bob's parent, and bob cat's; a grandparent is a parent's parent, or a nanny (whom nobody has).
+FAMILY = Program.create(
+    np.array([(1, 1, 2), (1, 2, 3)], np.int32),
+    [((2, -1, -2), [(1, -1, -3), (1, -3, -2)]), ((2, -1, -2), [(3, -1, -2)])],
+    3,
+    3,
+)
+GRANDPARENTS = np.array([(2, 1, 3), (2, 1, 2)], np.int32)
+
+
+def search_grandparents(logit: float) -> Found:
+    settings = ProofConfig(padding_states=4, padding_atoms=3)
+    policy = Indifferent(jnp.float32(logit))
+    return search_proofs(settings, FAMILY, policy, GRANDPARENTS, SearchConfig(width=2), batch_size=2)
+
+
+def test_an_indifferent_policy_gives_each_choice_its_share_and_giving_up_is_one() -> None:
+    found = search_grandparents(1.5)
+    # From the query go three ways, two rules and giving up; parent(ann, X) has one fact, or giving up.
+    np.testing.assert_allclose(found.log_prob, [np.log(1 / 3 * 1 / 2), -np.inf], rtol=1e-6)
+    assert found.length.tolist() == [2, -1]
+
+
+def test_logits_that_are_no_numbers_are_an_error_and_not_a_failed_proof() -> None:
+    with pytest.raises(ValueError, match=r"logits that are no numbers in the search for \[2, 1, 3\]"):
+        search_grandparents(np.nan)
+
+
+def test_a_batch_is_a_power_of_two_that_a_quarter_of_the_memory_holds() -> None:
+    assert adaptive_batch_size(1_000, available=300_000) == 64
+    assert adaptive_batch_size(1_000, available=256_000, at_most=48) == 32
+    assert adaptive_batch_size(1_000, available=10) == 1
+    with pytest.raises(ValueError, match="need positive numbers, got 0 bytes"):
+        adaptive_batch_size(0)
+
+
+def test_the_memory_of_this_machine_holds_a_batch() -> None:
+    assert available_memory() > 1 << 20
+    assert adaptive_batch_size(bytes_per_query(PRUNED, NARROW), at_most=8) == 8
+
+
+def test_a_batch_is_halved_until_it_fits() -> None:
+    tried = []
+
+    def run(size: int) -> str:
+        tried.append(size)
+        if size > 4:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")
+        return "done"
+
+    assert with_smaller_batches(run, 32) == ("done", 4)
+    assert tried == [32, 16, 8, 4]
+
+
+@pytest.mark.parametrize(
+    ("message", "size"), [("INTERNAL: something else", 8), ("RESOURCE_EXHAUSTED: no", 1)]
+)
+def test_other_errors_and_a_batch_of_one_that_does_not_fit_are_raised(message: str, size: int) -> None:
+    def run(_: int) -> None:
+        raise jax.errors.JaxRuntimeError(message)
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        with_smaller_batches(run, size)

@@ -1,0 +1,91 @@
+"""Best-first search by guides: what is found, in how many expansions, and that learning saves some."""
+
+import numpy as np
+import pytest
+
+from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg.family_generator import generate_genealogy
+from phalanx.proofs import Program, ProofConfig
+from phalanx.proofs.search.best_first import (
+    BestFirstConfig,
+    BreadthFirst,
+    Confident,
+    RandomOrder,
+    Uniform,
+    search_best_first,
+)
+from phalanx.proofs.search.goal_features import GoalFeatures
+from phalanx.proofs.search.heuristics import GuideConfig, train_guide, untrained_guide
+
+CONFIG = ProofConfig(padding_states=32, padding_atoms=6)
+SEARCH = BestFirstConfig(expansions=60, max_depth=14, batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def genealogy():
+    base, queries = generate_genealogy(600, distances=(3,), queries=400)
+    data = DataHandler.from_knowledge(base)
+    index = IndexManager(data)
+    program = Program.of_data(data, index)
+    return program, GoalFeatures(program), index.encode_atoms(queries)
+
+
+def small(*rules: str) -> tuple[Program, IndexManager]:
+    facts = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "friend(a,d)")))
+    known = KnowledgeBase(train=facts, rules=tuple(parse_rule(rule) for rule in rules))
+    data = DataHandler.from_knowledge(known)
+    index = IndexManager(data)
+    return Program.of_data(data, index), index
+
+
+def test_the_expansions_of_a_proof_are_counted_and_unprovable_queries_end():
+    program, index = small("r0:0.9:parent(X,Y), parent(Y,Z) -> friend(X,Z)")
+    queries = index.encode_atoms(map(parse_atom, ("friend(a,c)", "friend(a,d)", "parent(a,d)")))
+    found = search_best_first(CONFIG, program, BreadthFirst(), queries, SEARCH)
+    # The query, then parent(a,Y), parent(Y,c), one step of which leaves nothing. A query is no fact itself.
+    assert found.proved.tolist() == [True, False, False]
+    assert found.expansions.tolist() == [2, 3, 1] and found.length.tolist() == [2, -1, -1]
+    assert [len(way) for way in found.ways.values()] == [2]
+
+
+def test_rules_go_by_their_confidence_where_that_is_asked_for():
+    rules = [
+        f"r{n}:{n / 10}:friend(X,Y), {'parent' if n == 8 else 'friend'}(Y,Z) -> parent(X,Z)" for n in (2, 5)
+    ]
+    program, index = small(*rules, "r8:0.8:parent(X,Y), parent(Y,Z) -> parent(X,Z)")
+    features = GoalFeatures(program, np.array([0.2, 0.5, 0.8], np.float32))
+    asked = index.encode_atoms([parse_atom("parent(a,c)")])
+    by_confidence = search_best_first(CONFIG, program, Confident(features.confidence), asked, SEARCH)
+    in_order = search_best_first(CONFIG, program, BreadthFirst(), asked, SEARCH)
+    assert by_confidence.expansions[0] == 2 < in_order.expansions[0]
+
+
+def test_a_budget_is_kept_and_a_way_is_a_proof_s_states(genealogy):
+    program, _, queries = genealogy
+    tight = SEARCH.model_copy(update={"expansions": 5})
+    for guide in (Uniform(), RandomOrder(), BreadthFirst()):
+        found = search_best_first(CONFIG, program, guide, queries[:20], tight)
+        assert (found.expansions <= 5).all() and not found.proved.any(), "a proof takes eight"
+
+
+def test_a_trained_guide_finds_more_proofs_per_expansion_than_one_that_learned_nothing(genealogy):
+    program, features, queries = genealogy
+    config = GuideConfig(queries=60, rounds=2, epochs=5, search=SEARCH)
+    held_out, training = queries[:40], queries[40:]
+    trained = train_guide(config, CONFIG, program, features, training)
+    rates = {}
+    for name, guide in (
+        ("trained", trained),
+        ("untrained", untrained_guide(config, program, features)),
+        ("uniform", Uniform()),
+    ):
+        found = search_best_first(CONFIG, program, guide, held_out, SEARCH)
+        rates[name] = found.proofs_per_expansion(SEARCH.expansions)
+    assert rates["trained"] > 2 * max(rates["untrained"], rates["uniform"]), rates
+
+
+def test_the_same_seed_trains_the_same_guide(genealogy):
+    program, features, queries = genealogy
+    config = GuideConfig(queries=20, rounds=1, epochs=1, search=SEARCH)
+    one, other = (train_guide(config, CONFIG, program, features, queries) for _ in range(2))
+    np.testing.assert_array_equal(one.network.last.weight, other.network.last.weight)

@@ -1,0 +1,32 @@
+"""The conformance suite on the proof environment: both engines, with and without the options."""
+
+import pytest
+
+from phalanx.core import backends as native
+from phalanx.core.testing.transition_checks import (
+    check_environment,
+    check_finished_states_stay_finished,
+    check_invalid_actions_change_nothing,
+    check_vmap_equals_batch_functions,
+)
+from tests.helpers import families as f
+
+
+def test_the_native_engine_conforms() -> None:
+    if not native.available():
+        pytest.skip(native.reason())
+    check_environment(f.environment(engine="native"), num_steps=60)
+
+
+def test_the_xla_engine_conforms() -> None:
+    check_environment(f.environment(engine="xla", max_depth=4), num_steps=40)
+
+
+def test_an_environment_that_skips_unary_actions_and_has_no_end_action_conforms() -> None:
+    env = f.environment(skip_unary_actions=True, end_proof_action=False, max_depth=3)
+    for check in (
+        check_vmap_equals_batch_functions,
+        check_finished_states_stay_finished,
+        check_invalid_actions_change_nothing,
+    ):
+        check(env, 0, num_steps=40)

@@ -1,0 +1,97 @@
+"""Proof search in words: goals and choices with their names, and answers by number or by goals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
+from phalanx.proofs import ProofConfig, ProofEnv
+from tests.helpers import families as f
+
+DATA = DataHandler.from_knowledge(
+    KnowledgeBase(
+        train=tuple(map(parse_atom, ("parent(a,b)", "parent(a,B)", "aged(b,c)"))),
+        valid=(parse_atom("wise(a,c)"),),
+        test=(),
+        rules=(
+            parse_rule("r0:1.0:parent(x,y), old(y,z) -> wise(x,z)"),
+            parse_rule("r1:1.0:aged(x,y) -> old(x,y)"),
+        ),
+    )
+)
+ENV = ProofEnv.from_data(
+    ProofConfig(padding_states=6, padding_atoms=3, max_depth=4, queries={"negative_ratio": 0}), DATA, "valid"
+)
+STATE = ENV.reset(jax.random.PRNGKey(0))[0]
+PARENTS = ENV.step(STATE, jnp.int32(0))[0]
+"""Of the two parents one has a name that differs by case alone."""
+
+
+def test_a_state_is_told_by_its_query_goals_and_numbered_choices() -> None:
+    text = ENV.observation_text(PARENTS)
+    assert "Query: wise(a,c)\nGoals: parent(a,_1), old(_1,c)\nStep 1 of at most 4." in text
+    assert "Choices:\n0: old(B,c)\n1: old(b,c)\n2: give up\n" in text
+    assert "label" not in text and "not wise" not in text, "whether a query is true is not told"
+
+
+def test_answers_lead_to_a_proof() -> None:
+    state = PARENTS
+    for answer in ("old(b,c)", "True"):
+        state, _, _, _, info = ENV.step(state, ENV.parse_action(answer, state))
+    assert bool(info.proved)
+
+
+def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+    assert int(ENV.parse_action("old(b,c)", PARENTS)) == 1
+    assert int(ENV.parse_action("old(B,c)", PARENTS)) == 0
+    with pytest.raises(ValueError, match=r"'OLD.b,c.' is not among the choices"):
+        ENV.parse_action("OLD(b,c)", PARENTS)
+
+
+@pytest.mark.parametrize("text", ["0", " 0 ", "parent(a,_1), old(_1,c)", "PARENT(a,_1),Old(_1,c)"])
+def test_an_answer_is_a_number_or_the_goals_of_a_choice(text: str) -> None:
+    assert int(ENV.parse_action(text, STATE)) == 0
+    assert int(ENV.parse_action("Give up", STATE)) == 1
+    assert ENV.action_text(jnp.int32(1), STATE) == "give up"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2", "there is no choice 2; they are numbered from 0 to 1"),
+        ("", "'' is not among the choices; answer with a number from 0 to 1"),
+        ("parent(a,_1), old(_1,b)", "the nearest is 'parent(a,_1), old(_1,c)'"),
+        ("-1", "'-1' is not among the choices"),
+    ],
+)
+def test_what_is_not_among_the_choices_is_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        ENV.parse_action(text, STATE)
+    assert words in str(caught.value)
+
+
+def test_names_and_pictures_need_names() -> None:
+    assert ENV.task_name(STATE) == "wise(a,c)"
+    assert ENV.render_modes == ("svg", "ansi") and "<svg" in ENV.render(STATE)
+    with pytest.raises(ValueError, match="drawn as svg or ansi, not as 'human'"):
+        ENV.render(STATE, "human")
+    bare = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives)
+    assert not bare.has_text and bare.render_modes == () and bare.render(STATE) is None
+    assert bare.task_name(STATE) == ""
+    with pytest.raises(ValueError, match=r"has no words; make it with ProofEnv\.from_data, or with"):
+        bare.observation_text(STATE)
+
+
+def test_environments_that_differ_in_names_alone_are_equal_and_share_a_compilation() -> None:
+    named = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives, names=IndexManager(DATA, 3))
+    bare = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives)
+    assert named == bare and hash(named) == hash(bare)
+    assert named.has_text and not bare.has_text
+
+
+def test_the_mask_is_of_the_successors_for_one_state_and_for_many() -> None:
+    env = f.environment()
+    states = jax.device_get(jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 3))[0])
+    assert (np.asarray(env.legal_actions(states)) == np.asarray(states.action_mask)).all()
+    assert env.legal_actions(states[0]).shape == (env.config.padding_states,)

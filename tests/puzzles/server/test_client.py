@@ -1,0 +1,465 @@
+"""The client against a server that does as it is told; the real one is in `test_telnet_real_server`."""
+
+import asyncio
+import contextlib
+import random
+import re
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.client import HINT_LIMIT
+from phalanx.puzzles.server.errors import (
+    ArcadeConnectionError,
+    ArcadeUnavailableError,
+    CommandError,
+    NoPuzzleError,
+    ProtocolError,
+    StartError,
+    UnknownGameError,
+    backoff_delays,
+)
+from tests.helpers.scripted_puzzle_server import FULL, ScriptedServer, Session, scripted_server
+
+
+def settings(port: int, **others: object) -> TelnetClientConfig:
+    quick = {"connect_timeout": 5.0, "read_timeout": 5.0, "retry_delay": 0.001, "max_retry_delay": 0.01}
+    return TelnetClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
+
+
+@contextlib.asynccontextmanager
+async def playing(
+    server: ScriptedServer, **others: object
+) -> AsyncIterator[tuple[TelnetGymClient, ScriptedServer]]:
+    """A client of the fake, with its first puzzle begun."""
+    async with scripted_server(server), TelnetGymClient(settings(server.port, **others)) as client:
+        await client.start_puzzle("toy", "easy", 5)
+        yield client, server
+
+
+async def play_toy(client: TelnetGymClient) -> list[str]:
+    """The pictures of a whole game."""
+    pictures = [(await client.start_puzzle("toy", "easy", 5)).grid_display]
+    for column in (1, 2, 3):
+        hint = await client.get_hint()
+        assert hint.message == f"Try placing {column} at row 1, column {column}"
+        result = await client.send_action(f"place 1 {column} {column}")
+        assert result.state is not None
+        pictures.append(result.state.grid_display)
+    assert result.solved and result.completion is not None and result.completion.moves == 3
+    return pictures
+
+
+@pytest.mark.parametrize("line_mode", [True, False], ids=["line mode", "prompts and echoes"])
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split packets"])
+def test_a_game_is_the_same_whatever_the_packets_and_prompts(line_mode: bool, split: bool) -> None:
+    async def run() -> None:
+        server = ScriptedServer(line_mode=line_mode, split=split)
+        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+            for _ in range(2):
+                assert await play_toy(client) == [f"[{n}/3] ■ seed 5" for n in range(4)]
+                await client.quit_puzzle()
+        assert server.first_bytes == [b"\xff\xf1" * 5]
+
+    asyncio.run(run())
+
+
+def test_the_silent_server_is_not_waited_for() -> None:
+    async def run() -> float:
+        server = ScriptedServer()
+        async with scripted_server(server):
+            began = time.monotonic()
+            async with TelnetGymClient(settings(server.port)):
+                return time.monotonic() - began
+
+    assert asyncio.run(run()) < 0.5
+
+
+async def cut(session: Session) -> None:
+    """Half a reply, and the end of the connection."""
+    await session.send(b'{"type":"result","succ')
+    session.writer.close()
+
+
+def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> list[str]:
+        async with playing(ScriptedServer()) as (client, server):
+            assert (await client.send_action("place 1 1 1")).success
+            assert not (await client.send_action("place 1 9 9")).success
+            await client.get_hint()
+            server.scripts["place 1 2 2"] = cut
+            sent = len(server.commands)
+            result = await client.send_action("place 1 2 2")
+            assert result.success and result.state is not None
+            assert (result.state.moves, result.state.hints_used) == (2, 1)
+            assert (client.connections_made, client.puzzles_replayed) == (2, 1)
+            return [command for command in server.commands[sent:] if command not in ("mode json", "show")]
+
+    again = ["toy easy 5", "place 1 1 1", "place 1 9 9", "hint"]
+    assert asyncio.run(run()) == ["place 1 2 2", *again, "place 1 2 2"]
+    (said,) = caplog.messages
+    assert "closed the connection" in said and "attempt 2 follows" in said
+
+
+def test_a_puzzle_whose_seed_the_server_drew_is_taken_up_by_that_seed() -> None:
+    async def run() -> int:
+        async with playing(ScriptedServer()) as (client, server):
+            drawn = await client.start_puzzle("toy")
+            server.scripts["hint"] = cut
+            await client.get_hint()
+            assert f"toy easy {drawn.seed}" in server.commands
+            return client.puzzles_replayed
+
+    assert asyncio.run(run()) == 1
+
+
+def test_a_server_that_makes_another_puzzle_of_the_seed_is_found_out() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = cut
+            server.goal = 9
+            with pytest.raises(ProtocolError, match="makes another puzzle of 'toy easy 5' than before"):
+                await client.get_hint()
+
+    asyncio.run(run())
+
+
+def test_a_command_that_always_ends_the_connection_is_given_up_in_words() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer(), max_retries=3) as (client, server):
+            server.always["place 1 1 1"] = cut
+            with pytest.raises(ArcadeUnavailableError, match=r"after 4 attempt\(s\) .*closed the connection"):
+                await client.send_action("place 1 1 1")
+            assert client.puzzles_replayed == 3
+
+    asyncio.run(run())
+
+
+def test_a_server_that_greets_and_then_is_silent_is_given_up_at_the_deadline_and_each_try_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> float:
+        server = ScriptedServer()
+        server.always["toy easy 5"] = silence
+        async with scripted_server(server):
+            config = settings(server.port, read_timeout=0.2, deadline=0.5, max_retries=1000)
+            client, began = TelnetGymClient(config), time.monotonic()
+            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'toy easy 5' within"):
+                await client.start_puzzle("toy", "easy", 5)
+            return time.monotonic() - began
+
+    assert 0.4 < asyncio.run(run()) < 2.0
+    assert len(caplog.messages) == 2 and all("attempt" in said for said in caplog.messages)
+
+
+def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> int:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = silence
+            asking = asyncio.create_task(client.get_hint())
+            await asyncio.sleep(0.05)
+            await client.disconnect()
+            with pytest.raises(ArcadeConnectionError, match="the client was disconnected"):
+                await asking
+            return client.connections_made
+
+    assert asyncio.run(run()) == 1
+
+
+def test_a_puzzle_that_cannot_be_started_on_a_dead_connection_is_started_on_a_new_one() -> None:
+    async def hang_up(session: Session) -> None:
+        session.writer.transport.abort()
+
+    async def run() -> tuple[int, int]:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["toy easy 6"] = hang_up
+            observation = await client.start_puzzle("toy", "easy", 6)
+            return observation.seed, client.connections_made
+
+    assert asyncio.run(run()) == (6, 2)
+
+
+def test_silence_ends_in_a_timeout_and_the_connection_is_not_used_again() -> None:
+    async def silence(session: Session) -> None:
+        await asyncio.sleep(0.4)
+
+    async def run() -> None:
+        async with playing(ScriptedServer(), read_timeout=0.1, max_retries=0) as (client, server):
+            server.scripts["show"] = silence
+            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'show' within 0\.1 s"):
+                await client.show_state()
+            assert not client.is_connected
+            # What the old connection still had to say is not taken for the answer to this.
+            assert (await client.start_puzzle("toy", "easy", 9)).seed == 9
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_wait_does_not_leave_its_reply_for_the_next_command() -> None:
+    async def slow(session: Session) -> None:
+        await asyncio.sleep(0.1)
+        await session.line("Hint: Try placing 9 at row 9, column 9")
+
+    async def run() -> str:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = slow
+            task = asyncio.create_task(client.get_hint())
+            await asyncio.sleep(0.03)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.start_puzzle("toy", "easy", 5)
+            return (await client.get_hint()).message
+
+    assert asyncio.run(run()) == "Try placing 1 at row 1, column 1"
+
+
+def test_a_full_server_is_tried_again() -> None:
+    async def run() -> tuple[int, int]:
+        server = ScriptedServer(full=3)
+        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+            return (await client.start_puzzle("toy", seed=1)).seed, server.refused
+
+    assert asyncio.run(run()) == (1, 3)
+
+
+def test_a_server_that_stays_full_is_an_error_with_its_own_words() -> None:
+    async def run() -> None:
+        server = ScriptedServer(full=99)
+        async with scripted_server(server):
+            with pytest.raises(ArcadeUnavailableError, match=r"after 3 attempt\(s\).*maximum capacity"):
+                await TelnetGymClient(settings(server.port, max_retries=2)).connect()
+        assert server.refused == 3
+
+    assert FULL.startswith(b"Server is at maximum capacity")
+    asyncio.run(run())
+
+
+def test_a_port_without_a_server_is_an_error_in_words() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config = settings(free.getsockname()[1], max_retries=1)
+        with pytest.raises(ArcadeUnavailableError, match="is the puzzle server running"):
+            asyncio.run(TelnetGymClient(config).connect())
+
+
+def test_a_server_that_does_not_greet_is_given_up() -> None:
+    async def run() -> None:
+        hung_up = asyncio.Event()
+
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            hung_up.set()
+
+        listening = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        config = settings(listening.sockets[0].getsockname()[1], connect_timeout=0.05, max_retries=0)
+        with pytest.raises(ArcadeUnavailableError, match=r"did not greet within 0\.05 s"):
+            await TelnetGymClient(config).connect()
+        listening.close()
+        await listening.wait_closed()
+        await hung_up.wait()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def test_pauses_double_up_to_the_limit_and_are_the_same_for_the_same_seed() -> None:
+    assert list(backoff_delays(4, 0.1, 0.3, 0.0, random.Random(0))) == [0.1, 0.2, 0.3, 0.3]
+    first, again = (list(backoff_delays(50, 0.1, 2.0, 0.5, random.Random(7))) for _ in range(2))
+    assert first == again
+    assert all(1.0 <= delay <= 2.0 for delay in first[5:]) and len(set(first)) == 50
+
+
+def test_an_unknown_game_is_named_with_the_nearest_one_and_the_client_goes_on() -> None:
+    async def run() -> int:
+        async with playing(ScriptedServer()) as (client, _):
+            with pytest.raises(UnknownGameError, match=r"has no game 'sudko'; did you mean 'sudoku'\?"):
+                await client.start_puzzle("sudko")
+            return (await client.start_puzzle("toy", "easy", 3)).seed
+
+    assert asyncio.run(run()) == 3
+
+
+def test_a_known_game_that_the_server_lacks_is_another_error() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, _):
+            with pytest.raises(StartError, match="did not start 'tents hard 4'"):
+                await client.start_puzzle(PuzzleGame.TENTS, PuzzleDifficulty.HARD, 4)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        ("place 1 1 1\nquit", "one line without control characters"),
+        ("", "must not be empty"),
+        ("  \r\n", "must not be empty"),
+        ("place\x071", "one line without control characters"),
+        ("x" * 5000, "at most 4096 bytes, got 5,000"),
+        ("QUIT", "'quit' is no move"),
+        ("mode normal", "'mode' is no move"),
+        ("hint", "'hint' is no move"),
+        ("reset", "'reset' is no move"),
+    ],
+)
+def test_what_is_no_single_move_is_refused_and_not_sent(action: str, why: str) -> None:
+    async def run() -> list[str]:
+        async with playing(ScriptedServer()) as (client, server):
+            sent = len(server.commands)
+            with pytest.raises(CommandError, match=why):
+                await client.send_action(action)
+            return server.commands[sent:]
+
+    assert asyncio.run(run()) == []
+
+
+def test_commands_without_a_puzzle_say_what_to_do_first() -> None:
+    async def run() -> None:
+        server = ScriptedServer()
+        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+            for command in (client.get_hint, client.show_state, client.get_stats, client.reset_puzzle):
+                with pytest.raises(NoPuzzleError, match="call start_puzzle first"):
+                    await command()
+            await client.quit_puzzle()
+
+    asyncio.run(run())
+
+
+def test_a_refused_move_is_a_result_that_keeps_the_picture() -> None:
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, _):
+            result = await client.send_action("place 1 1 9")
+            assert (result.success, result.code, result.message, result.solved) == (
+                False,
+                "INVALID",
+                "no",
+                False,
+            )
+            assert result.state is not None and result.state.grid_display == "[0/3] ■ seed 5"
+
+    asyncio.run(run())
+
+
+def test_a_word_the_game_does_not_know_and_a_crash_of_the_server_are_results_too() -> None:
+    async def crash(session: Session) -> None:
+        await asyncio.sleep(0)
+
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            unknown = await client.send_action("dance")
+            assert (unknown.success, unknown.code) == (False, "TEXT")
+            assert unknown.message == "Unknown command 'dance'. Type 'help' for available commands."
+            server.scripts["place 1 1 1"] = crash
+            crashed = await client.send_action("place 1 1 1")
+            assert (crashed.success, crashed.code) == (False, "NO_REPLY")
+            assert crashed.message == "the server failed on 'place 1 1 1' and gave no reply"
+            assert (await client.send_action("place 1 1 1")).success
+
+    asyncio.run(run())
+
+
+def test_a_lost_game_is_told_by_the_text_after_a_success() -> None:
+    async def mine(session: Session) -> None:
+        await session.say({"type": "result", "success": True, "code": "REVEALED", "message": "boom"})
+        await session.say(session.observation())
+        await session.line("GAME OVER! You hit a mine!")
+
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["reveal 1 1"] = mine
+            result = await client.send_action("reveal 1 1")
+            assert result.success and result.game_over and not result.solved
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b'{"type":"observation","game":\r\n', "not JSON"),
+        (b'{"type":' + b"[" * 1900 + b"\r\n", "not JSON"),
+        (b'{"type":"observation","seed":' + b"9" * 1900 + b"]\r\n", "not JSON"),
+        (b"x" * 3000, r"a line of more than 2,048 bytes \(max_line_bytes\)"),
+        (b"\xff\xfa" + b"x" * 5000, "has not ended after 4096 bytes"),
+    ],
+)
+def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
+    reply: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def garble(session: Session) -> None:
+        await session.send(reply)
+
+    async def run() -> int:
+        async with playing(ScriptedServer(), max_line_bytes=2048) as (client, server):
+            server.scripts["show"] = garble
+            assert (await client.show_state()).grid_display == "[0/3] ■ seed 5"
+            return client.connections_made
+
+    assert asyncio.run(run()) == 2
+    assert re.search(why, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"seed": "seven"}, r"'observation' has a 'seed' that is not understood: .*, got 'seven'"),
+        ({"seed": 1e400}, "'observation' has a 'seed' that is not understood"),
+        ({"difficulty": "insane\x1b[2J"}, r"'observation' has a 'difficulty' .*\\x1b"),
+        ({"moves": [1]}, "'observation' has a 'moves' that is not understood"),
+    ],
+)
+def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(
+    record: dict[str, object], why: str
+) -> None:
+    async def strange(session: Session) -> None:
+        await session.say(session.observation() | record)
+
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["show"] = strange
+            with pytest.raises(ProtocolError, match=why):
+                await client.show_state()
+            assert client.connections_made == 1
+
+    asyncio.run(run())
+
+
+def test_no_hint_to_follow_is_no_success_although_the_server_says_so() -> None:
+    async def none(session: Session) -> None:
+        words = "No hints available. Puzzle is complete!"
+        await session.say({"type": "result", "success": True, "code": "HINT_NONE", "message": words})
+
+    async def run() -> None:
+        async with playing(ScriptedServer()) as (client, server):
+            server.scripts["hint"] = none
+            hint = await client.get_hint()
+            assert (hint.success, hint.code, hint.command) == (False, "HINT_NONE", None)
+            for _ in range(HINT_LIMIT - 1):
+                assert (await client.get_hint()).success
+            assert (await client.get_hint()).code == "HINT_LIMIT"
+            assert server.commands.count("hint") == HINT_LIMIT == 99
+
+    asyncio.run(run())
+
+
+def test_several_tasks_may_use_one_client() -> None:
+    async def run() -> set[str]:
+        async with playing(ScriptedServer()) as (client, _):
+            hints = await asyncio.gather(*(client.get_hint() for _ in range(20)))
+            return {hint.message for hint in hints}
+
+    assert asyncio.run(run()) == {"Try placing 1 at row 1, column 1"}

@@ -1,0 +1,280 @@
+"""The pool: every episode once, whatever happens to the connections; nothing is left behind."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from arcade_server import RealServer
+from cutting_proxy import CuttingProxy
+
+from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.episodes import PuzzleEpisode, play_episode
+from phalanx.puzzles.server.errors import ArcadeUnavailableError, UnknownGameError
+from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
+from phalanx.puzzles.server.protocol import PuzzleDifficulty
+from tests.helpers.puzzle_server import running_server
+from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
+
+EASY = PuzzleDifficulty.EASY
+
+
+def client(port: int, **others: object) -> TelnetClientConfig:
+    quick = {"retry_delay": 0.001, "max_retry_delay": 0.05, "max_retries": 100, "read_timeout": 10.0}
+    return TelnetClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
+
+
+async def seed_seen(connected: TelnetGymClient, spec: EpisodeSpec) -> int:
+    """The shortest of episodes: what the server says the seed is, after a hint."""
+    observation = await connected.start_puzzle("toy", spec.difficulty, spec.seed)
+    await connected.get_hint()
+    return observation.seed
+
+
+async def collect(
+    pool: PuzzlePool, specs: Iterator[EpisodeSpec] | list[EpisodeSpec]
+) -> list[tuple[int, int]]:
+    return [(spec.index, seed) async for spec, seed in pool.episodes(specs, seed_seen)]
+
+
+def specs(count: int) -> list[EpisodeSpec]:
+    return list(episode_specs(["toy"], [EASY], 11, end=count))
+
+
+def test_an_episodes_seed_depends_on_the_base_seed_and_its_number_alone() -> None:
+    ten = list(episode_specs(["sudoku", "Lights Out"], ["easy", "hard"], 3, end=10))
+    assert ten[4:] == list(
+        itertools.islice(episode_specs(["sudoku", "lights"], ["easy", "hard"], 3, first=4), 6)
+    )
+    assert [spec.game for spec in ten[:4]] == ["sudoku", "lights", "sudoku", "lights"]
+    assert [spec.difficulty.value for spec in ten[:5]] == ["easy", "easy", "hard", "hard", "easy"]
+    assert [spec.seed for spec in ten] == [episode_seed(3, index) for index in range(10)]
+    assert len({episode_seed(base, index) for base in range(5) for index in range(200)}) == 1000
+    assert ten[0].episode_id == f"sudoku_easy_{episode_seed(3, 0)}_0"
+
+
+def test_seeds_stay_what_they_are_from_version_to_version() -> None:
+    assert [episode_seed(0, 0), episode_seed(0, 1), episode_seed(42, 7)] == [342265601, 557668587, 1924415248]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_every_episode_arrives_once_with_its_seed(ordered: bool) -> None:
+    async def run() -> list[tuple[int, int]]:
+        server = ScriptedServer()
+        config = PoolConfig(connections=5, queue_size=7, ordered=ordered)
+        async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
+            return await collect(pool, specs(40))
+
+    found = asyncio.run(run())
+    wanted = [(spec.index, spec.seed) for spec in specs(40)]
+    assert (found if ordered else sorted(found)) == wanted
+
+
+def test_order_is_kept_although_the_first_episode_is_the_slowest() -> None:
+    async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> int:
+        await asyncio.sleep(0.05 if spec.index == 0 else 0)
+        return spec.index
+
+    async def run(ordered: bool) -> list[int]:
+        async with PuzzlePool(config=PoolConfig(connections=3, queue_size=4, ordered=ordered)) as pool:
+            return [index async for _, index in pool.episodes(specs(9), play)]
+
+    assert asyncio.run(run(True)) == list(range(9))
+    assert asyncio.run(run(False))[0] == 1
+
+
+def test_no_more_episodes_are_begun_than_the_queue_holds() -> None:
+    begun = []
+
+    async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+        begun.append(spec.index)
+
+    async def run() -> None:
+        config = PoolConfig(connections=3, queue_size=4, ordered=True)
+        async with PuzzlePool(config=config) as pool:
+            taking = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
+            await anext(taking)
+            await asyncio.sleep(0.02)
+            assert len(begun) == 5
+            for _ in range(3):
+                await anext(taking)
+            await asyncio.sleep(0.02)
+            assert len(begun) == 8
+            await taking.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
+    async def drop(session: Session) -> None:
+        session.writer.transport.abort()
+
+    async def run() -> tuple[list[tuple[int, int]], int]:
+        server = ScriptedServer()
+        async with (
+            scripted_server(server),
+            PuzzlePool(client(server.port), PoolConfig(connections=2)) as pool,
+        ):
+            server.scripts["hint"] = drop
+            found = await collect(pool, specs(6))
+            assert pool.reconnects == 1
+            return sorted(found), pool.episodes_replayed
+
+    found, replayed = asyncio.run(run())
+    assert found == [(spec.index, spec.seed) for spec in specs(6)]
+    assert replayed == 1
+
+
+def test_an_episode_that_is_always_dropped_ends_the_run_in_words() -> None:
+    async def drop(session: Session) -> None:
+        session.writer.transport.abort()
+
+    async def run() -> None:
+        server = ScriptedServer()
+        server.always["hint"] = drop
+        config = PoolConfig(connections=1)
+        async with (
+            scripted_server(server),
+            PuzzlePool(client(server.port, max_retries=2), config) as pool,
+        ):
+            with pytest.raises(ArcadeUnavailableError, match=r"after 3 attempt\(s\)"):
+                await collect(pool, specs(2))
+
+    asyncio.run(run())
+
+
+def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> None:
+    async def forever(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> list[tuple[EpisodeSpec, None]]:
+        async with PuzzlePool(config=PoolConfig(connections=2)) as pool:
+
+            async def take() -> list[tuple[EpisodeSpec, None]]:
+                return [entry async for entry in pool.episodes(specs(9), forever)]
+
+            waiting = asyncio.create_task(take())
+            await asyncio.sleep(0.02)
+            await pool.close()
+            return await asyncio.wait_for(waiting, 5)
+
+    assert asyncio.run(run()) == []
+
+
+def test_connections_are_made_anew_before_the_server_ends_them() -> None:
+    async def run() -> tuple[int, int, int]:
+        server = ScriptedServer()
+        config = PoolConfig(connections=1, recycle_after=1e-6)
+        async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
+            found = await collect(pool, specs(5))
+            return len(found), pool.recycled, len(server.sessions)
+
+    assert asyncio.run(run()) == (5, 4, 5)
+
+
+def test_an_error_of_the_play_itself_is_raised_and_not_tried_again() -> None:
+    async def run() -> int:
+        server = ScriptedServer()
+
+        async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+            await connected.start_puzzle("nonsense")
+
+        async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
+            with pytest.raises(UnknownGameError, match="has no game 'nonsense'"):
+                async for _ in pool.episodes(specs(2), play):
+                    pass
+            return pool.episodes_replayed
+
+    assert asyncio.run(run()) == 0
+
+
+@pytest.mark.parametrize("how", ["break", "cancel", "error"])
+def test_nothing_is_left_running_when_a_run_is_left(how: str) -> None:
+    complaints: list[dict] = []
+
+    async def run() -> set[str]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        server = ScriptedServer()
+        async with scripted_server(server):
+            outside = asyncio.all_tasks()
+
+            async def take() -> None:
+                async with PuzzlePool(client(server.port), PoolConfig(connections=8)) as pool:
+                    async for spec, _ in pool.episodes(episode_specs(["toy"], [EASY], 0), seed_seen):
+                        if spec.index < 5:
+                            continue
+                        if how == "break":
+                            break
+                        if how == "error":
+                            raise KeyError("of the user")
+                        await asyncio.sleep(60)
+
+            task = asyncio.create_task(take())
+            await asyncio.wait([task], timeout=0.3)
+            task.cancel()
+            result = (await asyncio.gather(task, return_exceptions=True))[0]
+            assert isinstance(
+                result, {"break": type(None), "cancel": asyncio.CancelledError}.get(how, KeyError)
+            )
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+                if all(session.reader.at_eof() or session.reader.exception() for session in server.sessions):
+                    break
+            assert all(session.reader.at_eof() or session.reader.exception() for session in server.sessions)
+            ours = asyncio.all_tasks() - outside - {task}
+            return {str(left) for left in ours if "ScriptedServer" not in str(left)}
+
+    assert asyncio.run(run()) == set()
+    assert complaints == []
+
+
+def test_two_runs_of_one_pool_at_once_are_refused() -> None:
+    async def run() -> None:
+        server = ScriptedServer()
+        async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
+            first = pool.episodes(specs(9), seed_seen)
+            await anext(first)
+            with pytest.raises(RuntimeError, match="is playing already"):
+                await anext(pool.episodes(specs(9), seed_seen))
+            await first.aclose()
+            assert len(await collect(pool, specs(3))) == 3
+
+    asyncio.run(run())
+
+
+GAMES = ("lights", "binary", "mastermind", "knapsack")
+
+
+async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> PuzzleEpisode:
+    return await play_episode(connected, spec)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RealServer]:
+    with running_server() as running:
+        yield running
+
+
+def test_kills_and_cuts_of_the_real_server_change_no_episode(server: RealServer) -> None:
+    async def run(port: int, kills: tuple[int, ...]) -> tuple[list[PuzzleEpisode], PuzzlePool]:
+        config = PoolConfig(connections=4, ordered=True)
+        found = []
+        async with PuzzlePool(client(port), config) as pool:
+            async for spec, episode in pool.episodes(episode_specs(GAMES, [EASY], 5, end=30), play):
+                assert spec.episode_id == episode.episode_id
+                found.append(episode)
+                if spec.index in kills:
+                    server.kill()
+                    await asyncio.to_thread(server.start)
+        return found, pool
+
+    async def disturbed() -> tuple[list[PuzzleEpisode], int, int]:
+        async with CuttingProxy(server.port, cuts=5, every=20_000, seed=1) as proxy:
+            found, pool = await run(proxy.port, (8, 17))
+            return found, proxy.cut, pool.episodes_replayed
+
+    calm, _ = asyncio.run(run(server.port, ()))
+    rough, cuts, replayed = asyncio.run(disturbed())
+    assert len(calm) == 30 and all(episode.success for episode in calm)
+    assert rough == calm
+    assert cuts == 5 and replayed >= 3

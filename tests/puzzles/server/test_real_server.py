@@ -1,0 +1,112 @@
+"""The client against both of the real servers."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from arcade_server import HANDLERS, RealServer
+
+from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.errors import ArcadeUnavailableError, UnknownGameError
+from tests.helpers.puzzle_server import running_server
+
+
+def settings(port: int, max_retries: int = 8) -> TelnetClientConfig:
+    return TelnetClientConfig(
+        host="127.0.0.1", port=port, max_retries=max_retries, retry_delay=0.001, max_retry_delay=0.01
+    )
+
+
+@pytest.fixture(scope="module", params=list(HANDLERS))
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    with running_server(request.param) as running:
+        yield running
+
+
+def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
+    async def run() -> None:
+        async with TelnetGymClient(settings(server.port)) as client:
+            observation = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY, seed=42)
+            assert (observation.game, observation.seed, observation.optimal_steps) == ("Sudoku", 42, 35)
+            assert "|" in observation.grid_display and len(observation.grid) == 9
+            hint = await client.get_hint()
+            assert hint.success and hint.command is not None and hint.message.startswith("Try placing")
+            assert (await client.show_state()).moves == 0
+            assert (await client.send_action(hint.command)).success
+            refused = await client.send_action("place 1 1 99")
+            assert not refused.success and refused.state is not None and refused.state.grid_display
+            stats = await client.get_stats()
+            assert (stats.game, stats.hints_used, stats.seed) == ("Sudoku", 1, 42)
+            assert (await client.reset_puzzle()).grid == observation.grid
+            await client.quit_puzzle()
+            assert (await client.start_puzzle("einstein", "easy", 1)).game.startswith("Einstein")
+            with pytest.raises(UnknownGameError, match="did you mean 'kakuro'"):
+                await client.start_puzzle("kakuru")
+
+    asyncio.run(run())
+
+
+QUICK = ("binary", "lights", "mastermind", "slither", "bridges", "shikaku", "tents", "sokoban", "knapsack")
+"""Games that are made and solved within some tens of milliseconds; the benchmark plays all."""
+
+
+def test_the_real_servers_hints_solve_its_puzzles(server: RealServer) -> None:
+    async def run() -> dict[str, bool]:
+        solved = {}
+        async with TelnetGymClient(settings(server.port)) as client:
+            for game in QUICK:
+                state = await client.start_puzzle(game, "easy", 42)
+                while (hint := await client.get_hint()).success and not state.is_complete:
+                    assert hint.command is not None, hint.message
+                    result = await client.send_action(hint.command)
+                    assert result.success and result.state is not None, result.message
+                    state = result.state
+                solved[game] = state.is_complete
+        return solved
+
+    assert asyncio.run(run()) == dict.fromkeys(QUICK, True)
+
+
+def test_logic_grid_is_read_by_its_hints_and_its_refusal_is_explained(server: RealServer) -> None:
+    async def run() -> None:
+        async with TelnetGymClient(settings(server.port)) as client:
+            await client.start_puzzle(PuzzleGame.LOGIC_GRID, "easy", 42)
+            hint = await client.get_hint()
+            assert hint.message == "Alice has the Blue color" and hint.command is not None
+            result = await client.send_action(hint.command)
+            assert not result.success
+            assert "refuses every move of Logic Grid; its hints can be read but not played" in result.message
+
+    asyncio.run(run())
+
+
+def test_the_real_servers_hundredth_connection_is_its_last(server: RealServer) -> None:
+    async def run() -> None:
+        clients = [TelnetGymClient(settings(server.port)) for _ in range(100)]
+        for client in clients:
+            await client.connect()
+        with pytest.raises(ArcadeUnavailableError, match="is full: Server is at maximum capacity"):
+            await TelnetGymClient(settings(server.port, max_retries=1)).connect()
+        async with contextlib.AsyncExitStack() as leaving:
+            late = TelnetGymClient(settings(server.port, max_retries=200))
+            leaving.push_async_callback(late.disconnect)
+            starting = asyncio.create_task(late.start_puzzle("lights"))
+            await asyncio.sleep(0.01)
+            assert not starting.done()
+            for client in clients:
+                await client.disconnect()
+            assert (await starting).game == "Lights Out"
+
+    asyncio.run(run())
+
+
+def test_a_game_that_cannot_be_taken_back_is_made_again(server: RealServer) -> None:
+    async def run() -> None:
+        async with TelnetGymClient(settings(server.port)) as client:
+            before = await client.start_puzzle("mastermind", "easy", 4)
+            await client.send_action("guess 1 1 1 1")
+            after = await client.reset_puzzle()
+            assert (after.seed, after.moves, after.grid_display) == (4, 0, before.grid_display)
+
+    asyncio.run(run())

@@ -1,0 +1,190 @@
+"""Puzzles through the text interface: answers of every sort, single and many turns, one and a batch."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.puzzles import PuzzleBatch, PuzzleEnvironment
+from phalanx.puzzles.catalog import KINDS
+from phalanx.text import TextBatch, TextRewards
+
+TURNS = ("multi", "single")
+GARBLED = (
+    "",
+    "   \n\t ",
+    "hello",
+    "0 0 0",
+    "99 99 99",
+    "-1 2 3",
+    "1 1",
+    "1 1 1 1 1 1 1 1",
+    "1 2 ☃",
+    "١ ٢ ٣",
+    "𝟙 𝟚 𝟛",
+    "\x00\x1b[31m",
+    "<answer></answer>",
+    "</answer>",
+    "x" * 30_000,
+    "1 " * 9_000,
+    "(" * 5_000,
+    "9" * 5_000,
+    "\n" * 5_000 + "1",
+    "up" * 3_000,
+    "\ud800",
+)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("name", KINDS)
+def test_demonstrations_solve_through_the_text_interface(name: str, turns: str) -> None:
+    for seed in range(25):
+        environment = PuzzleEnvironment(name, "easy", turns=turns)
+        prompt = environment.reset(seed)
+        assert prompt == environment.prompt and "Answer with" in prompt
+        demonstration = environment.demonstration()
+        assert demonstration
+        steps = [environment.step(f"Let me think. <answer>{answer}</answer>") for answer in demonstration]
+        assert [step.info.refused for step in steps] == [""] * len(steps)
+        assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
+        assert [step.reward for step in steps] == [0.0] * (len(steps) - 1) + [1.0]
+        assert steps[-1].info.solved and steps[-1].info.terminated and steps[-1].text.startswith("Solved.")
+        assert environment.demonstration() == []
+        after = environment.step("up")
+        assert after.done and after.reward == 0.0 and after.info.solved
+
+
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("name", KINDS)
+def test_garbled_answers_are_refused_in_words_and_change_nothing(name: str, turns: str) -> None:
+    for answer in GARBLED:
+        environment = PuzzleEnvironment(name, "medium", turns=turns, max_steps=2)
+        prompt = environment.reset(1)
+        step = environment.step(answer)
+        # A press or a single name may be a move of a kind: then it must not pay.
+        assert not step.info.solved and step.reward <= 0
+        if step.info.refused:
+            assert step.reward == -0.1 and len(step.info.refused) < 200
+            assert step.text.startswith(f"Not possible: {step.info.refused}.")
+            assert environment.prompt == prompt
+        assert step.done is (turns == "single")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(answer=st.text(alphabet=st.characters(), max_size=40), turns=st.sampled_from(TURNS))
+@settings(max_examples=25, deadline=None)
+def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
+    environment = PuzzleEnvironment(name, turns=turns)
+    environment.reset(0)
+    assert not environment.step(answer).info.solved
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("sudoku", "1 2 3", "row 1, column 2 is given and cannot be changed"),
+        ("sudoku", "5 1 3", "there is no row 5; rows count from 1 to 4"),
+        ("sudoku", "1 1 7", "'7' is no symbol here; there are 1 2 3 4"),
+        ("sudoku", "one one seven", "a move reads `ROW COLUMN SYMBOL`, got 'one one seven'"),
+        ("sudoku", "1 1 .", "row 1, column 1 has . already"),
+        ("sokoban", "left", "you cannot go left: there is a wall"),
+        ("sokoban", "jump", "a move is up, down, left or right, got 'jump'"),
+        ("countdown", "9 - 9", "9 is not among the numbers that are left"),
+        ("countdown", "5 - 9", "5 - 9 is no positive whole number of at most nine digits"),
+        ("countdown", "9 / 5", "9 / 5 is no positive whole number of at most nine digits"),
+        ("knights", "Zoe knight", "nobody is called 'Zoe'; there are Finn, Leo, Gus"),
+        ("knights", "Finn maybe", "a move is a name and knight or knave, got 'Finn maybe'"),
+        ("bridges", "1 1 1 3 1", "no bridge can lead from 1 1 to 1 3: they are not two islands in one row or "
+         "column with no island between them"),
+        ("bridges", "1 3 1 5 3", "a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got "
+         "'1 3 1 5 3'"),
+        ("lights_out", "1 9", "there is no column 9; columns count from 1 to 3"),
+        ("hitori", "1 1 4", "'4' is no symbol here; there are #"),
+    ],
+)  # fmt: skip
+def test_the_words_say_why_an_answer_is_no_move(name: str, answer: str, words: str) -> None:
+    environment = PuzzleEnvironment(name)
+    environment.reset(0)
+    assert environment.step(answer).info.refused == words
+
+
+def test_a_move_can_be_taken_back_and_mended_by_the_solver() -> None:
+    environment = PuzzleEnvironment("sudoku")
+    prompt = environment.reset(0)
+    right = environment.demonstration()
+    assert right is not None
+    place, digit = right[0].rsplit(" ", 1)
+    wrong = f"{place} {1 + int(digit) % 4}"
+    environment.step(wrong)
+    assert environment.demonstration() == right
+    environment.step(f"{place} .")
+    assert environment.prompt == prompt
+
+
+def test_an_episode_is_truncated_and_a_lost_one_terminated() -> None:
+    environment = PuzzleEnvironment("lights_out", max_steps=3)
+    environment.reset(0)
+    steps = [environment.step(answer) for answer in ("1 1", "1 1", "nonsense", "1 1")]
+    assert [step.info.truncated for step in steps] == [False, False, True, True]
+    assert [step.reward for step in steps] == pytest.approx([0, 0, -0.1, 0])
+    countdown = PuzzleEnvironment("countdown")
+    countdown.reset(0)  # 9, 5, 1 to 13
+    countdown.step("9 + 5")
+    lost = countdown.step("14 * 1")
+    assert lost.done and lost.info.terminated and not lost.info.solved and lost.text.startswith("Not solved.")
+
+
+def test_rewards_are_settings() -> None:
+    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, accepted=0.5, refused=-2))
+    environment.reset(0)
+    answers = environment.demonstration() or []
+    assert [environment.step(answer).reward for answer in ["no", *answers]] == [-2, *[0.5] * 6, 5]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_batch_does_what_single_environments_do(name: str) -> None:
+    seeds = list(range(12))
+    batch, alone = PuzzleBatch(name, size=12), [PuzzleEnvironment(name) for _ in seeds]
+    together = TextBatch([PuzzleEnvironment(name) for _ in seeds])
+    texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
+    assert batch.reset(seeds) == together.reset(seeds) == texts
+    for turn in range(3):
+        answers = [("nonsense", *(each.demonstration() or ("",)))[turn % 2] for each in alone]
+        wanted = [each.step(answer) for each, answer in zip(alone, answers, strict=True)]
+        for found in (batch.step(answers), together.step(answers)):
+            assert found.texts == [step.text for step in wanted]
+            assert found.infos == [step.info for step in wanted]
+            np.testing.assert_array_equal(found.rewards, np.array([s.reward for s in wanted], np.float32))
+            np.testing.assert_array_equal(found.dones, [step.done for step in wanted])
+    assert batch.prompts == [each.prompt for each in alone]
+
+
+def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
+    batch = PuzzleBatch("sudoku", size=3)
+    first = batch.reset([0, 1, 2])
+    texts = batch.reset_where([False, True, False], [7, 8, 9])
+    assert [texts[0], texts[2]] == [first[0], first[2]]
+    assert texts[1] == PuzzleEnvironment("sudoku").reset(8)
+
+
+def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
+    batch = PuzzleBatch("sudoku", size=2)
+    with pytest.raises(ValueError, match="seeds must be 2, one for each environment, got 3"):
+        batch.reset([1, 2, 3])
+    batch.reset([1, 2])
+    with pytest.raises(ValueError, match="answers must be 2"):
+        batch.step(["1 1 1"])
+    with pytest.raises(ValueError, match="at least one environment"):
+        PuzzleBatch("sudoku", size=0)
+
+
+def test_settings_that_make_no_sense_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="there is no episode yet; call reset"):
+        PuzzleEnvironment("sudoku").step("1 1 1")
+    with pytest.raises(ValueError, match="turns are 'multi' or 'single', got 'many'"):
+        PuzzleEnvironment("sudoku", turns="many")
+    with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
+        PuzzleEnvironment("sudoku", max_steps=0)
+    with pytest.raises(ValueError, match="no difficulty 'huge'"):
+        PuzzleEnvironment("sudoku", "huge")
+    with pytest.raises(ValueError, match="this environment is for binary, got a puzzle of sudoku"):
+        PuzzleEnvironment("binary").begin(PuzzleEnvironment("sudoku").kind.generate(0))

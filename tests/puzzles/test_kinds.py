@@ -1,0 +1,250 @@
+"""Every kind of puzzle: made the same by both engines, one solution by brute force, solved by its solver."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phalanx.core import backends as engine
+from phalanx.puzzles import Draws, Puzzle, PuzzleEnvironment, puzzle_kind, puzzle_kinds
+from phalanx.puzzles.catalog import KINDS
+from phalanx.puzzles.engines import TWINS
+from tests.reference.puzzles.solution_counts import (
+    binary_solutions,
+    bridges_solutions,
+    fewest_presses,
+    fewest_pushes,
+    hitori_solutions,
+    knights_solutions,
+    latin_solutions,
+    nonogram_solutions,
+)
+
+RECORDED = Path(__file__).parent / "recorded_puzzles.json"
+LEVELS = ("easy", "medium", "hard")
+needs_native = pytest.mark.skipif(engine.extension() is None, reason="the compiled extension is not here")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_solvers_moves_solve_fifty_puzzles_of_each_difficulty(name: str) -> None:
+    kind = puzzle_kind(name)
+    for level in LEVELS:
+        for puzzle in kind.generate_many(range(50), level):
+            state = kind.start(puzzle)
+            assert not kind.is_solved(puzzle, state)
+            moves = kind.solve(puzzle, state)
+            assert moves
+            for move in moves:
+                state = kind.apply(puzzle, state, kind.parse(puzzle, state, move))
+            assert kind.is_solved(puzzle, state)
+            assert kind.solve(puzzle, state) == []
+            assert kind.verify(puzzle, kind.answer(puzzle))
+            if kind.unique:
+                assert kind.count_solutions(puzzle) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "seeds", "count"),
+    [
+        ("sudoku", "easy", 50, lambda puzzle: latin_solutions(puzzle, (2, 2))),
+        ("sudoku", "medium", 10, lambda puzzle: latin_solutions(puzzle, (2, 3))),
+        ("futoshiki", "easy", 50, lambda puzzle: latin_solutions(puzzle, None)),
+        ("futoshiki", "medium", 5, lambda puzzle: latin_solutions(puzzle, None)),
+        ("binary", "easy", 50, binary_solutions),
+        ("nonogram", "easy", 50, nonogram_solutions),
+        ("hitori", "easy", 50, hitori_solutions),
+        ("bridges", "easy", 50, bridges_solutions),
+        ("knights", "easy", 50, lambda puzzle: knights_solutions(puzzle_kind("knights").rules(puzzle))),
+        ("knights", "hard", 50, lambda puzzle: knights_solutions(puzzle_kind("knights").rules(puzzle))),
+    ],
+)
+def test_brute_force_finds_one_solution(
+    name: str, level: str, seeds: int, count: Callable[[Puzzle], int]
+) -> None:
+    puzzles = puzzle_kind(name).generate_many(range(seeds), level)
+    assert [count(puzzle) for puzzle in puzzles] == [1] * seeds
+
+
+def test_solutions_of_ambiguous_puzzles_are_counted_as_brute_force_counts_them() -> None:
+    kind = puzzle_kind("sudoku")
+    for seed in range(5):
+        made = kind.generate(seed, "easy")
+        blanks = [cell for cell, value in enumerate(made.given) if value][:3]
+        given = tuple(0 if cell in blanks else value for cell, value in enumerate(made.given))
+        open_puzzle = Puzzle("sudoku", seed, "easy", 4, given, (), made.solution)
+        assert kind.count_solutions(open_puzzle, limit=300) == latin_solutions(open_puzzle, (2, 2))
+
+
+@needs_native
+@pytest.mark.parametrize("name", TWINS)
+def test_both_engines_make_and_solve_the_same_puzzles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = puzzle_kind(name)
+    cases = [(level, seeds) for level, seeds in zip(LEVELS, (6, 2, 1), strict=True)]
+    native = [kind.generate_many(range(seeds), level) for level, seeds in cases]
+    monkeypatch.setenv("PHALANX_NATIVE", "0")
+    assert engine.extension() is None
+    assert [kind.generate_many(range(seeds), level) for level, seeds in cases] == native
+    if kind.unique:
+        assert [kind.count_solutions(puzzle) for puzzle in native[1]] == [1] * 2
+
+
+@needs_native
+def test_both_engines_find_the_same_way_out_of_a_warehouse(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = puzzle_kind("sokoban")
+    puzzle = kind.generate(3, "medium")
+    state, moves = kind.start(puzzle), kind.solve(puzzle, kind.start(puzzle))
+    assert moves
+    state = kind.apply(puzzle, state, kind.parse(puzzle, state, moves[0]))
+    native = kind.solve(puzzle, state)
+    monkeypatch.setenv("PHALANX_NATIVE", "0")
+    assert native == moves[1:]
+    assert kind.solve(puzzle, state) == native
+
+
+def test_puzzles_stay_what_they_are_until_a_kinds_version_is_raised() -> None:
+    """`PYTHONPATH=src python tests/puzzles/test_kinds.py` records them anew."""
+    assert digests() == json.loads(RECORDED.read_text())
+
+
+def digests() -> dict[str, str]:
+    """A digest of some puzzles, prompts and answers of each kind, by its name and version."""
+    found = {}
+    for kind in puzzle_kinds():
+        words = []
+        for level in LEVELS:
+            for seed in range(5):
+                environment = PuzzleEnvironment(kind, level)
+                words += [environment.reset(seed), *(environment.demonstration() or ())]
+        found[f"{kind.name}-v{kind.version}"] = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+    return found
+
+
+def test_lights_out_is_solved_with_the_fewest_presses() -> None:
+    kind = puzzle_kind("lights_out")
+    for seed in range(10):
+        puzzle = kind.generate(seed, "easy")
+        assert len(kind.solve(puzzle, puzzle.given) or ()) == fewest_presses(puzzle.given, 3)
+
+
+def test_four_by_four_lights_have_quiet_presses_and_the_fewest_are_still_found() -> None:
+    kind = puzzle_kind("lights_out")
+    puzzle = kind.generate(1, "medium")
+    assert len(kind.solve(puzzle, puzzle.given) or ()) == fewest_presses(puzzle.given, 4)
+
+
+def test_sokoban_is_solved_with_the_fewest_pushes() -> None:
+    kind = puzzle_kind("sokoban")
+    for level, seeds in (("easy", 20), ("medium", 4)):
+        for seed in range(seeds):
+            puzzle = kind.generate(seed, level)
+            state, pushes = kind.start(puzzle), 0
+            for move in puzzle.solution:
+                after = kind.apply(puzzle, state, move)
+                state, pushes = after, pushes + (after.boxes != state.boxes)
+            assert pushes == fewest_pushes(kind.draw(puzzle, kind.start(puzzle)))
+            settings = kind.difficulties[level]
+            assert settings["least_pushes"] <= pushes <= settings["most_pushes"]
+
+
+def test_a_box_in_a_corner_cannot_be_solved() -> None:
+    kind = puzzle_kind("sokoban")
+    puzzle = kind.generate(0, "easy")
+    #  # # # # # #
+    #  # . - # - #
+    #  # @ - - - #
+    #  # - - $ - #
+    state = kind.start(puzzle)
+    for move in ("right", "down", "right", "up", "right", "down"):
+        state = kind.apply(puzzle, state, kind.parse(puzzle, state, move))
+    assert kind.solve(puzzle, state) is None
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_countdowns_answer_is_worth_its_target_in_python_too(level: str) -> None:
+    kind = puzzle_kind("countdown")
+    for seed in range(30):
+        puzzle = kind.generate(seed, level)
+        assert eval(kind.answer(puzzle)) == puzzle.clues[0]
+
+
+def test_countdown_is_solved_from_the_middle_and_lost_at_a_wrong_end() -> None:
+    kind = puzzle_kind("countdown")
+    puzzle = Puzzle("countdown", 0, "easy", 3, (9, 5, 1), (13,), (9, 0, 5, 14, 1, 1))
+    assert kind.solve(puzzle, (5, 8)) == ["8 + 5"]
+    assert kind.solve(puzzle, (5, 9)) is None
+    assert kind.is_lost(puzzle, (14,)) and not kind.is_lost(puzzle, (13,))
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        ("9 + 5 - 1", True),
+        ("(9+5)-1", True),
+        ("(9 - 1) + 5", True),
+        ("9 + 5", False),
+        ("9 + 5 - 1 * 1", False),
+        ("13", False),
+        ("((9 + 5 - 1", False),
+        ("9 + 5 - 1)", False),
+        ("1 - 9 + 21", False),
+        ("__import__('os')", False),
+        ("(" * 500, False),
+        ("9 ** 5", False),
+        ("", False),
+    ],
+)
+def test_countdown_reads_expressions_and_nothing_else(expression: str, verdict: bool) -> None:
+    puzzle = Puzzle("countdown", 0, "easy", 3, (9, 5, 1), (13,), (9, 0, 5, 14, 1, 1))
+    assert puzzle_kind("countdown").verify(puzzle, expression) is verdict
+
+
+def test_a_wrong_board_is_not_verified_and_another_right_one_would_be() -> None:
+    kind = puzzle_kind("sudoku")
+    open_puzzle = Puzzle("sudoku", 0, "easy", 4, (0,) * 16, (), ())
+    assert kind.verify(open_puzzle, "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1")
+    assert kind.verify(open_puzzle, "2143\n4321\n1234\n3412")
+    assert not kind.verify(open_puzzle, "1 2 3 4\n2 3 4 1\n3 4 1 2\n4 1 2 3")
+    assert not kind.verify(open_puzzle, "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 .")
+
+
+def test_names_and_difficulties_that_do_not_exist_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="no kind of puzzle 'sudko'; did you mean 'sudoku'"):
+        puzzle_kind("sudko")
+    with pytest.raises(ValueError, match="sudoku has no difficulty 'extreme'; there are easy, medium, hard"):
+        puzzle_kind("sudoku").generate(0, "extreme")
+    with pytest.raises(ValueError, match="a seed is a whole number from 0"):
+        puzzle_kind("sudoku").generate(-1)
+    with pytest.raises(ValueError, match="do not ask for a single solution"):
+        puzzle_kind("sokoban").count_solutions(puzzle_kind("sokoban").generate(0))
+
+
+@needs_native
+def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
+    native = engine.extension()
+    assert native is not None
+    for kind, parameters in (
+        ("sudoku", [9, 3, 4, 1]), ("sudoku", [25, 5, 5, 1]), ("binary", [5, 3]), ("nonogram", [16, 50]),
+        ("futoshiki", [4, 99, 1]), ("sokoban", [9, 8, 1, 1, 1, 1, 1]), ("chess", [8]), ("hitori", [4]),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            native.puzzle_records(kind, [0], parameters)
+    for kind, puzzle, parameters in (
+        ("sudoku", b"\x09" * 16, [4, 2, 2, 1]), ("sudoku", b"\x00", [4, 2, 2, 1]),
+        ("futoshiki", bytes(16) + b"\x00\x63", [4, 1, 1]), ("sokoban", bytes(65), [8, 8, 1, 1, 1, 1, 1]),
+        ("bridges", b"\x01", [5, 5]), ("hitori", b"", [4, 4]), ("nonogram", b"", [4, 50]),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            native.puzzle_solutions(kind, puzzle, parameters, 2)
+
+
+def test_draws_are_splitmix64() -> None:
+    # The first outputs for seed 1234567 of the reference implementation, their upper halves.
+    draws = Draws(1234567)
+    wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [draws.below(1 << 32) for _ in wanted] == [number >> 32 for number in wanted]
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(digests(), indent=2) + "\n")

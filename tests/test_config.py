@@ -1,0 +1,264 @@
+"""Configs come from defaults, presets and overrides, and complain in words."""
+
+import jax
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import Field
+
+from phalanx.arc.config import ArcConfig
+from phalanx.config import Config, describe, list_presets, load_config, save_config, to_yaml
+
+
+class Engine(Config):
+    """A section with constraints of every kind."""
+
+    power: int = Field(default=5, ge=1, le=9)
+    """How strong."""
+    fuel: str = "hay"
+    heat: float = Field(default=1.0, gt=0)
+
+
+class Cart(Config):
+    wheels: int = Field(default=2, ge=1)
+    """How many."""
+    engine: Engine = Engine(fuel="oats")
+    spare: Engine | None = None
+    loads: tuple[int, ...] = ()
+    covered: bool = False
+
+
+class Letter(Config):
+    address: str
+    stamps: int = 1
+
+
+def test_without_preset_and_overrides_the_defaults_stand():
+    assert load_config(ArcConfig) == ArcConfig()
+
+
+def test_overrides_reach_into_sections_and_the_last_one_wins():
+    config = load_config(Cart, overrides=["engine.power=3", "wheels=4", "engine.power=7", "loads=[1, 2]"])
+    assert config == Cart(wheels=4, engine=Engine(power=7, fuel="oats"), loads=(1, 2))
+
+
+def test_a_sections_own_default_survives_an_override_of_its_neighbour():
+    assert load_config(Cart, overrides=["engine.power=3"]).engine.fuel == "oats"
+
+
+def test_overrides_are_yaml():
+    overrides = ["covered=yes", "engine.heat=1e-3", "engine.fuel='7'", "spare=null", "engine={power: 2}"]
+    config = load_config(Cart, overrides=overrides)
+    assert config == Cart(covered=True, engine=Engine(power=2, fuel="7", heat=0.001), spare=None)
+
+
+def test_an_optional_section_can_be_filled_by_overrides():
+    assert load_config(Cart, overrides=["spare.power=2"]).spare == Engine(power=2)
+
+
+def test_a_preset_and_overrides_build_on_a_base(tmp_path):
+    preset = tmp_path / "fast.yaml"
+    preset.write_text("# @package cart\nengine:\n  power: 9\n")
+    base = Cart(wheels=3, engine=Engine(power=2, fuel="coal"))
+    config = load_config(Cart, preset, ["covered=true"], base)
+    assert config == Cart(wheels=3, engine=Engine(power=9, fuel="coal"), covered=True)
+    assert base.engine.power == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("engine.pwer=3", "unknown key 'engine.pwer'; did you mean 'engine.power'?"),
+        ("power=3", "unknown key 'power'; did you mean 'engine.power'?"),
+        ("zebra=3", "unknown key 'zebra'; valid here: wheels, engine, spare, loads, covered"),
+        ("wheels.size=3", "unknown key 'wheels.size'; 'wheels' is a setting, not a section"),
+        ("engine.power=10", "engine.power must be between 1 and 9, got 10"),
+        ("wheels=0", "wheels must be at least 1, got 0"),
+        ("engine.heat=0", "engine.heat must be more than 0.0, got 0"),
+        ("wheels=many", "wheels must be a whole number, got 'many'"),
+        ("wheels=2.5", "wheels must be a whole number, got 2.5"),
+        ("engine.heat=hot", "engine.heat must be a number, got 'hot'"),
+        ("engine.fuel=7", "engine.fuel must be text, got 7"),
+        ("covered=perhaps", "covered must be true or false, got 'perhaps'"),
+        ("loads=7", "loads must be a list, got 7"),
+        ("loads=[1, x]", r"loads\[1\] must be a whole number, got 'x'"),
+        ("engine=7", "engine must be settings as `key: value`, got 7"),
+        ("wheels", "an override reads key.sub=value .*got 'wheels'"),
+        ("=3", "an override reads key.sub=value .*got '=3'"),
+        ("loads=[1", r"cannot read override 'loads=\[1'"),
+        ("engine.fuel=${missing}", "cannot read override .*'missing' not found"),
+    ],
+)
+def test_a_bad_override_is_refused_in_words(override, words):
+    with pytest.raises(ValueError, match=words):
+        load_config(Cart, overrides=[override])
+
+
+def test_every_bad_value_is_named_at_once():
+    with pytest.raises(ValueError, match=r"wheels must be at least 1, got 0\nengine\.power must be between"):
+        load_config(Cart, overrides=["wheels=0", "engine.power=0"])
+
+
+def test_the_arc_canvas_complains_with_its_dotted_name():
+    with pytest.raises(ValueError, match=r"^dataset\.max_grid_height must be between 1 and 30, got 40$"):
+        load_config(ArcConfig, overrides=["dataset.max_grid_height=40"])
+
+
+def test_a_near_miss_of_a_choice_is_suggested():
+    words = "engine must be 'auto', 'native' or 'xla', got 'natve'; did you mean 'native'?"
+    with pytest.raises(ValueError, match=words):
+        load_config(ArcConfig, overrides=["engine=natve"])
+
+
+def test_a_missing_required_setting_is_named():
+    with pytest.raises(ValueError, match=r"^address is required$"):
+        load_config(Letter)
+    assert load_config(Letter, overrides=["address=here"]) == Letter(address="here")
+
+
+@pytest.mark.parametrize("name", list_presets("arc"))
+def test_a_named_preset_loads_and_lists_only_what_differs(name):
+    from omegaconf import OmegaConf
+
+    from phalanx.config import PRESET_FOLDER
+
+    path = PRESET_FOLDER / "arc" / f"{name}.yaml"
+    config = load_config(ArcConfig, name)
+    listed = OmegaConf.to_container(OmegaConf.load(path))
+    assert OmegaConf.to_container(OmegaConf.create(to_yaml(config, changed_only=True))) == listed
+    assert path.read_text().startswith("# @package arc\n")
+
+
+def test_a_presets_values_arrive():
+    assert load_config(ArcConfig, "mini").grid_shape == (5, 5)
+    assert load_config(ArcConfig, "evaluation").environment.mode == "evaluation"
+    assert load_config(ArcConfig, "mini", ["dataset.max_grid_width=7"]).grid_shape == (5, 7)
+
+
+def test_an_unknown_preset_suggests_the_nearest():
+    with pytest.raises(ValueError, match=r"unknown preset 'minni' for arc; did you mean 'mini'\?"):
+        load_config(ArcConfig, "minni")
+    with pytest.raises(ValueError, match="unknown preset 'zzz' for arc; there are evaluation, full, mini"):
+        load_config(ArcConfig, "zzz")
+    with pytest.raises(ValueError, match="no presets for 'chess'; there are presets for arc"):
+        list_presets("chess")
+
+
+def test_a_config_from_elsewhere_has_no_named_presets_unless_a_group_is_given():
+    with pytest.raises(ValueError, match="Cart is not one of Phalanx's own configs"):
+        load_config(Cart, "mini")
+    with pytest.raises(ValueError, match=r"mini\.yaml: unknown key 'dataset'"):
+        load_config(Cart, "mini", group="arc")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("engine:\n  pwer: 3\n", r"cart\.yaml: unknown key 'engine\.pwer'; did you mean 'engine\.power'"),
+        ("- 1\n- 2\n", r"cart\.yaml: expected settings as `key: value`, got \[1, 2\]"),
+        ("engine: [1\n", r"cart\.yaml is not a readable YAML config"),
+        ("wheels: 0\n", "wheels must be at least 1, got 0"),
+    ],
+)
+def test_a_bad_preset_file_is_named(tmp_path, text, words):
+    (tmp_path / "cart.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        load_config(Cart, str(tmp_path / "cart.yaml"))
+
+
+def test_a_missing_preset_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no config file .*gone\.yaml"):
+        load_config(Cart, tmp_path / "gone.yaml")
+
+
+def test_an_empty_preset_changes_nothing(tmp_path):
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert load_config(Cart, tmp_path / "empty.yaml") == Cart()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels refers to something else by"),
+        ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel refers to something else"),
+        ("loads: [1, '${wheels}']\n", "loads.1 refers to something else"),
+        ("[" * 200_000, "nested more than 32 levels deep"),
+        ("engine: " + "{engine: " * 5_000, "nested more than 32 levels deep"),
+        ("wheels: &a 3\nengine: {power: *a}\n", "anchors or tags"),
+        ("wheels: !!python/object/apply:os.getcwd []\n", "anchors or tags"),
+        ("#" * (2 << 20), "more than 1,048,576 bytes"),
+    ],
+    ids=["environment", "within", "itself", "deep", "deep mappings", "anchors", "objects", "large"],
+)
+def test_a_strangers_file_is_data(tmp_path, monkeypatch, text, words):
+    """As `config.yaml` of a run, and a preset given by its path, may be."""
+    monkeypatch.setenv("CART_SECRET", "42")
+    (tmp_path / "cart.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words) as refused:
+        load_config(Cart, tmp_path / "cart.yaml")
+    assert "42" not in str(refused.value)
+
+
+def test_letters_that_look_like_a_reference_can_be_written(tmp_path):
+    (tmp_path / "cart.yaml").write_text("engine: {fuel: '\\${oats}'}\n")
+    assert load_config(Cart, tmp_path / "cart.yaml").engine.fuel == "${oats}"
+
+
+carts = st.builds(
+    Cart,
+    wheels=st.integers(1, 9),
+    engine=st.builds(
+        Engine,
+        power=st.integers(1, 9),
+        fuel=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])) | st.just("${x} \\ a: b"),
+        heat=st.floats(1e-30, 1e30),
+    ),
+    spare=st.none() | st.builds(Engine),
+    loads=st.lists(st.integers(), max_size=3).map(tuple),
+    covered=st.booleans(),
+)
+
+
+@given(carts, st.booleans())
+def test_a_saved_config_loads_as_itself(tmp_path_factory, cart, changed_only):
+    path = tmp_path_factory.mktemp("cart") / "cart.yaml"
+    save_config(cart, path, changed_only=changed_only, group="cart")
+    assert path.read_text().startswith("# @package cart\n")
+    assert load_config(Cart, path) == cart
+
+
+def test_only_changes_are_written_when_asked():
+    cart = Cart(wheels=4, engine=Engine(fuel="oats", power=6))
+    assert to_yaml(cart, changed_only=True) == "wheels: 4\nengine:\n  power: 6\n"
+    assert to_yaml(Cart(), changed_only=True) == "{}\n"
+    assert to_yaml(Letter(address="here"), changed_only=True) == "address: here\n"
+
+
+def test_describe_walks_through_sections():
+    rows = {row.name: row for row in describe(Cart)}
+    assert list(rows) == [
+        "wheels",
+        "engine.power",
+        "engine.fuel",
+        "engine.heat",
+        "spare.power",
+        "spare.fuel",
+        "spare.heat",
+        "loads",
+        "covered",
+    ]
+    assert rows["engine.power"] == ("engine.power", "int", 5, "How strong.")
+    assert rows["engine.fuel"].default == "oats"
+    assert rows["loads"].type == "tuple[int, ...]"
+    assert next(iter(describe(Letter))).default is ...
+
+
+def test_describe_names_choices_and_options():
+    rows = {row.name: row for row in describe(ArcConfig)}
+    assert rows["engine"].type == "'auto' | 'native' | 'xla'"
+    assert rows["action.allowed_operations"].type == "tuple[int, ...] | None"
+    assert all(row.text for row in rows.values()), "every setting of a shipped config has a docstring"
+
+
+def test_a_config_is_static_under_jit():
+    assert jax.tree.leaves(Cart()) == []
+    assert jax.jit(lambda cart, x: x * cart.wheels)(Cart(wheels=3), 2) == 6

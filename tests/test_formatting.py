@@ -1,0 +1,21 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from phalanx.formatting import percent
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.0, 1, "0.0%"),
+        (0.034, 1, "3.4%"),
+        (0.99999, 1, "99.9%"),
+        (0.99999, 2, "99.99%"),
+        (1.0, 1, "100%"),
+        (1.0, 2, "100%"),
+        (1.25, 1, "125%"),
+    ],
+)
+def test_only_a_whole_share_reads_100_percent(share: float, digits: int, text: str) -> None:
+    assert percent(share, digits) == text

@@ -1,0 +1,148 @@
+"""Environments by id: made with settings, registered by anyone, with versions that are kept."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import phalanx
+from phalanx import registry
+from phalanx.arc import ArcConfig, ArcEnvironment, TaskBuffer, generate_tasks
+from phalanx.core.environment import Environment
+from tests.helpers.corridor import Corridor
+
+OWN = ("arc-v2", "proofs-v1")
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    kept = {id: found for id, found in registry._registered.items() if id in OWN}
+    monkeypatch.setattr(registry, "_registered", kept)
+
+
+def test_phalanxs_own_environments_are_listed_with_version_and_a_line() -> None:
+    found = phalanx.registered_environments()
+    assert [one.id for one in found] == list(OWN)
+    assert [(one.name, one.version) for one in found] == [("arc", 2), ("proofs", 1)]
+    assert all(one.about for one in found)
+
+
+@pytest.mark.parametrize("id", OWN)
+def test_an_id_promises_the_version_of_its_environment(id: str) -> None:
+    environment = phalanx.make(id)
+    assert isinstance(environment, Environment)
+    assert id.endswith(f"-v{environment.version}")
+
+
+def test_an_environment_of_ones_own_is_made_with_its_settings() -> None:
+    phalanx.register("corridor-v1", Corridor, "walk to the right end")
+    assert phalanx.make("corridor-v1") == Corridor()
+    assert phalanx.make("corridor-v1", max_steps=5) == Corridor(5)
+    phalanx.register("late-corridor-v1", "tests.helpers.corridor:Corridor")
+    assert phalanx.make("late-corridor-v1") == Corridor()
+
+
+def test_a_version_that_the_environment_has_not_is_an_error() -> None:
+    phalanx.register("corridor-v3", Corridor)
+    with pytest.raises(ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version"):
+        phalanx.make("corridor-v3")
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("arc-v3", "'arc' is at version 2 here, not 3: make 'arc-v2'"),
+        ("ark-v1", "no environment 'ark-v1'; did you mean 'arc-v2'"),
+        ("proofs", "no environment 'proofs'; did you mean 'proofs-v1'"),
+        ("chess", "no environment 'chess'; there are arc-v2, proofs-v1"),
+    ],
+)
+def test_an_unknown_id_says_what_there_is(id: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        phalanx.make(id)
+
+
+def test_ids_and_factories_that_cannot_be_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="ends in its version, such as 'maze-v1', got 'maze'"):
+        phalanx.register("maze", Corridor)
+    with pytest.raises(ValueError, match=r"named as 'package\.module:name', got 'mazes\.Maze'"):
+        phalanx.register("maze-v1", "mazes.Maze")
+    with pytest.raises(ValueError, match=r"'arc-v2' is registered already, as phalanx\.arc\.making:make_arc"):
+        phalanx.register("arc-v2", Corridor)
+
+
+def test_a_class_that_is_defined_again_takes_its_own_place() -> None:
+    first = type("Maze", (Corridor,), {"__module__": "notebook", "__qualname__": "Maze"})
+    second = type("Maze", (Corridor,), {"__module__": "notebook", "__qualname__": "Maze"})
+    phalanx.register("maze-v1", first)
+    phalanx.register("maze-v1", second)
+    assert type(phalanx.make("maze-v1")) is second
+
+
+def test_another_package_names_its_environments_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = importlib.metadata.EntryPoint("hall-v1", "tests.helpers.corridor:Corridor", registry.ENTRY_POINTS)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [entry])
+    registry._discover.cache_clear()
+    try:
+        assert phalanx.make("hall-v1", max_steps=2) == Corridor(2)
+        assert phalanx.registered_environments()[1].about == "from tests"
+    finally:
+        registry._discover.cache_clear()
+
+
+def test_arc_takes_a_config_sections_overrides_and_tasks() -> None:
+    environment = phalanx.make(
+        "arc-v2",
+        config="mini",
+        action={"selection_format": "bbox"},
+        observation={"scalars": True},
+        overrides=["environment.max_episode_steps=7"],
+        engine="xla",
+    )
+    config = environment.config
+    assert (config.grid_shape, config.action.selection_format, config.engine) == ((5, 5), "bbox", "xla")
+    assert config.observation.scalars and config.environment.max_episode_steps == 7
+    assert phalanx.make("arc-v2", config=config) == environment
+    tasks = generate_tasks(num_tasks=2, max_height=5, max_width=5)
+    small = {"max_grid_height": 5, "max_grid_width": 5}
+    assert phalanx.make("arc-v2", tasks=tasks, dataset=small).task_buffer == TaskBuffer.from_tasks(tasks)
+    one = phalanx.make("arc-v2", task=tasks[1], dataset=small)
+    assert [task.id for task in one.task_buffer] == [tasks[1].id]
+    everything = ArcEnvironment.create(ArcConfig(dataset=small))
+    wanted = everything.task_buffer[3].id
+    assert [task.id for task in phalanx.make("arc-v2", task=wanted, dataset=small).task_buffer] == [wanted]
+
+
+def test_settings_that_cannot_be_are_refused_in_words() -> None:
+    tasks = generate_tasks(num_tasks=1, max_height=5, max_width=5)
+    with pytest.raises(TypeError, match="task and tasks were both given"):
+        phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
+    with pytest.raises(KeyError, match="no task 'nothing'"):
+        phalanx.make("arc-v2", task="nothing")
+    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment\.max_epi"):
+        phalanx.make("arc-v2", max_steps=3)
+    with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
+        phalanx.make("arc-v2", dataset={"familys": ()})
+    with pytest.raises(ValueError, match="padding_states must be between 2 and 4096, got 1"):
+        phalanx.make("proofs-v1", padding_states=1)
+
+
+def test_proofs_take_fields_of_their_config() -> None:
+    environment = phalanx.make("proofs-v1", padding_states=16, max_episode_steps=5, reward={"type": 2})
+    assert (environment.config.padding_states, environment.config.max_depth) == (16, 5)
+    assert environment.config.reward.type == 2
+
+
+def test_importing_phalanx_and_listing_environments_imports_no_jax() -> None:
+    code = (
+        "import sys, phalanx, phalanx.core, phalanx.config, phalanx.io.files, phalanx.system_info\n"
+        "import phalanx.arc.config\n"
+        "phalanx.registered_environments()\n"
+        "assert not {'jax', 'numpy', 'pandas', 'torch'} & set(sys.modules), sorted(sys.modules)\n"
+        "config = phalanx.arc.config.ArcConfig()\n"
+        "import jax, phalanx.core.environment\n"
+        "assert jax.jit(lambda config: 1)(config) == 1, 'configs are static under jit all the same'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

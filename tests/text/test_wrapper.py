@@ -1,0 +1,95 @@
+"""Environments with words under the text protocol: the same episodes, alone and as a batch."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+
+import phalanx
+from phalanx.core import Environment
+from phalanx.text import EnvironmentText, EnvironmentTextBatch, TextRewards
+from tests.helpers.corridor import Corridor
+
+
+@functools.cache
+def compiled(environment: Environment) -> tuple[Callable, Callable, Callable]:
+    """`reset`, `sample_action` and `step`, compiled once for all plays of a test."""
+    return jax.jit(environment.reset), jax.jit(environment.sample_action), jax.jit(environment.step)
+
+
+def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, float, bool]]:
+    """A random episode, played without the protocol: answers, rewards, dones."""
+    key = jax.random.PRNGKey(seed)
+    reset, sample_action, step = compiled(environment)
+    state, _ = reset(key)
+    played = []
+    for number in range(steps):
+        action = sample_action(jax.random.fold_in(key, number), state)
+        text = environment.action_text(action, environment.bind(state))
+        state, _, reward, done, _ = step(state, action)
+        played.append((text, float(reward), bool(done)))
+        if done:
+            break
+    return played
+
+
+def make(name: str) -> Environment:
+    if name == "corridor":
+        return Corridor()
+    settings = {"config": "mini"} if name == "arc-v2" else {"padding_states": 16}
+    return phalanx.make(name, **settings)
+
+
+@pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
+def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
+    environment = make(name)
+    text = EnvironmentText(environment)
+    for seed in range(2):
+        played = play(environment, seed, 4)
+        state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
+        assert text.reset(seed) == environment.observation_text(environment.bind(state)) == text.prompt
+        for answer, reward, done in played:
+            step = text.step(answer)
+            assert (step.info.refused, step.done) == ("", done)
+            assert step.reward == pytest.approx(reward)
+
+
+def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
+    environment = Corridor()
+    batch = EnvironmentTextBatch(environment, size=3, max_refused=2, rewards=TextRewards(refused=-0.5))
+    first = batch.reset([0, 1, 2])
+    alone = EnvironmentText(environment)
+    assert first == [alone.reset(seed) for seed in range(3)]
+    answer = play(environment, 1, 1)[0][0]
+    step = batch.step(["nonsense", answer, ""])
+    assert [bool(info.refused) for info in step.infos] == [True, False, True]
+    np.testing.assert_allclose(step.rewards[[0, 2]], -0.5)
+    assert step.texts[0].startswith("Not possible: 'nonsense' is no legal move.")
+    assert step.texts[0].endswith(first[0]) and not step.dones.any()
+    alone.reset(1)
+    assert step.texts[1] == alone.step(answer).text
+    given_up = batch.step(["nonsense", "nonsense", "nonsense"])
+    assert [info.truncated for info in given_up.infos] == [True, False, True]
+    after = batch.step(["nonsense", answer, answer])
+    assert after.rewards[0] == 0 and after.dones.tolist()[::2] == [True, True]
+    again = batch.reset_where([True, False, False], [0, 9, 9])
+    assert again[0] == first[0] and not batch.step(["x", "x", "x"]).dones[0]
+
+
+def test_what_cannot_be_done_is_said_in_words() -> None:
+    batch = EnvironmentTextBatch(Corridor(), size=2)
+    for call in (
+        lambda: batch.prompts,
+        lambda: batch.step(["a", "b"]),
+        lambda: batch.reset_where([True, False], [1, 2]),
+    ):
+        with pytest.raises(ValueError, match="there are no episodes yet; call reset"):
+            call()
+
+    class Mute(Corridor):
+        has_text = False
+
+    with pytest.raises(ValueError, match="Mute has no words"):
+        EnvironmentText(Mute())

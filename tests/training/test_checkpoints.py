@@ -1,0 +1,98 @@
+"""Checkpoints: what is saved comes back to the last bit, and a kill at any moment leaves a whole one."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.training import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training.checkpoints import Checkpoints, config_digest
+
+SAVE_FOR_EVER = """
+import itertools, sys
+import jax.numpy as jnp
+from phalanx.training.checkpoints import Checkpoints
+with Checkpoints(sys.argv[1], keep=2) as checkpoints:
+    first = (checkpoints.latest() or 0) + 1
+    for step in itertools.count(first):
+        state = {f"leaf{i}": jnp.full((200, 100), float(step)) for i in range(12)}
+        print("saving", step, flush=True)
+        checkpoints.save(step, state, {"update": step})
+"""
+
+
+class State(eqx.Module):
+    weights: jax.Array
+    key: jax.Array
+    counts: tuple[jax.Array, ...]
+    nothing: jax.Array
+
+
+def state(seed: int) -> State:
+    weights = jax.random.normal(jax.random.key(seed), (3, 4))
+    return State(weights, jax.random.key(seed), (jnp.int32(seed), jnp.arange(5)), jnp.zeros((0, 3)))
+
+
+def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.latest() == 7
+        assert checkpoints.facts(7) == {"update": 7, "seconds": 1.5}
+        back = checkpoints.restore(7, state(2))
+    np.testing.assert_array_equal(back.weights, state(1).weights)
+    np.testing.assert_array_equal(jax.random.key_data(back.key), jax.random.key_data(state(1).key))
+    assert int(back.counts[0]) == 1
+    assert back.counts[1].dtype == jnp.int32
+    assert back.nothing.shape == (0, 3)
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, state(step), {})
+        assert checkpoints.latest() == 3
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
+
+
+def test_arrays_of_other_shapes_are_refused_in_words(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"a": jnp.zeros(3)}, {})
+        with pytest.raises(ValueError, match="checkpoint 1 does not fit this training"):
+            checkpoints.restore(1, {"a": jnp.zeros(3), "b": jnp.zeros(4)})
+
+
+def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    for _ in range(3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        for _ in range(chance.randrange(2, 5)):
+            assert child.stdout.readline().startswith("saving")
+        time.sleep(chance.uniform(0, 0.05))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        with Checkpoints(tmp_path, keep=2) as checkpoints:
+            step = checkpoints.latest()
+            assert step is not None
+            back = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})
+            assert checkpoints.facts(step) == {"update": step}
+        for leaf in back.values():
+            np.testing.assert_array_equal(leaf, np.full((200, 100), float(step), np.float32))
+
+
+def test_the_digest_follows_the_config_but_for_what_does_not_matter() -> None:
+    digest = config_digest(RunConfig())
+    assert config_digest(RunConfig(evaluation=EvaluationConfig(every=7))) != digest
+    assert config_digest(RunConfig(checkpoint=CheckpointConfig(every=7))) == digest

@@ -1,0 +1,133 @@
+"""Generalised advantages: by hand, by a plain loop, and by TorchRL."""
+
+import functools
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.training.ppo.config import generalized_advantages
+
+NO, YES = False, True
+compiled = jax.jit(generalized_advantages, static_argnums=(5, 6))
+
+
+def plain_loop(rewards, values, next_values, terminated, done, gamma, gae_lambda) -> np.ndarray:
+    """Schulman et al.'s sum, backwards through each environment on its own, in double precision."""
+    advantages = np.zeros(rewards.shape)
+    steps, batch = rewards.shape
+    for b in range(batch):
+        later = 0.0
+        for t in reversed(range(steps)):
+            worth = 0.0 if terminated[t, b] else float(next_values[t, b])
+            if done[t, b]:
+                later = 0.0
+            later = float(rewards[t, b]) + gamma * worth - float(values[t, b]) + gamma * gae_lambda * later
+            advantages[t, b] = later
+    return advantages
+
+
+def random_case(seed: int, steps: int, batch: int) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(seed)
+    numbers = generator.normal(size=(3, steps, batch)).astype(np.float32)
+    terminated, truncated = generator.random((2, steps, batch)) < 0.25
+    return *numbers, terminated, terminated | truncated
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(1, 1), (1, 3), (4, 1), (6, 5)]),
+    st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)]),
+)
+def test_advantages_are_those_of_a_plain_loop(
+    seed: int, shape: tuple[int, int], discounts: tuple[float, float]
+) -> None:
+    case = random_case(seed, *shape)
+    advantages, targets = compiled(*case, *discounts)
+    np.testing.assert_allclose(advantages, plain_loop(*case, *discounts), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(targets, np.asarray(advantages) + case[1], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["generalized_advantage_estimate", "vec_generalized_advantage_estimate"])
+@pytest.mark.parametrize("seed", range(3))
+def test_advantages_are_those_of_torchrl(name: str, seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("torchrl.objectives.value.functional")
+    rewards, values, next_values, terminated, done = case = random_case(seed, 12, 7)
+    # TorchRL wants [batch, time, 1].
+    ours = [torch.from_numpy(np.ascontiguousarray(array.T[..., None])) for array in case]
+    expected = getattr(functional, name)(
+        0.97,
+        0.9,
+        state_value=ours[1],
+        next_state_value=ours[2],
+        reward=ours[0],
+        done=ours[4],
+        terminated=ours[3],
+    )
+    got = compiled(rewards, values, next_values, terminated, done, 0.97, 0.9)
+    for array, tensor in zip(got, expected, strict=True):
+        np.testing.assert_allclose(array, tensor.squeeze(-1).numpy().T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("terminated", "advantages"),
+    [
+        # 1 + 0.5 * 8 - 2 = 3, and before it 1 + 0.5 * 2 - 4 + 0.5 * 0.5 * 3 = -1.25
+        pytest.param(NO, [-1.25, 3.0], id="a truncated episode is worth what the network says"),
+        # 1 - 2 = -1, and before it 1 + 0.5 * 2 - 4 + 0.5 * 0.5 * -1 = -2.25
+        pytest.param(YES, [-2.25, -1.0], id="a terminated one is worth nothing more"),
+    ],
+)
+def test_truncation_bootstraps_and_termination_does_not(terminated: bool, advantages: list[float]) -> None:
+    by_name = jax.jit(functools.partial(generalized_advantages, gamma=0.5, gae_lambda=0.5))
+    got, targets = by_name(
+        rewards=np.array([[1.0], [1.0]], np.float32),
+        values=np.array([[4.0], [2.0]], np.float32),
+        next_values=np.array([[2.0], [8.0]], np.float32),
+        terminated=np.array([[NO], [terminated]]),
+        done=np.array([[NO], [YES]]),
+    )
+    assert np.asarray(got)[:, 0].tolist() == advantages
+    assert np.asarray(targets)[:, 0].tolist() == [advantages[0] + 4, advantages[1] + 2]
+
+
+@pytest.mark.parametrize("terminated", [NO, YES])
+def test_nothing_from_the_next_episode_reaches_the_one_before(terminated: bool) -> None:
+    def first_advantage(later_reward: float) -> float:
+        nothing = np.zeros((2, 1), np.float32)
+        rewards = np.array([[1.0], [later_reward]], np.float32)
+        ended = np.array([[terminated], [NO]]), np.array([[YES], [NO]])
+        return float(np.asarray(compiled(rewards, nothing, nothing, *ended, 0.9, 0.9)[0])[0, 0])
+
+    assert first_advantage(0.0) == first_advantage(1000.0) == 1.0
+
+
+def with_one_odd_shape(place: int, shape: tuple[int, ...]) -> list[Any]:
+    arrays = [np.zeros((3, 2), np.float32)] * 3 + [np.zeros((3, 2), bool)] * 2
+    arrays[place] = np.zeros(shape, arrays[place].dtype)
+    return [jax.device_put(array) for array in arrays]
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 1), (3, 1), (1, 2), (2, 3), (6,)])
+@pytest.mark.parametrize("place", range(5))
+def test_an_array_of_another_shape_is_refused(place: int, shape: tuple[int, ...]) -> None:
+    arrays = with_one_odd_shape(place, shape)
+    with pytest.raises(TypeError):  # by the annotations, which the tests switch on
+        generalized_advantages(*arrays, 0.9, 0.9)
+    with pytest.raises(ValueError, match=r"must all have one shape \[time, batch\], got .*\[3, 2\]"):
+        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)
+
+
+def test_all_arrays_of_time_batch_one_are_refused_too() -> None:
+    arrays = [jnp.zeros((3, 2, 1))] * 3 + [jnp.zeros((3, 2, 1), bool)] * 2
+    with pytest.raises(TypeError):
+        generalized_advantages(*arrays, 0.9, 0.9)
+    with pytest.raises(ValueError, match=r"\[3, 2, 1\]"):
+        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)

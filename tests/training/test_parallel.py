@@ -1,0 +1,233 @@
+"""Trainings by one process, by two and by four have the same weights, and outlive the loss of a process."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from phalanx.cli.app import app
+from phalanx.training.arc_training import load_arc_policy
+from phalanx.training.ppo.config import PPOConfig
+from phalanx.training.ppo.parallel import DataParallel
+from phalanx.training.ppo.update import PPO
+from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
+from tests.helpers.short_walk import ShortWalk, WalkNetwork, policy_of
+from tests.helpers.small_training import SMALL, metrics_of
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def together(count: int, work: Callable[[Processes], Any], patience: float = 60) -> list[Any]:
+    """What each of so many processes comes to; they are threads, with real connections between them."""
+    address = f"127.0.0.1:{free_port()}"
+
+    def one(rank: int) -> Any:
+        joined = Processes.join(address, count, rank, patience)
+        try:
+            return work(joined)
+        finally:
+            joined.close()
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def bits(tree: Any) -> list[bytes]:
+    def words(leaf: Any) -> Any:
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return jax.random.key_data(leaf) if is_key else leaf
+
+    return [np.asarray(words(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+# -- the same bits ---------------------------------------------------------------------------------
+
+# Steps so large that every update is stopped at its target; groups of two end their episodes apart.
+CONFIG = PPOConfig(
+    num_envs=8,
+    num_steps=12,
+    num_updates=3,
+    epochs=2,
+    minibatches=3,
+    shuffle_groups=4,
+    learning_rate=0.03,
+    learning_rate_end=0.02,
+    target_kl=1e-5,
+)
+
+
+def trained(processes: Processes, num_seeds: int = 1) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Learner, metrics and episodes after three updates; the second goes on from what a checkpoint holds."""
+    structure = eqx.filter_eval_shape(WalkNetwork, jax.random.key(0))
+    structure = eqx.filter(structure, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+    parallel = DataParallel(PPO(ShortWalk(), policy_of, CONFIG, structure), None, num_seeds, processes)
+    learner = parallel.start(WalkNetwork, jax.random.key(0))
+    learner, _ = parallel.update(learner)
+    learner, _ = parallel.update(parallel.share(parallel.whole(learner)))
+    learner, report = parallel.update(learner)
+    steps = np.asarray(report.metrics["gradient_steps"])
+    assert (steps < CONFIG.gradient_steps).any(), "no update was stopped: the case shows less than it could"
+    return bits(parallel.whole(learner)), bits(report.metrics), bits(report.episodes)
+
+
+@pytest.fixture(scope="module")
+def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
+    return trained(Processes(0, 1))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_have_the_learner_of_one_to_the_last_bit(count: int, alone: tuple) -> None:
+    for found in together(count, trained):
+        assert found == alone
+
+
+PLANES = (
+    "network.kind=planes",
+    "ppo.shuffle_groups=4",
+    "ppo.num_updates=20",
+    "checkpoint.every=4",
+    "logging.sample_frequency=4",
+)
+
+
+def start(out: Path, *options: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "phalanx", "train", "arc", *SMALL, *PLANES, "--out", str(out), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PJRT_NPROC": "1"},
+    )
+
+
+def go(out: Path, *options: str) -> None:
+    """The same command in this process, which has as many threads as there are cores."""
+    done = CliRunner().invoke(app, ["train", "arc", *SMALL, *PLANES, "--out", str(out), *options])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(tmp_path: Path) -> None:
+    shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
+    go(tmp_path / "one")
+    children = [start(tmp_path / "two", *shared, number) for number in "01"]
+    checkpoint, until = tmp_path / "two" / "checkpoints" / "4", time.monotonic() + 240
+    while not checkpoint.is_dir() and children[0].poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    children[1].send_signal(signal.SIGKILL)
+    said = [child.communicate(timeout=60)[0] for child in children]
+    assert [child.returncode for child in children] == [LOST, -signal.SIGKILL], said
+    assert "process 1 was lost" in said[0] and "--resume goes on" in said[0]
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
+
+    go(tmp_path / "two", "--resume")
+    assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
+    weights = [bits(eqx.filter(load_arc_policy(tmp_path / run)[1], eqx.is_array)) for run in ("one", "two")]
+    assert weights[0] == weights[1]
+
+
+# -- joining, telling, losing ----------------------------------------------------------------------
+
+
+def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
+    def work(processes: Processes) -> tuple[np.ndarray, np.ndarray]:
+        mine = np.full((1, 2), processes.rank, np.int8)
+        return processes.gather(mine), processes.gather(mine, axis=1)
+
+    for rows, columns in together(3, work):
+        assert rows.tolist() == [[0, 0], [1, 1], [2, 2]]
+        assert columns.tolist() == [[0, 0, 1, 1, 2, 2]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) -> None:
+    # More than the buffers of a connection hold: processes that only sent would wait forever.
+    large = np.arange(3_000_000, dtype=np.int32)
+
+    def work(processes: Processes) -> tuple[list[list[bool]], int]:
+        mine = [(large + processes.rank)[None], np.full((2, 1), processes.rank, bool), np.zeros((1, 0))]
+        rows, columns, nothing = processes.gather_all(mine, [0, 1, 0])
+        expected = np.stack([large + rank for rank in range(count)])
+        assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
+        return columns.tolist(), processes.exchanges
+
+    for columns, exchanges in together(count, work):
+        assert columns == [[rank > 0 for rank in range(count)]] * 2
+        assert exchanges == 1
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_the_others_notice_whoever_is_lost(lost: int) -> None:
+    def work(processes: Processes) -> str:
+        processes.exchange(b"here")
+        if processes.rank == lost:
+            return "lost"
+        with pytest.raises(ProcessLostError) as caught:
+            processes.exchange(b"there")
+        return str(caught.value)
+
+    told = together(2, work)
+    assert told[lost] == "lost"
+    assert f"process {lost} was lost: " in told[1 - lost]
+
+
+def test_processes_that_do_different_things_are_told_apart() -> None:
+    def work(processes: Processes) -> str:
+        with pytest.raises(ProcessLostError) as caught:
+            processes.exchange(b"x" * (1 + processes.rank))
+        return str(caught.value)
+
+    assert "it tells 2 bytes in exchange 1, and 1 in exchange 1 were expected" in together(2, work)[0]
+
+
+def test_strangers_at_the_port_are_sent_away() -> None:
+    port = free_port()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 0, 60)
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
+            while True:
+                try:
+                    stranger = socket.create_connection(("127.0.0.1", port))
+                except ConnectionRefusedError:
+                    time.sleep(0.01)
+                    continue
+                break
+            # What it sent and nobody read makes an end of the connection a reset.
+            with stranger, contextlib.suppress(ConnectionResetError):
+                stranger.sendall(words)
+                assert stranger.recv(1) == b""
+        second = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 1, 60)
+        for process in (first.result(), second.result()):
+            assert process.count == 2
+            process.close()
+
+
+def test_whoever_does_not_come_is_named() -> None:
+    with pytest.raises(ValueError, match="processes 1, 2 of 3 did not come"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, patience=0.05)
+    with pytest.raises(ValueError, match="cannot join the first process at 127"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, patience=0.05)
+
+
+def test_a_process_must_be_one_of_them_and_have_an_address() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1, got 2"):
+        connect("127.0.0.1:1", 2, 2)
+    with pytest.raises(ValueError, match="must be HOST:PORT, got 'here'"):
+        connect("here", 2, 1)

@@ -1,0 +1,366 @@
+"""PPO on a game that is not ARC: every part against a plain computation, and that it learns."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from phalanx.config import in_words
+from phalanx.training import Report
+from phalanx.training.ppo.config import PPOConfig
+from phalanx.training.ppo.update import PPO, Learner, Sample
+from phalanx.training.rollout import Rollout, collect, start_rollouts
+from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork, policy_of
+from tests.reference.ppo import advantages_of, plain_loss
+
+ENVS, STEPS = 8, 12
+# Steps so large and limits so near that all of the clips matter in the second gradient step. The minibatch of
+# 96 steps is computed in three chunks.
+CONFIG = PPOConfig(
+    num_envs=ENVS,
+    num_steps=STEPS,
+    num_updates=10,
+    epochs=2,
+    minibatches=1,
+    chunk=32,
+    shuffle_groups=4,
+    gamma=0.9,
+    gae_lambda=0.8,
+    clip=0.1,
+    value_clip=0.05,
+    value_coefficient=0.7,
+    entropy_coefficient=0.2,
+    entropy_coefficient_end=0.1,
+    learning_rate=0.1,
+    learning_rate_end=0.02,
+    max_gradient_norm=0.1,
+)
+# Most of the time is compilation.
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+NUMBERS = jax.device_put(np.arange(ENVS, dtype=np.int32))
+
+
+make_network = quickly(WalkNetwork)
+
+
+def network(seed: int = 0) -> WalkNetwork:
+    return make_network(jax.random.key(seed))
+
+
+def is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def ppo(**settings: Any) -> PPO:
+    structure = eqx.filter(eqx.filter_eval_shape(WalkNetwork, jax.random.key(0)), is_shape, inverse=True)
+    return PPO(ShortWalk(), policy_of, PPOConfig(**(CONFIG.model_dump() | settings)), structure)
+
+
+def equal(one: Any, other: Any) -> bool:
+    def bits(leaf: Any) -> np.ndarray:
+        return np.asarray(
+            jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        )
+
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(bits(a), bits(b)) for a, b in pairs)
+
+
+def close(one: Any, other: Any, **tolerance: float) -> None:
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+@pytest.fixture(scope="module")
+def update() -> Callable[[Learner], tuple[Learner, Report]]:
+    return quickly(ppo().update, donate_argnums=0)
+
+
+@pytest.fixture(scope="module")
+def start() -> Callable[[int], Learner]:
+    begin = quickly(ppo().start)
+    return lambda seed: begin(network(), jax.random.key(seed), NUMBERS)
+
+
+# -- a whole update, by hand -----------------------------------------------------------------------
+
+
+def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Callable) -> None:
+    learner = eqx.tree_at(lambda l: l.update, start(0), jnp.int32(5))  # half way
+    rate, entropy_weight = 0.06, 0.15
+    play_key = jax.random.split(learner.key, 3)[1]
+    rollouts, rollout, episodes = quickly(collect, static_argnums=(0, 1, 5))(
+        ShortWalk(), policy_of, network(), learner.rollouts, play_key, STEPS
+    )
+    rollout = jax.tree.map(np.asarray, rollout)
+    advantages = advantages_of(rollout, CONFIG)
+    assert rollout.terminated.any() and (rollout.done & ~rollout.terminated).any()
+
+    net, first, second, steps = network(), None, None, []
+    gradient = quickly(jax.grad(plain_loss, has_aux=True), static_argnums=(3, 4))
+    for number in (1, 2):
+        slopes, parts = gradient(net, rollout, advantages, entropy_weight, CONFIG)
+        length = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(slopes)))
+        steps.append(parts | {"gradient_norm": length})
+        shorter = min(1, 0.1 / length)
+        slopes = jax.tree.map(lambda leaf, by=shorter: np.asarray(leaf, np.float64) * by, slopes)
+        nothing = jax.tree.map(np.zeros_like, slopes)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first or nothing, slopes)
+        second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second or nothing, slopes)
+        net = jax.tree.map(
+            lambda w, m, v, n=number: jnp.asarray(
+                w - rate * (m / (1 - 0.9**n)) / (np.sqrt(v / (1 - 0.999**n)) + 1e-5), jnp.float32
+            ),
+            net,
+            first,
+            second,
+        )
+    # The case is one in which everything matters.
+    assert steps[1]["clip_fraction"] > 0.1
+    assert steps[1].pop("value_clipped") > 0.1
+    assert min(step["gradient_norm"] for step in steps) > 0.1
+    steps[0].pop("value_clipped")
+
+    after, report = update(learner)
+    close(after.network, net, rtol=2e-3, atol=2e-4)
+    close((after.optimizer[1].mu, after.optimizer[1].nu), (first, second), rtol=2e-3, atol=1e-6)
+    for name in steps[0]:
+        expected = (steps[0][name] + steps[1][name]) / 2
+        assert float(report.metrics[name]) == pytest.approx(float(expected), rel=2e-3, abs=2e-5), name
+    assert float(report.metrics["learning_rate"]) == pytest.approx(rate)
+    assert float(report.metrics["entropy_coefficient"]) == pytest.approx(entropy_weight)
+    assert float(report.metrics["gradient_steps"]) == 2
+    targets = advantages + rollout.values
+    explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
+    assert float(report.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
+    assert equal(report.episodes, episodes)
+    assert equal(after.rollouts, rollouts)
+    assert int(after.update) == 6
+
+
+# -- reproducible, in parallel, in place -----------------------------------------------------------
+
+
+def test_the_same_key_gives_the_same_bits_and_another_key_others(update: Callable, start: Callable) -> None:
+    one, again, other = update(start(0)), update(start(0)), update(start(1))
+    assert equal(one, again)
+    assert not equal(one[0].network, other[0].network)
+
+
+def test_the_learner_is_donated_and_the_callers_network_is_not(update: Callable) -> None:
+    mine, numbers = network(), jnp.arange(ENVS, dtype=jnp.int32)
+    learner = ppo().start(
+        mine, jax.random.key(0), numbers
+    )  # not compiled, so that nothing is copied by chance
+    update(learner)  # a donation that cannot be used would be a warning, which is an error here
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((learner.network, learner.optimizer)))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((mine, numbers)))
+
+
+def test_two_seeds_trained_at_once_are_the_two_trained_apart(update: Callable, start: Callable) -> None:
+    both = quickly(lambda *learners: jax.tree.map(lambda *leaves: jnp.stack(leaves), *learners))
+    together, report = quickly(jax.vmap(ppo().update))(both(start(3), start(4)))
+    found = jax.device_get((together.network, report.metrics))
+    for place, seed in enumerate((3, 4)):
+        apart, alone = update(start(seed))
+        mine = jax.tree.map(lambda leaf, place=place: leaf[place], found)
+        close(mine, (apart.network, alone.metrics), rtol=1e-3, atol=1e-4)
+
+
+def test_an_update_stops_at_the_target_and_leaves_the_parameters_alone(
+    update: Callable, start: Callable
+) -> None:
+    # The first gradient step moves the policy, the second notices, and the last three are not taken.
+    stopped, report = quickly(ppo(epochs=5, target_kl=1e-6).update)(start(0))
+    assert float(report.metrics["gradient_steps"]) == 2
+    two_epochs, alone = update(start(0))
+    close(stopped.network, two_epochs.network, rtol=1e-5, atol=1e-6)
+    assert int(stopped.optimizer[1].count) == 2
+    for name in ("policy_loss", "approx_kl", "gradient_norm"):
+        assert float(report.metrics[name]) == pytest.approx(float(alone.metrics[name]), rel=1e-4), name
+
+
+# -- minibatches -----------------------------------------------------------------------------------
+
+
+def order_of(trainer: PPO, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    return quickly(trainer._order, static_argnums=2)(jax.random.key(0), numbers, shape)
+
+
+def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_minibatch() -> None:
+    trainer = ppo(epochs=3, minibatches=4)
+    steps_of_group = ENVS // 4 * STEPS
+    order = np.asarray(order_of(trainer, NUMBERS, (4, steps_of_group)))
+    assert order.shape == (3 * 4, 4, steps_of_group // 4)
+    epochs = order.reshape(3, 4, 4, -1).swapaxes(1, 2).reshape(3, 4, steps_of_group)
+    assert (np.sort(epochs) == np.arange(steps_of_group)).all()
+    assert not (epochs[0] == epochs[1]).all() and not (epochs[0, 0] == epochs[0, 1]).all()
+
+
+def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> None:
+    trainer, shape = ppo(minibatches=4), ENVS // 4 * STEPS
+    whole = order_of(trainer, NUMBERS, (4, shape))
+    half = order_of(trainer, np.asarray(NUMBERS)[4:], (2, shape))
+    np.testing.assert_array_equal(np.asarray(whole)[:, 2:], half)
+
+
+def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
+    # Environment 3 at time 5 is written 3.05.
+    written = (np.arange(ENVS) + 0.01 * np.arange(STEPS)[:, None]).astype(np.float32)
+    grouped = quickly(lambda written: ppo()._grouped(Sample(*[written] * 6)).log_probs)
+    rows = np.asarray(grouped(written))
+    assert rows.shape == (4, 2 * STEPS)
+    for group in range(4):
+        expected = [env + 0.01 * t for env in (2 * group, 2 * group + 1) for t in range(STEPS)]
+        np.testing.assert_allclose(rows[group], expected, rtol=1e-6)
+
+
+# -- playing ---------------------------------------------------------------------------------------
+
+
+def ruler(sight: Sight) -> tuple[jax.Array, jax.Array]:
+    """A network whose value says where and when it is: 10 a cell and 1 a step; it often walks left."""
+    return jnp.array([0.5, 0.0]), (10.0 * sight.position + sight.clock).astype(jnp.float32)
+
+
+@pytest.mark.parametrize("envs", [16, 300], ids=["all at once", "truncated ones in chunks"])
+def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_nothing(envs: int) -> None:
+    limit = 5
+    walk = ShortWalk(limit)
+
+    @quickly
+    def play(key: jax.Array) -> tuple:
+        rollouts = start_rollouts(walk, key, jnp.arange(envs, dtype=jnp.int32))
+        return collect(walk, policy_of, ruler, rollouts, key, 8)[1:]
+
+    rollout, episodes = jax.tree.map(np.asarray, play(jax.random.key(0)))
+    truncated = rollout.done & ~rollout.terminated
+    assert truncated.sum() > 5 and rollout.terminated.any()
+    before = rollout.observations.position
+    after = np.maximum(before + np.where(rollout.actions == RIGHT, 1, -1), 0)
+    assert (rollout.next_values[truncated] == 10 * after[truncated] + limit).all()
+    assert (rollout.next_values[rollout.terminated] == 0).all()
+    running = ~rollout.done
+    assert (
+        rollout.next_values[running] == 10 * after[running] + rollout.observations.clock[running] + 1
+    ).all()
+    # And none of it is of the new episode, whose first observations are worth 0 or 10.
+    assert (rollout.values[1:][rollout.done[:-1]] <= 10).all()
+    assert (episodes["episode_lengths"][truncated] == limit).all()
+    np.testing.assert_allclose(episodes["episode_returns"][truncated], -0.05 * limit, rtol=1e-5)
+    assert (episodes["success_mask"] == rollout.terminated).all()
+
+
+def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys() -> None:
+    walk = ShortWalk()
+
+    @quickly
+    def play(key: jax.Array) -> Rollout:
+        rollouts = start_rollouts(walk, key, NUMBERS)
+        return collect(walk, policy_of, ruler, rollouts, key, 8, chunk=3)[1]
+
+    rollout = jax.device_get(play(jax.random.key(1)))
+    assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
+    right = 1 / (1 + np.exp(0.5))
+    forced = np.asarray(rollout.observations.position) == 0
+    expected = np.log(np.where(forced, 1.0, np.where(np.asarray(rollout.actions) == RIGHT, right, 1 - right)))
+    np.testing.assert_allclose(rollout.log_probs, expected, atol=1e-6)
+
+
+def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> None:
+    walk = ShortWalk()
+
+    @quickly
+    def play(numbers: jax.Array) -> Rollout:
+        rollouts = start_rollouts(walk, jax.random.key(0), numbers)
+        return collect(walk, policy_of, ruler, rollouts, jax.random.key(1), 8)[1]
+
+    whole, part = (jax.device_get(play(np.asarray(NUMBERS)[own])) for own in (slice(4), slice(2, 4)))
+    assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
+    assert not equal(whole.actions[:, 0], whole.actions[:, 1])
+
+
+def test_ppo_learns_to_walk_to_the_end() -> None:
+    config = PPOConfig(
+        num_envs=32,
+        num_steps=16,
+        num_updates=30,
+        minibatches=4,
+        learning_rate=0.03,
+        learning_rate_end=0.01,
+        chunk=None,
+    )
+    trainer = PPO.of(ShortWalk(), policy_of, config, network())
+    step = quickly(trainer.update, donate_argnums=0)
+    learner = quickly(trainer.start)(network(), jax.random.key(0), np.arange(32, dtype=np.int32))
+    success = []
+    for _ in range(config.num_updates):
+        learner, report = step(learner)
+        done = np.asarray(report.episodes["episode_mask"])
+        success.append(np.asarray(report.episodes["success_mask"])[done].mean())
+    assert success[0] < 0.5
+    assert np.mean(success[-5:]) > 0.9
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1.0, 1.0, 1.0, 1.0]),
+        ("linear", [1.0, 0.6, 0.28, 0.2]),
+        # 0.2 + 0.8 * (1 + cos(0.9 pi)) / 2
+        ("cosine", [1.0, 0.6, 0.2195774, 0.2]),
+    ],
+)
+def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
+    schedule: str, expected: list[float]
+) -> None:
+    config = PPOConfig(
+        num_updates=10,
+        learning_rate=1.0,
+        learning_rate_end=0.2,
+        learning_rate_schedule=schedule,
+        entropy_coefficient=2.0,
+        entropy_coefficient_end=0.4,
+        entropy_schedule=schedule,
+    )
+    both = quickly(jax.vmap(lambda at: (config.learning_rate_at(at), config.entropy_coefficient_at(at))))
+    rates, bonuses = map(np.asarray, both(np.array([0, 5, 9, 10], np.int32)))
+    assert rates == pytest.approx(expected)
+    assert bonuses == pytest.approx([2 * rate for rate in expected])
+
+
+def test_groups_are_lowered_to_divide_the_environments() -> None:
+    assert PPOConfig(num_envs=12, shuffle_groups=8, num_steps=16, minibatches=4).num_shuffle_groups == 6
+    assert PPOConfig(num_envs=7, shuffle_groups=5, num_steps=16, minibatches=4).num_shuffle_groups == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"num_envs": 8, "shuffle_groups": 4, "num_steps": 5, "minibatches": 4},
+            "minibatches must divide the 10 steps of each of the 4 groups of environments, got 4; "
+            "change minibatches, num_steps or num_envs",
+        ),
+        ({"gamma": 1.5}, "gamma must be between 0 and 1, got 1.5"),
+        ({"clip": 0}, "clip must be more than 0.0, got 0"),
+        ({"num_envs": 0}, "num_envs must be"),
+        (
+            {"learning_rate_schedule": "liner"},
+            "learning_rate_schedule must be 'constant', 'linear' or 'cosine'",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        PPOConfig(**settings)
+    assert words in in_words(caught.value, PPOConfig)

@@ -1,0 +1,199 @@
+"""A training as a whole: its folder, its logs, its end at any time, and going on with it."""
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from phalanx.logging import Handler
+from phalanx.logging.report import read_run
+from phalanx.training import ArcTraining, Outcome, Progress, load_arc_policy, run_dir as runs, train
+from tests.helpers.small_training import metrics_of, small_config, small_handlers
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Six updates without a pause."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return train(ArcTraining(small_config()), folder, handlers=small_handlers)
+
+
+def test_the_first_of_several_seeds_is_left_for_the_report_where_a_page_can_play_it(
+    whole: Outcome, tmp_path: Path
+) -> None:
+    assert not (whole.run / "agent.json").exists(), "the network of this run is another"
+    training = ArcTraining(small_config("network.kind=planes"))
+    training.num_seeds = 2
+    learner = jax.jit(training.start)(jax.random.key(0))
+    # On the host, where taking a seed's part is no program for each shape.
+    twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), jax.device_get(learner.network))
+    training.finish(dataclasses.replace(learner, network=twice), tmp_path)
+    seeds = tmp_path / "seed_0"
+    seeds.mkdir()
+    for folder in (tmp_path, seeds):
+        (folder / "run.json").write_text(json.dumps({"status": "finished"}))
+    agent = read_run(tmp_path).agent
+    assert agent is not None
+    assert agent["network"]["width"] == 8
+
+
+def interrupt_at(update: int):
+    def show(progress: Progress) -> None:
+        if progress.update == update:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return show
+
+
+def bits(tree) -> list[np.ndarray]:
+    plain = jax.tree.map(
+        lambda leaf: (
+            jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        ),
+        tree,
+    )
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(plain)]
+
+
+def test_a_run_has_the_files_that_the_documents_name(whole: Outcome) -> None:
+    facts = runs.read_facts(whole.run)
+    assert facts["status"] == "finished"
+    assert (facts["kind"], facts["updates"], facts["environment_steps"]) == ("arc", 6, 6 * 8 * 4)
+    assert facts["families"] == ["fill_enclosed"]
+    assert sorted(metrics_of(whole.run)) == [1, 2, 3, 4, 5, 6]
+    lines = (whole.run / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 6]
+    assert json.loads(lines[1])["environment_steps"] == 6 * 8 * 4
+    assert runs.read_config(whole.run, type(small_config())) == small_config()
+    assert read_run(whole.run).notes == []
+
+
+def test_sampled_episodes_are_whole_and_drawn_step_by_step(whole: Outcome) -> None:
+    episodes = [json.loads(line) for line in (whole.run / "episodes.jsonl").read_text().splitlines()]
+    assert [episode["episode_num"] for episode in episodes] == [3, 3, 6, 6]
+    for episode in episodes:
+        folder = (
+            whole.run
+            / "episodes"
+            / f"episode_{episode['episode_num']:06d}_env_{episode['environment_id']:04d}"
+        )
+        steps = sorted(folder.glob("step_*.svg"))
+        assert len(steps) == episode["total_steps"] >= 1
+        assert (folder / "initial.svg").exists() and (folder / "final.svg").exists()
+
+
+def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
+    whole: Outcome, tmp_path: Path
+) -> None:
+    config = small_config()
+    first = train(ArcTraining(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
+    assert first.interrupted and first.update == 3
+    assert runs.read_facts(tmp_path / "run")["status"] == "interrupted"
+    second = train(ArcTraining(config), tmp_path / "run", resume=True, handlers=small_handlers)
+    assert not second.interrupted
+    for ours, theirs in zip(bits(second.learner), bits(whole.learner), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert metrics_of(tmp_path / "run") == metrics_of(whole.run)
+
+
+def test_the_network_of_a_run_is_loaded_as_it_was(whole: Outcome) -> None:
+    _, network = load_arc_policy(whole.run)
+    loaded = [leaf for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array)]
+    for ours, theirs in zip(loaded, jax.tree.leaves(whole.learner.network), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_folder_that_holds_something_is_never_written_to(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("chapter one")
+    with pytest.raises(ValueError, match=r"--resume .* or give another --out"):
+        train(ArcTraining(small_config()), tmp_path, handlers=small_handlers)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_goes_on_only_with_its_own_config(whole: Outcome) -> None:
+    with pytest.raises(
+        ValueError, match=r"another config: learning_rate: 0.002 \(now learning_rate: 0.003\)"
+    ):
+        train(
+            ArcTraining(small_config("ppo.learning_rate=0.003")),
+            whole.run,
+            resume=True,
+            handlers=small_handlers,
+        )
+
+
+def test_a_run_goes_on_only_with_its_own_tasks(whole: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = ArcTraining(small_config())
+    monkeypatch.setattr(training, "data_fingerprint", lambda: "of other tasks")
+    with pytest.raises(ValueError, match=r"the data has changed since checkpoint 6 .* another --out"):
+        train(training, whole.run, resume=True)
+    assert ArcTraining(small_config("arc.dataset.seed=5")).data_fingerprint() not in (
+        "",
+        ArcTraining(small_config()).data_fingerprint(),
+    )
+
+
+def test_a_checkpoint_of_another_config_is_refused(whole: Outcome, tmp_path: Path) -> None:
+    other = small_config("ppo.gamma=0.5")
+    run = runs.create_run(tmp_path / "other", other, {"kind": "arc"})
+    (run / "checkpoints").symlink_to(whole.run / "checkpoints")
+    with pytest.raises(ValueError, match="saved with another config"):
+        train(ArcTraining(other), run, resume=True, handlers=small_handlers)
+
+
+def test_a_run_without_a_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
+    run = runs.create_run(tmp_path / "run", small_config(), {"kind": "arc"})
+    with pytest.raises(ValueError, match="no checkpoint to resume from"):
+        train(ArcTraining(small_config()), run, resume=True, handlers=small_handlers)
+
+
+class FullDisk(Handler):
+    """Fails at everything, as a disk without room does."""
+
+    def log_aggregated_metrics(self, metrics, step) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_reported_and_the_training_goes_on(
+    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_, **__) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("phalanx.training.checkpoints.Checkpoints.save", no_room)
+    outcome = train(
+        ArcTraining(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
+    )
+    assert outcome.update == 6
+    for ours, theirs in zip(bits(outcome.learner), bits(whole.learner), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    said = caplog.text
+    assert "handler 'disk' failed in log_aggregated_metrics" in said
+    assert said.count("a checkpoint could not be saved: OSError") == 1
+    assert "a checkpoint could not be saved, 3 times in this run" in said
+
+
+def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
+    outcome = train(
+        ArcTraining(small_config("num_seeds=2", "ppo.num_updates=2")),
+        tmp_path / "run",
+        handlers=small_handlers,
+    )
+    runs_of_seeds = [metrics_of(outcome.run / f"seed_{seed}") for seed in range(2)]
+    assert sorted(runs_of_seeds[0]) == sorted(runs_of_seeds[1]) == [1, 2]
+    assert runs_of_seeds[0][2]["policy_loss"] != runs_of_seeds[1][2]["policy_loss"]
+    assert {line["seed"] for line in outcome.evaluations} == {0, 1}
+    assert runs_of_seeds[0][2]["environment_steps"] == 2 * 8 * 4
+    assert outcome.counts == {"environment_steps": 2 * 2 * 8 * 4}
+
+
+def test_the_next_free_name_is_numbered(tmp_path: Path) -> None:
+    assert runs.next_free(tmp_path / "arc") == tmp_path / "arc"
+    (tmp_path / "arc").mkdir()
+    (tmp_path / "arc-2").mkdir()
+    assert runs.next_free(tmp_path / "arc") == tmp_path / "arc-3"

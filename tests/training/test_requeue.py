@@ -1,0 +1,227 @@
+"""Runs that schedulers stop and start: one command for all of it, extensions, warm starts, the best."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from phalanx.logging import read_records
+from phalanx.training import CheckpointConfig, EvaluationConfig, Origin, read_facts, restore_policy, train
+from phalanx.training.run_dir import standing
+from tests.helpers.descent import Descent, DescentConfig
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.helpers.descent import Descent, DescentConfig
+from phalanx.training import train
+train(Descent(DescentConfig()), sys.argv[2], resume="auto",
+      show=lambda progress: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def config(**settings: object) -> DescentConfig:
+    return DescentConfig(**settings)
+
+
+def losses(run: Path) -> dict[int, float]:
+    return {line["step"]: line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")}
+
+
+def test_a_run_that_is_requeued_after_every_update_comes_to_the_same_numbers(tmp_path: Path) -> None:
+    whole = train(Descent(config(num_updates=10)), tmp_path / "whole")
+    stops = 0
+    while True:
+        outcome = train(
+            Descent(config(num_updates=10)),
+            tmp_path / "run",
+            resume="auto",
+            show=lambda progress: os.kill(os.getpid(), signal.SIGTERM),
+        )
+        if not outcome.interrupted:
+            break
+        stops += 1
+    assert stops == 9
+    np.testing.assert_array_equal(outcome.learner["number"], whole.learner["number"])
+    assert outcome.counts == whole.counts
+    assert losses(outcome.run) == losses(whole.run)
+    steps = [line["step"] for line in read_records(outcome.run / "evaluations.jsonl")]
+    assert steps == [0, 10]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed = subprocess.run([sys.executable, "-c", KILLED, Path(__file__).parents[2], run], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert standing(run) == "killed early"
+    with pytest.raises(ValueError, match="no checkpoint to resume from: start it again with --resume auto"):
+        train(Descent(config()), run, resume=True)
+    with pytest.raises(ValueError, match=r"was started with another config: rate: 0.5"):
+        train(Descent(config(rate=0.25)), run, resume="auto")
+    assert not train(Descent(config()), run, resume="auto").interrupted
+    assert (standing(run), read_facts(run)["status"]) == ("finished", "finished")
+
+
+def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("rate: 0")
+    (run / ".run.json.123-00c0ffee.tmp").write_text("{")
+    assert not train(Descent(config()), run, resume="auto").interrupted
+    (other := tmp_path / "other").mkdir()
+    (other / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="nothing in it is overwritten"):
+        train(Descent(config()), other, resume="auto")
+
+
+def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
+    run = train(Descent(config(num_updates=2)), tmp_path / "run").run
+    longer = config(num_updates=4)
+    with pytest.raises(ValueError, match="num_updates: 2"):
+        train(Descent(longer), run, resume=True)
+    outcome = train(Descent(longer), run, resume=True, extend=True)
+    assert (outcome.update, outcome.interrupted) == (4, False)
+    assert losses(run) == losses(train(Descent(longer), tmp_path / "at once").run)
+    assert restore_policy(Descent(longer), run) == outcome.learner["number"]
+    stopped = train(
+        Descent(config(num_updates=6)),
+        run,
+        resume=True,
+        extend=True,
+        show=lambda progress: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    assert (stopped.update, stopped.interrupted) == (5, True)
+    assert [one["update"] for one in read_facts(run)["extended"]] == [2, 4]
+    # What went on is a run of six updates, and says so by itself.
+    assert train(Descent(config(num_updates=6)), run, resume=True).update == 6
+    with pytest.raises(ValueError, match="num_updates was 6: a run can be extended, and not cut to 5"):
+        train(Descent(config(num_updates=5)), run, resume=True, extend=True)
+
+
+def test_a_run_that_was_killed_while_it_was_extended_is_still_a_run(tmp_path: Path) -> None:
+    run = train(Descent(config(num_updates=2)), tmp_path / "run").run
+    text = (run / "config.yaml").read_text()
+    train(Descent(config(num_updates=4)), run, resume=True, extend=True)
+    # As if the process had ended between the two files, before any further checkpoint.
+    (run / "config.yaml").write_text(text)
+    (run / "checkpoints" / "4").rename(tmp_path / "gone")
+    assert train(Descent(config(num_updates=3)), run, resume=True, extend=True).update == 3
+
+
+def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) -> None:
+    first = train(Descent(config(checkpoint=CheckpointConfig(every=2, keep=9))), tmp_path / "first")
+    outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run}@4")
+    start = float(first.evaluations[0]["distance"])
+    assert outcome.evaluations[0]["distance"] == pytest.approx(start / 2**4)
+    assert read_facts(outcome.run)["init_from"] == {
+        "run": str(first.run),
+        "step": 4,
+        "kind": "descent",
+    }
+    # The same command again goes on with the run, and does not begin it anew.
+    again = train(Descent(config(seed=7)), outcome.run, resume="auto", init_from=str(first.run))
+    np.testing.assert_array_equal(again.learner["number"], outcome.learner["number"])
+    with pytest.raises(ValueError, match=r"began with the weights of .*/first, not with those of .*/third"):
+        train(Descent(config(seed=7)), outcome.run, resume="auto", init_from=str(tmp_path / "third"))
+    with pytest.raises(ValueError, match="has no checkpoint 3; there are 2, 4, 6"):
+        train(Descent(config()), tmp_path / "third", init_from=f"{first.run}@3")
+    assert not (tmp_path / "third").exists()
+
+
+def test_weights_are_shared_out_among_the_seeds(tmp_path: Path) -> None:
+    one = train(Descent(config()), tmp_path / "one").run
+    several = train(Descent(config(num_seeds=3)), tmp_path / "three")
+    number = several.learner["number"]
+    none = {"num_updates": 1, "rate": 1.0}
+    same = train(Descent(config(num_seeds=2, **none)), tmp_path / "same", init_from=str(one))
+    assert len(set(np.asarray(same.learner["number"]).tolist())) == 1
+    own = train(Descent(config(num_seeds=3, **none)), tmp_path / "own", init_from=str(several.run))
+    np.testing.assert_array_equal(own.learner["number"], number)
+    single = train(Descent(config(**none)), tmp_path / "single", init_from=f"{several.run}/seed_2@6")
+    assert single.learner["number"] == number[2]
+    with pytest.raises(ValueError, match=r"has 3 seeds and this training 2: name one of them, as .*seed_0"):
+        train(Descent(config(num_seeds=2)), tmp_path / "two", init_from=str(several.run))
+
+
+class Wide(Descent):
+    """A number for each of four places."""
+
+    def start(self, key):
+        return {"number": jnp.ones(4), "key": jnp.zeros(2)}
+
+
+class Deep(Descent):
+    """Two numbers of other names."""
+
+    def start(self, key):
+        return {"number": jnp.float32(1), "key": jnp.zeros(2)}
+
+    def policy(self, learner):
+        return {"head": learner["number"], "trunk": learner["key"]}
+
+
+class Opaque(Descent):
+    """What it has learned is computed, and is no array of the learner."""
+
+    def policy(self, learner):
+        return learner["number"] + 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (Wide, r"has other sizes than this one: .*float32\[\] there and float32\[4\] here"),
+        (Deep, "is built otherwise than this one; arrays only there: .*; only here: head, trunk"),
+    ],
+)
+def test_a_network_of_another_architecture_is_refused_in_words(
+    tmp_path: Path, algorithm: type[Descent], words: str
+) -> None:
+    first = train(Descent(config(num_updates=1)), tmp_path / "first").run
+    with pytest.raises(ValueError, match=words):
+        train(algorithm(config()), tmp_path / "second", init_from=str(first))
+
+
+def test_an_algorithm_without_weights_of_its_own_trains_and_is_no_origin(tmp_path: Path) -> None:
+    first = train(Opaque(config(num_updates=1)), tmp_path / "first").run
+    with pytest.raises(ValueError, match="does not say which of its arrays are weights"):
+        train(Opaque(config()), tmp_path / "second", init_from=Origin(first))
+
+
+class Wandering(Descent):
+    """Comes nearest to zero at the fourth evaluation."""
+
+    def evaluate(self, learner, update, last):
+        return [{"split": "all", "mode": "greedy", "distance": abs(update - 3.0), "name": "x"}]
+
+
+def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    kept = CheckpointConfig(every=100, keep=1, best="distance", best_mode="min")
+    settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
+    outcome = train(Wandering(settings), tmp_path / "run")
+    assert [path.name for path in (outcome.run / "best").iterdir()] == ["3"]
+    best, newest = (restore_policy(Wandering(settings), outcome.run, which) for which in ("best", "newest"))
+    assert best == newest * 8
+    facts = json.loads((outcome.run / "best" / "3" / "facts" / "metadata").read_text())
+    assert facts["best"] == {"metric": "distance", "value": 0.0}
+    # A run that goes on knows what was best.
+    longer = settings.model_copy(update={"num_updates": 8})
+    train(Wandering(longer), outcome.run, resume=True, extend=True)
+    assert [path.name for path in (outcome.run / "best").iterdir()] == ["3"]
+    second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run}@best")
+    assert second.learner["number"] == best / 2
+
+
+def test_a_number_that_no_evaluation_has_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    settings = config(checkpoint=CheckpointConfig(best="succes_rate"))
+    with pytest.raises(ValueError, match=r"no number of this training's evaluations; they have distance$"):
+        train(Wandering(settings), tmp_path / "run")
+    run = train(Wandering(config()), tmp_path / "plain").run
+    with pytest.raises(ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best"):
+        restore_policy(Wandering(config()), run, "best")

@@ -1,0 +1,296 @@
+"""The loop around every training: when it measures and saves, how it stops, and what it refuses."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phalanx.io.files import _machine
+from phalanx.logging import read_records
+from phalanx.training import (
+    CheckpointConfig,
+    EvaluationConfig,
+    Progress,
+    Report,
+    initial_policy,
+    read_facts,
+    restore_policy,
+    train,
+)
+from tests.helpers.descent import Descent, DescentConfig
+from tests.helpers.file_damage import write_json
+
+
+def config(**settings: object) -> DescentConfig:
+    return DescentConfig(**settings)
+
+
+def send(number: signal.Signals, at: int) -> Callable[[Progress], None]:
+    def show(progress: Progress) -> None:
+        if progress.update == at:
+            os.kill(os.getpid(), number)
+
+    return show
+
+
+def saved(run: Path) -> list[int]:
+    return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
+
+
+def test_it_is_measured_first_now_and_then_and_last(tmp_path: Path) -> None:
+    outcome = train(Descent(config(evaluation=EvaluationConfig(every=2))), tmp_path / "run")
+    lines = [
+        (line["step"], line["steps"], line["last"])
+        for line in read_records(outcome.run / "evaluations.jsonl")
+    ]
+    assert lines == [(0, 0, False), (2, 6, False), (4, 12, False), (6, 18, True)]
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 4, 6]
+
+
+def test_progress_tells_how_far_how_fast_and_the_headline(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    outcome = train(Descent(config()), tmp_path / "run", show=seen.append)
+    assert [progress.counts["steps"] for progress in seen] == [3, 6, 9, 12, 15, 18]
+    start = float(initial_policy(Descent(config())))
+    assert seen[0].metrics == {"reward_mean": pytest.approx(start / 2)}
+    assert seen[0].per_second > 0
+    assert (outcome.first, outcome.last) == (seen[0], seen[-1])
+    metrics = [line["metrics"] for line in read_records(outcome.run / "batch_metrics.jsonl")]
+    assert metrics[1].keys() >= {"reward_mean", "loss", "steps", "steps_per_second", "seconds"}
+    assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
+
+
+def test_it_is_saved_by_count_and_by_time(tmp_path: Path) -> None:
+    by_count = CheckpointConfig(every=4, minutes=None, keep=9)
+    assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run) == [4, 6]
+    at_once = CheckpointConfig(every=100, minutes=1e-9, keep=9)
+    assert saved(train(Descent(config(checkpoint=at_once)), tmp_path / "time").run) == [1, 2, 3, 4, 5, 6]
+    in_an_hour = CheckpointConfig(every=100, minutes=60, keep=9)
+    assert saved(train(Descent(config(checkpoint=in_an_hour)), tmp_path / "later").run) == [6]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops_and_the_run_goes_on_to_the_same_bits(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    whole = train(Descent(config()), tmp_path / "whole")
+    before = signal.getsignal(number)
+    first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
+    assert (first.signal, first.update, first.interrupted) == (number, 2, True)
+    assert signal.getsignal(number) is before
+    assert read_facts(first.run)["status"] == "interrupted"
+    second = train(Descent(config()), tmp_path / "run", resume=True)
+    assert (second.signal, second.update, second.interrupted) == (None, 6, False)
+    np.testing.assert_array_equal(second.learner["number"], whole.learner["number"])
+    assert second.counts == whole.counts == {"steps": 18}
+    assert restore_policy(Descent(config()), second.run) == whole.learner["number"]
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    def show(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Descent(config()), tmp_path / "run", show=show)
+    assert not (tmp_path / "run" / "run.lock").exists()
+
+
+def test_an_error_is_passed_on_and_leaves_a_run_that_says_so(tmp_path: Path) -> None:
+    def show(progress: Progress) -> None:
+        assert read_facts(tmp_path / "run")["status"] == "running"
+        raise ZeroDivisionError("in the middle")
+
+    with pytest.raises(ZeroDivisionError, match="in the middle"):
+        train(Descent(config()), tmp_path / "run", show=show)
+    assert read_facts(tmp_path / "run")["status"] == "failed"
+
+
+class Exhausted(Descent):
+    """There is nothing left to learn from after the second update."""
+
+    def compile(self):
+        start, update = super().compile()
+        left = iter(range(2))
+
+        def limited(learner) -> tuple[object, Report]:
+            next(left)
+            return update(learner)
+
+        return start, limited
+
+
+def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
+    outcome = train(Exhausted(config()), tmp_path / "run")
+    assert (outcome.update, outcome.interrupted) == (2, False)
+    assert outcome.evaluations[-1]["last"]
+    assert saved(outcome.run) == [2]
+    assert read_facts(outcome.run)["status"] == "finished"
+
+
+def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -> None:
+    outcome = train(Descent(config(num_seeds=3)), tmp_path / "run")
+    assert outcome.counts == {"steps": 3 * 18}
+    files = [tmp_path / "run" / f"seed_{seed}" / "batch_metrics.jsonl" for seed in range(3)]
+    numbers = [[line["metrics"]["loss"] for line in read_records(file)] for file in files]
+    assert len({values[-1] for values in numbers}) == 3
+    np.testing.assert_array_equal([values[-1] for values in numbers], outcome.learner["number"])
+    assert [line["steps"] for line in outcome.evaluations] == [0] * 3 + [18] * 3
+    # The whole run's facts count all seeds; a seed's agree with its own logs.
+    assert (read_facts(outcome.run)["steps"], read_facts(outcome.run)["num_seeds"]) == (54, 3)
+    assert [read_facts(file.parent)["steps"] for file in files] == [18] * 3
+    each = [restore_policy(Descent(config(num_seeds=3)), outcome.run, seed=seed) for seed in range(3)]
+    np.testing.assert_array_equal(each, outcome.learner["number"])
+    with pytest.raises(ValueError, match="has 3 seeds, and none of number 3"):
+        restore_policy(Descent(config(num_seeds=3)), outcome.run, seed=3)
+
+
+def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+    train(Descent(config()), tmp_path / "run")
+
+    class Ascent(Descent):
+        kind = "ascent"
+
+    with pytest.raises(ValueError, match="is a run of kind 'descent' and cannot go on as 'ascent'"):
+        train(Ascent(config()), tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    outcome = train(Descent(config()), tmp_path / "run")
+    facts = outcome.run / "checkpoints" / "6" / "facts" / "metadata"
+    told = json.loads(facts.read_text())
+    del told["counts"], told["data"]
+    facts.write_text(json.dumps(told))
+    digests = {"facts/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
+    write_json(facts.parents[1] / "digests.json", {"files": digests})
+    with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
+        train(Descent(config()), outcome.run, resume=True)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def show(progress: Progress) -> None:
+        with pytest.raises(ValueError, match=f"is being trained by process {os.getpid()} on ") as refused:
+            train(Descent(config()), tmp_path / "run", resume=True)
+        said.append(str(refused.value))
+
+    train(Descent(config()), tmp_path / "run", show=show)
+    assert len(said) == 6
+
+
+def test_the_lock_of_a_killed_process_holds_nobody_off(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = (
+        "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tests.helpers.descent import Descent, DescentConfig\n"
+        "from phalanx.training import CheckpointConfig, train\n"
+        "config = DescentConfig(checkpoint=CheckpointConfig(every=1, minutes=None))\n"
+        "stop = lambda progress: progress.update == 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "train(Descent(config), sys.argv[2], show=stop)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, Path(__file__).parents[2], run], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert re.fullmatch(r"process \d+ on .+", (run / "run.lock").read_text())
+    again = config(checkpoint=CheckpointConfig(every=1, minutes=None))
+    outcome = train(Descent(again), run, resume=True)
+    assert not outcome.interrupted
+    assert not (run / "run.lock").exists()
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 16
+    file.write_bytes(data)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    run = tmp_path / "run"
+    train(Descent(wanted), run, show=send(signal.SIGINT, at=5))
+    assert saved(run) == [2, 4, 5]
+    flip(next((run / "checkpoints/5/state").rglob("d/*")))
+    with caplog.at_level("WARNING", "phalanx.training"):
+        assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
+        outcome = train(Descent(wanted), run, resume=True)
+    assert "checkpoint 5 of" in caplog.text and "passed over" in caplog.text
+    assert (outcome.update, outcome.first.update) == (6, 5)
+    assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
+    with pytest.raises(ValueError, match="is damaged: its content is not what was written"):
+        restore_policy(Descent(wanted), run, 5)
+
+
+def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
+    train(Descent(wanted), run)
+    flip(run / "checkpoints/6/facts/metadata")
+    flip(run / "checkpoints/4/digests.json")
+    assert train(Descent(wanted), run, resume=True).first.update == 3
+    for step in (2, 4, 6):
+        assert float(restore_policy(Descent(wanted), run, step)) > 0
+
+
+def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_its_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("phalanx.training.checkpoints.file_digests", no_room)
+    outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
+    assert outcome.update == 6
+    assert list((outcome.run / "checkpoints").iterdir()) == []
+
+
+def test_a_damaged_best_checkpoint_is_passed_over_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    best = CheckpointConfig(every=2, minutes=None, best="distance", best_mode="min")
+    wanted = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
+    run = tmp_path / "run"
+    train(Descent(wanted), run, show=send(signal.SIGINT, at=3))
+    flip(next((run / "best").glob("*/facts/metadata")))
+    with caplog.at_level("WARNING", "phalanx.training"):
+        assert train(Descent(wanted), run, resume=True).update == 6
+    assert "the best checkpoint is passed over" in caplog.text
+    assert (
+        float(restore_policy(Descent(wanted), run, "best")) == float(initial_policy(Descent(wanted))) / 2**6
+    )
+
+
+def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(Descent(config()), run)
+    flip(run / "checkpoints/6/facts/metadata")
+    with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is damaged"):
+        train(Descent(config()), run, resume=True)
+
+
+def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run
+    for text in ("[]", "{", "[" * 100_000, "1" * 5000, "\x00"):
+        (run / "run.json").write_text(text)
+        with pytest.raises(ValueError, match=r"run\.json"):
+            train(Descent(config()), run, resume=True)
+
+
+def test_what_a_killed_start_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run
+    left = run / f".run.json.999999999-{_machine()}0123.tmp"
+    other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known
+    mine = run / f".run.json.{os.getpid()}-{_machine()}0123.tmp"
+    for path in (left, other, mine):
+        path.touch()
+    train(Descent(config()), run, resume=True)
+    assert [path.exists() for path in (left, other, mine)] == [False, True, True]
