@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BASE_COMMIT = "BASE"
+BASE_COMMIT = "2cec31bdde8c3b4c7ffee02890fc3561367f197e"
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOADS = Path("tests/regression/workloads.py")
