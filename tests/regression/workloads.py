@@ -1,0 +1,946 @@
+"""Run small workloads and digest their results, to detect changes of numerical behavior.
+
+Each workload is a function that returns named SHA-256 digests. A workload is either
+
+- `integers`: its results do not depend on the machine (integers, texts, exact ratios), or
+- `floats`: its results depend on rounding, so digests are only comparable on one kind of machine.
+
+Digests do not depend on the names of fields, parameters or metrics: weights are hashed as the sorted digests
+of their leaves, everything else as arrays or texts in the order that the workload lists them.
+
+Run `python tests/regression/workloads.py [NAME ...]` to print digests as JSON. The process sets the
+environment variables that influence compiled code, so results do not depend on who starts it.
+`test_digests.py` and `scripts/record_digests.py` both run workloads this way.
+
+Every function imports what it needs, so that this module can be imported without importing JAX.
+"""
+
+import argparse
+import functools
+import hashlib
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+# Compile fast rather than well; use one thread, so that the number of cores has no influence on sums.
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
+        "--xla_cpu_multi_thread_eigen=false"
+    ),
+    "PHALANX_NATIVE": "1",
+}
+
+Digests = dict[str, str]
+
+
+class Workload(NamedTuple):
+    """A function to run, what its results depend on, and the data that it reads."""
+
+    run: Callable[[], Digests]
+    kind: Literal["integers", "floats"]
+    data: Path | None
+
+    @property
+    def missing_data(self) -> bool:
+        """Return whether the data is not on this machine."""
+        return self.data is not None and not self.data.exists()
+
+
+WORKLOADS: dict[str, Workload] = {}
+"""All workloads by name."""
+
+
+def workload(kind: Literal["integers", "floats"], data: Path | None = None) -> Callable[[Any], Any]:
+    """Add a function to `WORKLOADS`."""
+
+    def add(run: Callable[[], Digests]) -> Callable[[], Digests]:
+        WORKLOADS[run.__name__] = Workload(run, kind, data)
+        return run
+
+    return add
+
+
+def machine_key() -> str:
+    """Return a text that identifies everything that float results are known to depend on.
+
+    These are: the CPU model and its vector extensions (XLA compiles for them), the instruction set that the
+    native extension selected, and the versions of jaxlib (XLA) and NumPy (Adam of the path network). The
+    number of cores has no influence: XLA uses one thread here, and native kernels add in a fixed order. The
+    C++ compiler can have an influence and is not part of the key: record again after changing it.
+    """
+    import jaxlib
+
+    from phalanx.core import backends as engine
+
+    cpu = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
+    flags = re.search(r"^flags\s*: (.*)$", cpu, re.MULTILINE)
+    vector = sorted(flag for flag in flags[1].split() if re.match("avx|fma|amx", flag)) if flags else []
+    extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
+    return (
+        f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
+        f"native {engine.isa()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+    )
+
+
+# Digests
+
+
+def digest_arrays(*arrays: Any) -> str:
+    """Hash arrays in the given order. Integers and booleans are hashed as int64, whatever their type."""
+    sha = hashlib.sha256()
+    for array in map(np.asarray, arrays):
+        if array.dtype.kind in "biu":
+            array = array.astype(np.int64)
+        sha.update(f"{array.dtype} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def digest_weights(tree: Any) -> str:
+    """Hash the arrays of a pytree, independent of their names and order."""
+    import equinox as eqx
+    import jax
+
+    leaves = jax.tree.leaves(eqx.filter(jax.device_get(tree), eqx.is_array_like))
+    return digest_text(sorted(digest_arrays(leaf) for leaf in leaves))
+
+
+def digest_text(lines: Iterable[object]) -> str:
+    """Hash one line of text per item."""
+    return hashlib.sha256("\n".join(map(str, lines)).encode()).hexdigest()
+
+
+# Data: plans, packing, collation, streaming, replay
+
+
+def _lengths(count: int = 400, longest: int = 64) -> np.ndarray:
+    """Draw sequence lengths, most of them short."""
+    return np.random.default_rng(0).integers(1, longest + 1, (2, count)).min(axis=0).astype(np.int32)
+
+
+def _token_samples(count: int = 60, longest: int = 24) -> dict[str, Any]:
+    """Make token samples by id: runs of consecutive tokens below 40."""
+    from phalanx.data import StreamSample
+
+    return {
+        f"s{row}": StreamSample(
+            input_ids=tuple((7 * row + step) % 38 + 1 for step in range(length)),
+            loss_mask=(0, *(1,) * (length - 1)),
+            sample_id=f"s{row}",
+            dataset_id="counting",
+            source="offline",
+        )
+        for row, length in enumerate((_lengths(count, longest) + 1).tolist())
+    }
+
+
+def _batching(mode: str = "predictable", **settings: Any) -> Any:
+    from phalanx.data import BatchingConfig
+
+    return BatchingConfig(
+        mode=mode, token_budget=256, bucket_edges=(16, 32), overflow_max=64, seed=3, **settings
+    )
+
+
+@workload("integers")
+def plans() -> Digests:
+    """Digest 12 plans: batching modes x packing x (complete, or dropping the last batch and sharded)."""
+    from phalanx.data import BatchPlanBuilder, LengthTable, PackingConfig
+
+    def arrays(plan: Any) -> Iterator[Any]:
+        for epoch in plan.epochs:
+            yield from (epoch.batches.order, epoch.batches.offsets, epoch.batches.bucket_ids)
+            yield epoch.batches.max_lens
+            yield () if epoch.batches.pack_offsets is None else epoch.batches.pack_offsets
+
+    table, found = LengthTable.from_arrays(None, _lengths()), {}
+    for mode, packing in itertools.product(
+        ("predictable", "throughput"), (None, "best_fit_decreasing", "hybrid")
+    ):
+        for sharded in (False, True):
+            config = _batching(mode, drop_last=sharded, pool_batches=4)
+            packs = (
+                None
+                if packing is None
+                else PackingConfig(mode=packing, max_length=64, pad_to_max=not sharded)
+            )
+            plan = BatchPlanBuilder(table, config, packing=packs).build_now(num_epochs=2)
+            parts = [plan]
+            if sharded:
+                parts = [
+                    plan.shard(rank, 3, policy) for policy in ("drop", "repeat", "pad") for rank in range(3)
+                ]
+            name = f"{mode}, packing {packing}, {'drop_last and 3 shards' if sharded else 'complete'}"
+            found[name] = digest_arrays(*itertools.chain.from_iterable(map(arrays, parts)))
+    return found
+
+
+@workload("integers")
+def packing_bins() -> Digests:
+    """Digest the bin of each sample for all packing modes."""
+    from phalanx.data import PackingMode, pack_lengths
+
+    lengths = np.random.default_rng(1).integers(300, 1301, 3000)
+    return {str(mode): digest_arrays(pack_lengths(lengths, 2048, mode)) for mode in PackingMode}
+
+
+@workload("integers")
+def collation() -> Digests:
+    """Digest the arrays of collated batches, packed and unpacked."""
+    from phalanx.data import BatchPlanBuilder, PackingConfig, collate_microbatch
+
+    samples, found = _token_samples(), {}
+    lengths = {name: sample.length for name, sample in samples.items()}
+    for packing in (None, PackingConfig(max_length=32, add_separator=True, separator_token_id=39)):
+        plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(1)
+        batches = [collate_microbatch(spec, samples, packing=packing) for spec in plan.iter_epoch(0)]
+        arrays: list[Any] = [array for batch in batches for array in (batch.input_ids, batch.loss_mask)]
+        if packing is not None:
+            arrays += [array for batch in batches for array in (batch.segment_ids, batch.position_ids)]
+        found["unpacked" if packing is None else "packed"] = digest_arrays(*arrays)
+    return found
+
+
+@workload("integers")
+def streaming_plan() -> Digests:
+    """Digest the batches of a mixture of two streams on 3 ranks, without balancing."""
+    from phalanx.data import LivePlan, LivePlanConfig, Mixture, PackingConfig, SimulatedSource
+
+    found = {}
+    for rank in range(3):
+        sources = {
+            name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))
+        }
+        config = LivePlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16, seed=5)
+        plan = LivePlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
+        batches = itertools.islice(plan.batches(rank, 3), 40)
+        found[f"rank {rank}"] = digest_arrays(
+            *(
+                array
+                for batch in batches
+                for array in (batch.sources, batch.places, batch.lengths, batch.offsets)
+            )
+        )
+    return found
+
+
+@workload("integers")
+def replay_draws() -> Digests:
+    """Digest which samples a replay buffer keeps and draws, by eviction policy and seed."""
+    from phalanx.data import ReplayBuffer, ReplayBufferConfig
+
+    found, samples = {}, list(_token_samples(200).values())
+    priorities = np.random.default_rng(2).uniform(0.1, 4.0, len(samples)).tolist()
+    for policy, seed in itertools.product(("fifo", "random", "priority"), (0, 1)):
+        buffer = ReplayBuffer(ReplayBufferConfig(max_size=64, eviction_policy=policy, seed=seed))
+        drawn = []
+        for first in range(0, len(samples), 50):
+            buffer.add_batch(samples[first : first + 50], priorities[first : first + 50])
+            draw = buffer.draw(16)
+            buffer.update_priorities(draw.handles, 1.0 + np.arange(16) / 8)
+            drawn += [sample.sample_id for sample in draw.samples]
+            drawn += [sample.sample_id for sample in buffer.sample_uniform(8)]
+        drawn += [sample.sample_id for sample in buffer.get_all()]
+        found[f"{policy}, seed {seed}"] = digest_text(drawn)
+    return found
+
+
+# Puzzles
+
+
+@workload("integers")
+def puzzle_server_episodes() -> Digests:
+    """Digest the episodes, with their seeds, that a client asks a puzzle server for."""
+    from phalanx.puzzles.server.pool import episode_specs
+
+    specs = episode_specs(("sudoku", "binary", "kenken"), ("easy", "medium"), 11, end=200)
+    return {"episodes": digest_text(f"{s.index} {s.game} {s.difficulty} {s.seed}" for s in specs)}
+
+
+@workload("integers")
+def puzzles() -> Digests:
+    """Digest puzzles of every kind and difficulty with seeds 0 to 2, their solutions and the prompts."""
+    from phalanx.puzzles import PuzzleEnvironment, puzzle_kinds
+
+    found = {}
+    for kind in puzzle_kinds():
+        lines: list[object] = []
+        for difficulty in kind.difficulties:
+            for puzzle in kind.generate_many(range(3), difficulty):
+                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution, kind.answer(puzzle)]
+                lines += [kind.solve(puzzle, kind.start(puzzle))]
+            for turns, compact in itertools.product(("single", "multi"), (False, True)):
+                environment = PuzzleEnvironment(kind, difficulty, turns=turns, compact=compact)
+                lines += [environment.reset(0), environment.demonstration()]
+        found[kind.name] = digest_text(lines)
+    return found
+
+
+# ARC
+
+_SMALL_ARC = (
+    "arc.dataset.max_grid_height=4",
+    "arc.dataset.max_grid_width=4",
+    "arc.dataset.num_tasks=16",
+    "arc.environment.max_episode_steps=5",
+    "evaluation.every=0",
+    "evaluation.num_tasks=8",
+    "evaluation.attempts=0",
+)
+
+
+def _grids(task: Any) -> list[object]:
+    return [
+        [pair.input.tolist(), None if pair.output is None else pair.output.tolist()] for pair in task.pairs
+    ]
+
+
+@workload("integers")
+def arc_generated_tasks() -> Digests:
+    """Digest the grids and solutions of generated tasks of all families."""
+    from phalanx.arc.generators import generate_tasks, list_families
+
+    found = {}
+    for family in list_families():
+        lines: list[object] = []
+        for split in ("training", "evaluation"):
+            for task in generate_tasks((family,), 4, seed=1, split=split):
+                lines += _grids(task)
+                steps = itertools.chain.from_iterable(task.solutions)
+                lines += [(int(step.operation), step.r1, step.c1, step.r2, step.c2) for step in steps]
+        found[family] = digest_text(lines)
+    return found
+
+
+@workload("integers")
+def arc_expert_plans() -> Digests:
+    """Digest the planner's actions for a task of each family, in all action formats."""
+    from phalanx.arc import ArcConfig
+    from phalanx.arc.config import ActionConfig, DatasetConfig
+    from phalanx.arc.generators import generate_tasks
+    from phalanx.arc.planner import make_plan, solution_plan
+
+    found, tasks = {}, generate_tasks((), 15, seed=2, max_height=8, max_width=8)
+    for action_format in ("point", "bbox", "mask"):
+        config = ArcConfig(
+            action=ActionConfig(selection_format=action_format),
+            dataset=DatasetConfig(max_grid_height=8, max_grid_width=8),
+        )
+        arrays = []
+        for task in tasks:
+            plans = [solution_plan(task, 0, config, submit=True)]
+            plans += [make_plan(pair.input, pair.output, config) for pair in task.pairs[:2]]
+            arrays += [array for plan in plans for array in (plan.operations, plan.selections)]
+        found[action_format] = digest_arrays(*arrays)
+    return found
+
+
+@workload("integers")
+def arc_augmentation() -> Digests:
+    """Digest tasks that were rotated, mirrored and recolored at random."""
+    import jax
+
+    from phalanx.arc.augmentation import augmented_tasks
+    from phalanx.arc.generators import generate_tasks
+
+    tasks = generate_tasks((), 15, seed=3, max_height=8, max_width=8)
+    return {
+        "default": digest_text(map(_grids, augmented_tasks(tasks, jax.random.key(0)))),
+        "all colors": digest_text(map(_grids, augmented_tasks(tasks, jax.random.key(1), keep_black=False))),
+    }
+
+
+def _random_steps(environment: Any, read_state: Callable[[Any], Any], read_info: Callable[[Any], Any]) -> Any:
+    """Take 1,000 random steps in 4 environments with auto-reset; return states, rewards, dones and infos."""
+    import jax
+
+    from phalanx.core.autoreset import AutoReset
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        layer, (reset_key, key) = AutoReset(environment), jax.random.split(key)
+        state, _ = layer.reset(jax.random.split(reset_key, 4))
+
+        def step(state: Any, key: Any) -> Any:
+            actions = jax.vmap(environment.sample_action)(jax.random.split(key, 4), state.states)
+            state, _, rewards, dones, info = layer.step(state, actions)
+            return state, (read_state(state.states), rewards, dones, read_info(info.info))
+
+        return jax.lax.scan(step, state, jax.random.split(key, 1000))[1]
+
+    return jax.device_get(run(jax.random.key(7)))
+
+
+_ARC_CASES = {
+    "training, boxes": ("arc.action.selection_format=bbox", "arc.action.allowed_operations=null"),
+    "evaluation, masks": (
+        "arc.dataset.max_grid_width=5",
+        "arc.environment.mode=evaluation",
+        "arc.action.selection_format=mask",
+        "arc.action.allowed_operations=null",
+    ),
+    # Easy enough that random actions solve some tasks.
+    "training, easy tasks": (
+        "arc.dataset.max_grid_height=3",
+        "arc.dataset.max_grid_width=3",
+        "arc.dataset.families=[fill_enclosed]",
+        "arc.environment.require_submit=false",
+        "arc.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
+    ),
+}
+
+
+@functools.cache
+def _arc_steps(engine: str, case: str) -> Any:
+    """Step on one backend, with the rewards of the training presets."""
+    from phalanx.arc import ArcEnvironment
+    from phalanx.training.arc_training import load_arc_training
+
+    overrides = [*_SMALL_ARC, f"arc.engine={engine}", *_ARC_CASES[case]]
+    environment = ArcEnvironment.create(load_arc_training(None, overrides).arc)
+
+    def read_state(state: Any) -> Any:
+        grids = (
+            state.working_grid,
+            state.working_grid_mask,
+            state.selected,
+            state.clipboard,
+            state.input_grid,
+        )
+        flags = (state.terminated, state.truncated, state.solved, state.solved_pairs)
+        return *grids, *flags, state.step_count, state.last_operation, state.task_index, state.pair_index
+
+    return _random_steps(environment, read_state, lambda info: (info.similarity, info.solved))
+
+
+@workload("integers")
+def arc_states() -> Digests:
+    """Digest ARC states of 1,000 random steps on both backends."""
+    found = {}
+    for engine, case in itertools.product(("native", "xla"), _ARC_CASES):
+        states, _, dones, (_, solved) = _arc_steps(engine, case)
+        found[f"{engine}, {case}"] = digest_arrays(*states, dones, solved)
+    return found
+
+
+@workload("floats")
+def arc_rewards() -> Digests:
+    """Digest rewards and similarities of the same steps."""
+    found = {}
+    for engine, case in itertools.product(("native", "xla"), _ARC_CASES):
+        _, rewards, _, (similarity, _) = _arc_steps(engine, case)
+        found[f"{engine}, {case}: rewards"] = digest_arrays(rewards)
+        found[f"{engine}, {case}: similarity"] = digest_arrays(similarity)
+    return found
+
+
+# Knowledge graphs and proofs
+
+
+@functools.cache
+def _family() -> Any:
+    """Generate a knowledge base of families."""
+    from phalanx.kg import DataHandler
+
+    return DataHandler(num_families=3, generations=4, seed=0)
+
+
+@functools.cache
+def _encoded_family() -> tuple[Any, Any, np.ndarray]:
+    """Return the vocabulary, the program (facts and rules), and encoded test and validation queries."""
+    from phalanx.kg import IndexManager
+    from phalanx.proofs import Program
+
+    index = IndexManager(_family())
+    queries = index.encode_atoms((*_family().test_queries, *_family().valid_queries))
+    return index, Program.of_data(_family(), index), queries
+
+
+def _rule_lines(rules: Any) -> Iterator[str]:
+    """Write each mined rule as text, with confidence and counts."""
+    for rule, counts in zip(rules, rules.counts.tolist(), strict=True):
+        atoms = (f"{predicate}({','.join(arguments)})" for predicate, *arguments in (rule.head, *rule.body))
+        yield f"{rule.weight!r} {counts} {' '.join(atoms)}"
+
+
+@workload("integers")
+def mined_rules() -> Digests:
+    """Digest rules mined from the generated families, with support and confidence."""
+    from phalanx.kg import mine
+
+    return {
+        "standard confidence": digest_text(_rule_lines(mine(_family()))),
+        "pca confidence": digest_text(_rule_lines(mine(_family(), confidence="pca", length=2))),
+    }
+
+
+@workload("integers", SHARED_DATA / "kg")
+def mined_rules_of_shared_data() -> Digests:
+    """Digest rules mined from benchmark knowledge graphs."""
+    from phalanx.kg import DataHandler, mine
+
+    found = {}
+    for name in ("umls", "nations", "family"):
+        data = DataHandler(path=SHARED_DATA / "kg" / name, on_leak="drop")
+        found[name] = digest_text(_rule_lines(mine(data, length=2, min_support=5, min_confidence=0.1)))
+    return found
+
+
+def _rank_counts(aggregations: Iterable[str]) -> Digests:
+    """Digest how many candidates score above and equal to each true answer."""
+    from phalanx.kg import RuleRanker, mine
+    from phalanx.kg.rules.predictor import LEARNINGS
+
+    ranker, found = RuleRanker(mine(_family(), length=2), _family(), threads=1), {}
+    for aggregation in aggregations:
+        ranks = ranker.ranks("test", aggregation, ranker.weights(aggregation, LEARNINGS[1]))
+        found[aggregation] = digest_arrays(ranks.above, ranks.level)
+    return found
+
+
+@workload("integers")
+def rule_ranks() -> Digests:
+    """Digest rank counts of the aggregator that only compares confidences."""
+    return _rank_counts(["maximum"])
+
+
+@workload("floats")
+def rule_ranks_from_scores() -> Digests:
+    """Digest rank counts of the aggregators that compute scores, whose ties depend on rounding."""
+    from phalanx.kg import mine, rank_by_rules
+
+    by_relation = rank_by_rules(mine(_family(), length=2), _family(), "test", "by-relation", threads=1)
+    return {
+        **_rank_counts(["noisy-or", "power", "learned"]),
+        "by-relation": digest_arrays(
+            np.float64(by_relation.total.mrr), np.float64(by_relation.mean_ties.mrr)
+        ),
+    }
+
+
+@workload("integers")
+def candidate_lists() -> Digests:
+    """Digest the corruptions that true triples are ranked against."""
+    from phalanx.kg.candidates import make_candidates
+
+    (index, _, queries), found = _encoded_family(), {}
+    known = index.encode_atoms(sorted(_family().known))
+    for sides, corruptions in (("both", 10), ("tail", None)):
+        made = make_candidates(
+            queries, known, index.num_constants, sides=sides, corruptions=corruptions, seed=4
+        )
+        found[f"{sides}, {corruptions}"] = digest_arrays(
+            made.triples, made.starts, made.query, made.side, made.tie_draw
+        )
+    return found
+
+
+@workload("integers")
+def proof_depths() -> Digests:
+    """Digest the lengths of shortest proofs of all queries."""
+    from phalanx.kg.chaining import proof_depths
+
+    index, _, queries = _encoded_family()
+    facts, rules = index.encode_atoms(_family().facts), index.encode_rules(_family().rules)
+    return {
+        "held-out queries": digest_arrays(proof_depths(queries, facts, rules, 6)),
+        "facts": digest_arrays(proof_depths(facts, facts, rules, 4)),
+    }
+
+
+def _proof_config(**settings: Any) -> Any:
+    from phalanx.proofs import ProofConfig
+
+    return ProofConfig(padding_states=24, padding_atoms=6, **settings)
+
+
+@workload("integers")
+def best_first_search() -> Digests:
+    """Digest results of best-first search with heuristics that do not depend on rounding."""
+    from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirst, RandomOrder, search_best_first
+
+    (_, program, queries), found = _encoded_family(), {}
+    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    for name, heuristic in (("breadth first", BreadthFirst()), ("random order", RandomOrder(1))):
+        result = search_best_first(_proof_config(), program, heuristic, queries, search)
+        found[name] = digest_arrays(result.proved, result.expansions, result.length, result.overflow)
+    return found
+
+
+@workload("floats")
+def beam_search() -> Digests:
+    """Digest results of beam search with a uniform policy; paths that nearly tie depend on rounding."""
+    from phalanx.proofs.search.beam import SearchConfig, UniformPolicy, search_proofs
+
+    _, program, queries = _encoded_family()
+    search = SearchConfig(width=4, max_depth=5)
+    result = search_proofs(_proof_config(), program, UniformPolicy(), queries, search, batch_size=16)
+    return {
+        "proofs": digest_arrays(result.proved, result.length, result.expansions, result.overflow),
+        "log probabilities": digest_arrays(result.log_prob),
+    }
+
+
+@functools.cache
+def _proof_steps(engine: str) -> Any:
+    from phalanx.proofs.env import ProofEnv
+
+    config = _proof_config(max_depth=8, engine=engine, skip_unary_actions=True)
+
+    def read_state(state: Any) -> Any:
+        flags = (state.status, state.label, state.overflow)
+        counts = (state.count, state.too_long, state.skipped, state.step_count, state.depth)
+        return state.goals, state.successors, state.query, *flags, *counts
+
+    return _random_steps(ProofEnv.from_data(config, _family(), "train"), read_state, lambda info: ())
+
+
+@workload("integers")
+def proof_states() -> Digests:
+    """Digest proof states of 1,000 random steps on both backends."""
+    found = {}
+    for engine in ("native", "xla"):
+        states, _, dones, _ = _proof_steps(engine)
+        found[engine] = digest_arrays(*states, dones)
+    return found
+
+
+@workload("floats")
+def proof_rewards() -> Digests:
+    """Digest the rewards of the same steps."""
+    return {engine: digest_arrays(_proof_steps(engine)[1]) for engine in ("native", "xla")}
+
+
+# Episodes as tokens: what language models are trained on
+
+
+def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
+    for sample in itertools.islice(samples, count):
+        yield f"{list(sample.input_ids)} {list(sample.loss_mask)}"
+
+
+@workload("integers")
+def episode_tokens() -> Digests:
+    """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
+    from phalanx.arc import ArcEnvironment
+    from phalanx.lm import EnvironmentStream
+    from phalanx.lm.arc_demonstrations import arc_samples
+    from phalanx.lm.episodes.proof_demonstrations import proof_samples
+    from phalanx.lm.expert_samples import demonstrations
+    from phalanx.lm.tasks import Prompter, read_tasks
+    from phalanx.proofs.env import ProofEnv
+    from phalanx.training.arc_training import load_arc_training
+
+    prompter, single, multi = Prompter("characters"), read_tasks("puzzles"), read_tasks("puzzles::multi")
+    arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
+    proofs = ProofEnv.from_data(_proof_config(max_depth=8), _family(), "train")
+    streams = {
+        "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
+        "arc, expert": arc_samples(arc, prompter, seed=1),
+        "arc, expert, full prompts": arc_samples(arc, Prompter("bytes"), seed=1, compact=False),
+        "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
+        "proofs, expert": proof_samples(proofs, Prompter("bytes"), seed=1),
+        "puzzles, expert": demonstrations(single + multi, prompter, seed=1, wander=0.2),
+        "puzzles, random": demonstrations(multi, prompter, seed=1, demonstrated=False),
+    }
+    return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
+
+
+# Training
+
+
+def _train(algorithm: Any, updates: int, metrics: tuple[str, ...] = ()) -> Digests:
+    """Train as `phalanx train` does, without files; digest the weights and the values of some metrics."""
+    import jax
+
+    start, update = algorithm.compile()
+    learner = start(jax.random.key(algorithm.seed))
+    logged = []
+    for _ in range(updates):
+        learner, report = update(learner)
+        logged += [np.float64(report.metrics[name]) for name in metrics if name in report.metrics]
+    found = {"weights": digest_weights(algorithm.weights(learner))}
+    return found | ({"metrics": digest_arrays(*logged)} if metrics else {})
+
+
+_SMALL_PPO = (
+    "ppo.num_envs=8",
+    "ppo.num_steps=4",
+    "ppo.num_updates=6",
+    "ppo.minibatches=2",
+    "ppo.shuffle_groups=2",
+)
+
+
+@workload("floats")
+def ppo_arc() -> Digests:
+    """Train PPO on ARC: as `phalanx train` does, with two networks, and as one compiled update."""
+    import jax
+
+    from phalanx.training.arc_training import ArcTraining, load_arc_training
+
+    small = (*_SMALL_ARC, *_SMALL_PPO, "network.depth=1")
+    equivariant = ArcTraining(load_arc_training("default", (*small, "network.width=8")))
+    convolutional = ArcTraining(load_arc_training("single", (*small, "network.width=8")))
+    found = {
+        "default": _train(equivariant, 3)["weights"],
+        "single": _train(convolutional, 3)["weights"],
+    }
+    learner, update = jax.jit(equivariant.start)(jax.random.key(0)), jax.jit(equivariant.update)
+    for _ in range(3):
+        learner, _ = update(learner)
+    return found | {"default, one compiled update": digest_weights(equivariant.weights(learner))}
+
+
+@workload("floats")
+def ppo_proofs() -> Digests:
+    """Train PPO on proofs, with a curriculum of two stages."""
+    from phalanx.training.proof_training import ProofTraining, load_proof_training
+
+    small = (
+        *_SMALL_PPO,
+        "generated.num_families=2",
+        "generated.generations=3",
+        "proofs.padding_states=8",
+        "proofs.padding_atoms=3",
+        "proofs.max_depth=4",
+        "network.width=4",
+        "network.depth=1",
+        "evaluation.num_queries=6",
+        "curriculum=[{update: 2, max_depth: 2}]",
+    )
+    return _train(ProofTraining(load_proof_training("default", small)), 3)
+
+
+_SMALL_BC = (
+    *_SMALL_ARC,
+    "network.width=8",
+    "network.depth=1",
+    "cloning.num_updates=4",
+    "cloning.fresh_tasks=8",
+    "cloning.num_envs=8",
+    "cloning.num_steps=4",
+    "cloning.minibatch=16",
+    "logging.sampling_enabled=false",
+)
+
+
+@workload("floats")
+def bc_default() -> Digests:
+    """Train behavior cloning with the preset `default` on generated tasks."""
+    from phalanx.training.cloning.training import CloningTraining
+
+    return _train(CloningTraining(CloningTraining.config_type.load("default", _SMALL_BC)), 4, ("loss",))
+
+
+@workload("floats")
+def bc_arc_agi_1() -> Digests:
+    """Train behavior cloning with the preset `arc_agi_1` on files with generated tasks."""
+    from phalanx.arc.generators import generate_tasks
+    from phalanx.training.cloning.training import CloningTraining
+
+    with tempfile.TemporaryDirectory() as folder:
+        for split in ("training", "evaluation"):
+            (Path(folder) / split).mkdir()
+            for task in generate_tasks((), 15, seed=5, split=split, max_height=6, max_width=6):
+                (Path(folder) / split / f"{task.id}.json").write_text(json.dumps(task.to_dict()))
+        small = (*_SMALL_BC, "arc.dataset.max_grid_height=6", "arc.dataset.max_grid_width=6")
+        config = CloningTraining.config_type.load("arc_agi_1", (*small, f"arc.dataset.source={folder}"))
+        return _train(CloningTraining(config), 4, ("loss",))
+
+
+@workload("floats")
+def demo() -> Digests:
+    """Run the training of `phalanx demo`, shortened, with evaluations, checkpoints and logs."""
+    from phalanx.training import train
+    from phalanx.training.cloning.training import CloningTraining
+
+    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
+    algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = train(algorithm, Path(folder) / "run")
+        scores = [(record["success_rate"], record["similarity"]) for record in outcome.evaluations]
+        return {
+            "weights": digest_weights(algorithm.weights(outcome.learner)),
+            "evaluations": digest_arrays(np.array(scores, np.float64)),
+        }
+
+
+_SMALL_MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+
+
+@workload("floats")
+def sft_plan() -> Digests:
+    """Train a language model on the batches of a plan."""
+    from phalanx.data import BatchPlanBuilder, PackingConfig
+    from phalanx.training.lm.batches import PlannedBatches
+    from phalanx.training.lm.config import LMTrainingConfig
+    from phalanx.training.lm.training import LMTraining
+
+    samples = _token_samples()
+    lengths = {name: sample.length for name, sample in samples.items()}
+    packing = PackingConfig(max_length=64)
+    plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(num_epochs=2)
+    config = LMTrainingConfig.load(
+        None, (*_SMALL_MODEL, "model.vocab_size=40", "data.source=plan", "optimizer.warmup=2")
+    )
+    return _train(LMTraining(config, PlannedBatches.of_plan(plan, samples)), 4, ("loss",))
+
+
+@workload("floats")
+def sft_puzzles() -> Digests:
+    """Train a language model on puzzles with the preset `puzzles`; digest held-out losses too."""
+    import jax
+
+    from phalanx.training.lm.config import LMTrainingConfig
+    from phalanx.training.lm.training import LMTraining
+
+    small = (
+        *_SMALL_MODEL,
+        "data.environment='sudoku,lights_out::multi'",
+        "data.shares='lights_out=2'",
+        "data.max_length=96",
+        "data.token_budget=384",
+        "data.window_size=32",
+        "data.held_out=8",
+        "optimizer.num_updates=4",
+        "optimizer.warmup=2",
+        "evaluation.puzzles=0",
+    )
+    algorithm = LMTraining(LMTrainingConfig.load("puzzles", small))
+    start, update = algorithm.compile()
+    learner, losses = start(jax.random.key(algorithm.seed)), []
+    for number in range(4):
+        learner, report = update(learner)
+        losses += [np.float64(report.metrics["loss"])]
+        losses += [np.float64(record["loss"]) for record in algorithm.evaluate(learner, number, False)]
+    return {"weights": digest_weights(algorithm.weights(learner)), "losses": digest_arrays(*losses)}
+
+
+@workload("floats")
+def grpo_puzzles() -> Digests:
+    """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
+    from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
+
+    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
+    presets = {
+        "lights_out": ("grpo.groups=6",),
+        "puzzles": (
+            "environment='knights::multi,lights_out::multi'",
+            "legal_only=true",
+            "grpo.groups=4",
+            "grpo.negative=0.5",
+        ),
+    }
+    found = {}
+    for preset, overrides in presets.items():
+        algorithm = GRPOTraining(GRPOTrainingConfig.load(preset, (*small, *overrides)))
+        found |= {
+            f"{preset}: {name}": value for name, value in _train(algorithm, 3, ("policy_loss",)).items()
+        }
+    return found
+
+
+@workload("floats")
+def kge_family() -> Digests:
+    """Train an embedding with the preset `family` on generated families; digest losses and validation MRR."""
+    from phalanx.training.kge_training import KGETraining, load_kge_training
+
+    small = ("dataset=generated", "kge.dim=16", "kge.epochs=3", "kge.negatives=32", "evaluation.every=1")
+    config = load_kge_training("family", small)
+    return _train(KGETraining(config), 3, ("loss", "mrr_100", "mrr"))
+
+
+@workload("floats")
+def search_heuristic() -> Digests:
+    """Train a heuristic for best-first search on a generated genealogy."""
+    import dataclasses
+
+    from phalanx.kg import write_knowledge
+    from phalanx.kg.family_generator import generate_genealogy
+    from phalanx.proofs.search.best_first import BestFirstConfig
+    from phalanx.proofs.search.heuristics import GuideConfig
+    from phalanx.training.search_heuristic import GuideTraining, GuideTrainingConfig
+
+    base, queries = generate_genealogy(300, distances=(2,), queries=60)
+    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    with tempfile.TemporaryDirectory() as folder:
+        write_knowledge(
+            Path(folder), dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:])
+        )
+        config = GuideTrainingConfig(
+            dataset=folder,
+            predicates=("ancestor",),
+            guide=GuideConfig(queries=20, rounds=2, epochs=2, search=search),
+            environment=_proof_config(),
+        )
+        return _train(GuideTraining(config), 2, ("proved", "proofs_per_expansion"))
+
+
+@workload("floats")
+def path_network() -> Digests:
+    """Train a path network on generated families."""
+    from phalanx.kg import learn_network
+
+    network = learn_network(_family(), layers=2, epochs=0.5, threads=1)
+    return {"parameters": digest_arrays(network.parameters)}
+
+
+def compute(names: Iterable[str]) -> dict[str, Any]:
+    """Run workloads; return the machine key, the imported package's folder, digests, errors and seconds."""
+    digests, errors, seconds = {}, {}, {}
+    for name in names:
+        began = time.perf_counter()
+        try:
+            digests[name] = WORKLOADS[name].run()
+        except Exception:
+            errors[name] = traceback.format_exc()
+        seconds[name] = round(time.perf_counter() - began, 1)
+        print(f"{name}: {seconds[name]} s", file=sys.stderr)
+    import phalanx
+
+    package = str(Path(phalanx.__file__).resolve().parent)
+    return {
+        "machine": machine_key(),
+        "package": package,
+        "digests": digests,
+        "errors": errors,
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    """Run the workloads that the command line names, or all whose data is present."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(WORKLOADS))
+    parser.add_argument("--kind", choices=("integers", "floats"), help="run only workloads of this kind")
+    parser.add_argument("--output", type=Path, help="write the JSON to this file instead of stdout")
+    arguments = parser.parse_args()
+    os.environ.update(ENVIRONMENT)
+    names = arguments.names or [name for name, found in WORKLOADS.items() if not found.missing_data]
+    names = [name for name in names if arguments.kind in (None, WORKLOADS[name].kind)]
+    text = json.dumps(compute(names), indent=2)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
