@@ -30,7 +30,7 @@ from phalanx.arc import (
     ArcTask,
     BboxAction,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     MaskAction,
     ObservationConfig,
@@ -78,7 +78,7 @@ class Workload:
     def config(self) -> ArcConfig:
         """The environment's settings for this workload."""
         return ArcConfig(
-            environment=EnvironmentConfig(max_episode_steps=self.max_episode_steps),
+            environment=EpisodeConfig(max_episode_steps=self.max_episode_steps),
             dataset=DatasetConfig(max_grid_height=self.grid[0], max_grid_width=self.grid[1]),
             action=ActionConfig(selection_format=self.selection_format),
             observation=ObservationConfig(working_grid=self.observation),
@@ -257,7 +257,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
     engine = _engine_in_use(rollout.environment)
     return {
         "engine": engine,
-        "isa": native.isa() if engine == "native" else None,
+        "isa": native.instruction_set() if engine == "native" else None,
         "batch": workload.batch,
         "grid": f"{workload.grid[0]}x{workload.grid[1]}",
         "action_format": workload.selection_format,
@@ -328,8 +328,8 @@ def main(given: Sequence[str] | None = None) -> int:
         workload.config  # noqa: B018 - built here so that a bad grid is told before anything runs
     except ValueError as error:
         parser.error(str(error))
-    if asked.engine == "native" and not native.available():
-        parser.error(f"the native engine cannot be used: {native.reason()}")
+    if asked.engine == "native" and not native.is_native_available():
+        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
     records = sweep(asked.batch, workload, asked.repeats)
     tell(records, asked.json, "ARC, random operations, auto-reset", _COLUMNS, _footer)
     return 0

@@ -28,9 +28,14 @@ import numpy as np
 import optax
 
 from phalanx.arc import GridPair, load_tasks
-from phalanx.arc.answers import paint_and_submit
-from phalanx.arc.networks.transduction import AnswerNetwork, AnswerNetworkConfig, answer_loss, answer_of
-from phalanx.arc.pair_dataset import Instances, canvas_note, read_instances
+from phalanx.arc.answers import submit_grids
+from phalanx.arc.networks.transduction import (
+    TransductionNetwork,
+    TransductionNetworkConfig,
+    predict_output,
+    transduction_loss,
+)
+from phalanx.arc.pair_dataset import GridPairDataset, canvas_note, load_pair_dataset
 from phalanx.io.files import atomic_write
 
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
@@ -50,11 +55,11 @@ class Training:
 
     def __init__(
         self,
-        instances: Instances,
-        config: AnswerNetworkConfig,
+        instances: GridPairDataset,
+        config: TransductionNetworkConfig,
         seed: int,
         rate: float,
-        wide: tuple[Instances, float] | None = None,
+        wide: tuple[GridPairDataset, float] | None = None,
         unseen: frozenset[bytes] = frozenset(),
     ) -> None:
         """`wide` are larger instances and their share of what is learned; `unseen` inputs are left out."""
@@ -62,7 +67,7 @@ class Training:
         self.instances = instances if wide is None else joined(instances, wide[0])
         self.wide_share = 0.0 if wide is None else wide[1]
         self.rng = np.random.default_rng(seed)
-        self.network = AnswerNetwork(config, len(instances.names), key=jax.random.key(seed))
+        self.network = TransductionNetwork(config, len(instances.names), key=jax.random.key(seed))
         self.average = self.network
         self.moments = OPTIMIZER.init(self.network)
         self.solved = np.zeros(len(instances.names))
@@ -141,8 +146,8 @@ class Training:
 def gradient_step(network: Any, average: Any, moments: Any, batch: Any, rate: Any, kept: Any) -> Any:
     """Network, averaged network and moments after a step, and which answers were right before it."""
 
-    def loss(network: AnswerNetwork) -> Any:
-        losses, right = jax.vmap(answer_loss, (None, 0, 0, 0))(network, *batch)
+    def loss(network: TransductionNetwork) -> Any:
+        losses, right = jax.vmap(transduction_loss, (None, 0, 0, 0))(network, *batch)
         return jnp.mean(losses), right
 
     (_, right), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(network)
@@ -153,11 +158,11 @@ def gradient_step(network: Any, average: Any, moments: Any, batch: Any, rate: An
 
 
 @eqx.filter_jit
-def _answers(network: AnswerNetwork, grids: Any, tasks: Any) -> Any:
-    return jax.vmap(answer_of, (None, 0, 0))(network, grids, tasks)
+def _answers(network: TransductionNetwork, grids: Any, tasks: Any) -> Any:
+    return jax.vmap(predict_output, (None, 0, 0))(network, grids, tasks)
 
 
-def answers(network: AnswerNetwork, pairs: list[GridPair], tasks: list[int]) -> np.ndarray:
+def answers(network: TransductionNetwork, pairs: list[GridPair], tasks: list[int]) -> np.ndarray:
     """On the full canvas, so that nothing about an answer's size is told."""
     grids = on_canvas([pair.input for pair in pairs])
     found = []
@@ -179,13 +184,13 @@ def input_of(pair: GridPair) -> bytes:
     return bytes(pair.input.shape) + pair.input.tobytes()
 
 
-def joined(first: Instances, second: Instances) -> Instances:
+def joined(first: GridPairDataset, second: GridPairDataset) -> GridPairDataset:
     """The pairs of two files of the same tasks."""
     both = ((first.task, second.task), (first.sizes, second.sizes), (first.cells, second.cells))
-    return Instances(first.names, *(np.concatenate(parts) for parts in both))
+    return GridPairDataset(first.names, *(np.concatenate(parts) for parts in both))
 
 
-def some_of_each(instances: Instances, rows: np.ndarray, most: int) -> tuple[list[GridPair], list[int]]:
+def some_of_each(instances: GridPairDataset, rows: np.ndarray, most: int) -> tuple[list[GridPair], list[int]]:
     """Different pairs of each task, at most so many."""
     pairs: list[GridPair] = []
     tasks: list[int] = []
@@ -224,7 +229,7 @@ class Examination:
     def copy_input(self) -> dict[str, Any]:
         return self._told(on_canvas([pair.input for pair in self.pairs]))
 
-    def measured(self, network: AnswerNetwork) -> dict[str, Any]:
+    def measured(self, network: TransductionNetwork) -> dict[str, Any]:
         """Right answers by task, of the network and of handing the input in."""
         return {
             "network": self._told(answers(network, self.pairs, self.tasks)),
@@ -236,7 +241,7 @@ class Examination:
         }
 
     def _told(self, guesses: np.ndarray) -> dict[str, Any]:
-        solved = paint_and_submit(self.pairs, guesses)
+        solved = submit_grids(self.pairs, guesses)
         right = np.bincount(self.tasks, weights=solved, minlength=self.num_tasks).astype(int)
         share, there = right / np.maximum(self.count, 1), self.count > 0
         return {
@@ -284,9 +289,9 @@ def main() -> None:
     if checkpoint.exists() and not chosen.resume:
         parser.error(f"{chosen.out} has a checkpoint: give --resume, or another --out")
     chosen.out.mkdir(parents=True, exist_ok=True)
-    instances = read_instances(chosen.instances)
+    instances = load_pair_dataset(chosen.instances)
     sets = {"official_tests": official(instances.names)} if chosen.official else {}
-    others = {path: read_instances(path) for path in (chosen.hard, chosen.wide) if path is not None}
+    others = {path: load_pair_dataset(path) for path in (chosen.hard, chosen.wide) if path is not None}
     for path, other in others.items():
         if other.names != instances.names:
             parser.error(f"{path} has other tasks than {chosen.instances}")
@@ -295,7 +300,7 @@ def main() -> None:
         sets["hard"] = some_of_each(hard, np.arange(len(hard)), chosen.held_out)
     unseen = frozenset(input_of(pair) for pairs, _ in sets.values() for pair in pairs)
     wide = None if chosen.wide is None else (others[chosen.wide], chosen.wide_share)
-    config = AnswerNetworkConfig(width=chosen.width, depth=chosen.depth)
+    config = TransductionNetworkConfig(width=chosen.width, depth=chosen.depth)
     training = Training(instances, config, chosen.seed, chosen.learning_rate, wide, unseen)
     if chosen.resume and checkpoint.exists():
         training.restore(checkpoint)

@@ -17,9 +17,9 @@ from cutting_proxy import CuttingProxy
 from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data.samples import StreamSample
-from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
-from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream
-from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_specs
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
 
 BEST_KNOWN = 0.33
@@ -31,7 +31,7 @@ EASY = PuzzleDifficulty.EASY
 async def solved_games(server: RealServer, seeds: int) -> dict[PuzzleGame, int]:
     """How many of the seeds each game is solved for by following its hints."""
     solved = dict.fromkeys(PuzzleGame, 0)
-    async with TelnetGymClient(_client(server.port)) as client:
+    async with PuzzleClient(_client(server.port)) as client:
         for game, seed in itertools.product(PuzzleGame, range(42, 42 + seeds)):
             state = await client.start_puzzle(game, EASY, seed)
             while not state.is_complete:
@@ -46,7 +46,7 @@ async def solved_games(server: RealServer, seeds: int) -> dict[PuzzleGame, int]:
     return solved
 
 
-async def five_hints(client: TelnetGymClient, spec: EpisodeSpec) -> list[str]:
+async def five_hints(client: PuzzleClient, spec: EpisodeSpec) -> list[str]:
     """The episode that the best known client was timed with: a start and five hints."""
     await client.start_puzzle(spec.game, spec.difficulty, spec.seed)
     return [(await client.get_hint()).message for _ in range(HINTS)]
@@ -54,7 +54,7 @@ async def five_hints(client: TelnetGymClient, spec: EpisodeSpec) -> list[str]:
 
 async def hints_of(port: int, game: str, episodes: int, connections: int) -> tuple[list[list[str]], float]:
     """The hints of every episode, and how many episodes there were a second."""
-    config = PoolConfig(connections=connections, queue_size=64, ordered=True)
+    config = ConnectionPoolConfig(connections=connections, queue_size=64, ordered=True)
     specs = episode_specs([game], [EASY], 1, end=episodes)
     async with PuzzlePool(_client(port), config) as pool:
         began = time.perf_counter()
@@ -66,15 +66,15 @@ async def collected(
     port: int, episodes: int, after: Callable[[int], Any] | None = None
 ) -> list[StreamSample]:
     """The samples of whole episodes; `after` is awaited between episodes."""
-    config = GymConfig(
+    config = CollectConfig(
         host="127.0.0.1",
         port=port,
         games=("lights", "binary", "mastermind", "sokoban", "knapsack", "bridges"),
         seed=3,
-        pool=PoolConfig(connections=8, ordered=True),
+        pool=ConnectionPoolConfig(connections=8, ordered=True),
     )
     samples = []
-    async with GymEpisodeStream(config, max_episodes=episodes) as stream:
+    async with PuzzleSampleStream(config, max_episodes=episodes) as stream:
         async for spec, made in stream.episodes():
             samples += made
             if after is not None:
@@ -162,8 +162,8 @@ def _faults(server: RealServer, options: argparse.Namespace) -> tuple[Verdict, d
     return Verdict("same samples", work, float(reached), 1), facts
 
 
-def _client(port: int) -> TelnetClientConfig:
-    return TelnetClientConfig(host="127.0.0.1", port=port, max_retries=12)
+def _client(port: int) -> PuzzleClientConfig:
+    return PuzzleClientConfig(host="127.0.0.1", port=port, max_retries=12)
 
 
 def main() -> int:

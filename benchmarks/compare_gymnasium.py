@@ -1,4 +1,4 @@
-"""`PhalanxVectorEnv` beside Gymnasium's `SyncVectorEnv` and `AsyncVectorEnv`: steps a second, interleaved.
+"""`GymnasiumVectorEnv` beside Gymnasium's `SyncVectorEnv` and `AsyncVectorEnv`: steps a second, interleaved.
 
 All run the same environment (ARC on generated tasks, or proofs) with random legal actions, observations as
 NumPy arrays. JSON lines as they are measured, then a table of rates and ratios.

@@ -17,25 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.kg import MiningConfig, mine
+from phalanx.kg import MiningConfig, mine_rules
 from phalanx.kg.family_generator import generate_genealogy
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import (
     BestFirstConfig,
-    BreadthFirst,
-    Confident,
-    Guide,
-    RandomOrder,
-    Tried,
-    Uniform,
-    search_best_first,
+    BreadthFirstHeuristic,
+    ConfidenceHeuristic,
+    Heuristic,
+    RandomHeuristic,
+    SearchTrace,
+    UniformHeuristic,
+    best_first_search,
 )
-from phalanx.proofs.search.goal_features import GoalFeatures
-from phalanx.proofs.search.heuristics import GuideConfig, train_guide, untrained_guide
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor
+from phalanx.proofs.search.heuristics import HeuristicConfig, train_heuristic, untrained_heuristic
 
 BUDGETS = (10, 30, 100, 300)
 TRAINING = {
@@ -78,7 +78,7 @@ def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: in
     """The queries of a standard split, by the most certain path rules of each predicate."""
     data = DataHandler(path=folder / name, on_leak="allow")
     config = MiningConfig(length=length, constants=False, threads=1)
-    found = mine(data, config, Budget(None, to_stderr))
+    found = mine_rules(data, config, TimeLimit(None, to_stderr))
     index, kept, confidence = found.index, [], []
     taken: dict[str, int] = {}
     for place in range(len(found)):
@@ -98,33 +98,37 @@ def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: in
     return Setting(name, program, np.array(confidence, np.float32), facts, rows, environment, search)
 
 
-def measured(setting: Setting, config: GuideConfig, methods: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def measured(setting: Setting, config: HeuristicConfig, methods: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """One record for each method, all on the same held-out queries."""
-    program, features = setting.program, GoalFeatures(setting.program, setting.confidence)
+    program, features = setting.program, GoalFeatureExtractor(setting.program, setting.confidence)
     begin = time.process_time()
-    first = Confident(features.confidence) if (setting.confidence < 1).any() else Uniform(config.seed)
-    trained = train_guide(
+    first = (
+        ConfidenceHeuristic(features.confidence)
+        if (setting.confidence < 1).any()
+        else UniformHeuristic(config.seed)
+    )
+    trained = train_heuristic(
         config,
         setting.environment,
         program,
         features,
         setting.train,
         first=first,
-        budget=Budget(None, to_stderr),
+        budget=TimeLimit(None, to_stderr),
     )
     training = time.process_time() - begin
-    guides: dict[str, Guide] = {
+    guides: dict[str, Heuristic] = {
         "trained": trained,
-        "untrained": untrained_guide(config, program, features),
-        "uniform": Uniform(config.seed),
-        "breadth-first": BreadthFirst(),
-        "confidence": Confident(features.confidence),
-        "random": RandomOrder(config.seed),
+        "untrained": untrained_heuristic(config, program, features),
+        "uniform": UniformHeuristic(config.seed),
+        "breadth-first": BreadthFirstHeuristic(),
+        "confidence": ConfidenceHeuristic(features.confidence),
+        "random": RandomHeuristic(config.seed),
     }
-    tried: dict[str, tuple[Tried, float]] = {}
+    tried: dict[str, tuple[SearchTrace, float]] = {}
     for name in methods:
         begin = time.process_time()
-        found = search_best_first(
+        found = best_first_search(
             setting.environment, program, guides[name], setting.held_out, setting.search
         )
         tried[name] = found, time.process_time() - begin
@@ -194,7 +198,7 @@ def main() -> None:
             )
         for seed in range(arguments.seeds):
             search = setting.search.model_copy(update={"expansions": 100})
-            config = GuideConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})
+            config = HeuristicConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})
             for record in measured(setting, config, METHODS if seed == 0 else METHODS[:3]):
                 print(json.dumps({**record, **conditions("jax", "numpy")}), flush=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from measuring.conditions import conditions
 
-from phalanx.kg import MiningConfig, mine, rank_inductive
+from phalanx.kg import MiningConfig, evaluate_inductive, mine_rules
 from phalanx.kg.knowledge_base import DataHandler
 
 GRAIL = {
@@ -30,9 +30,9 @@ def measured(folder: pathlib.Path, name: str, split: str, seed: int) -> dict[str
     begin = time.process_time()
     length = 5 if name.startswith("wn") else 3
     config = MiningConfig(length=length, constants=False, min_confidence=0.0005, pessimism=2)
-    rules = mine(source, config)
-    alone = rank_inductive(rules, source, target, split, "noisy-or", role_weights=(0.0,), seed=seed)
-    both = rank_inductive(rules, source, target, split, "noisy-or", seed=seed)
+    rules = mine_rules(source, config)
+    alone = evaluate_inductive(rules, source, target, split, "noisy-or", role_weights=(0.0,), seed=seed)
+    both = evaluate_inductive(rules, source, target, split, "noisy-or", seed=seed)
     return {
         "benchmark": "inductive",
         "pair": name,

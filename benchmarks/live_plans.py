@@ -20,11 +20,11 @@ from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     LengthTable,
-    LivePlan,
-    LivePlanConfig,
     Mixture,
     PackingConfig,
     SimulatedSource,
+    StreamingPlan,
+    StreamingPlanConfig,
 )
 
 WEIGHTS = {"web": 0.62, "code": 0.25, "books": 0.1, "chat": 0.03}
@@ -33,11 +33,11 @@ CAPACITY = 4096
 MILLION = 1_000_000
 
 
-def plan() -> LivePlan:
+def plan() -> StreamingPlan:
     """Four streams without end, of other lengths each."""
     sources = {name: SimulatedSource(seed, MEANS[name]) for seed, name in enumerate(WEIGHTS)}
-    config = LivePlanConfig(packing=PackingConfig(max_length=CAPACITY), rows=16, balance=False)
-    return LivePlan(sources, config, Mixture(weights=WEIGHTS))
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=CAPACITY), rows=16, balance=False)
+    return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
 
 def long_run(samples: int) -> Iterator[dict[str, Any]]:
@@ -74,7 +74,7 @@ def long_run(samples: int) -> Iterator[dict[str, Any]]:
     yield held_to({**facts, **conditions()}, targets)
 
 
-def mixture_error(live: LivePlan) -> float:
+def mixture_error(live: StreamingPlan) -> float:
     """The largest difference of a source's part of all tokens drawn from its weight, in percent of all."""
     tokens = live.state.tokens
     total = sum(tokens.values()) or 1
@@ -84,11 +84,11 @@ def mixture_error(live: LivePlan) -> float:
 def kills(count: int) -> Iterator[dict[str, Any]]:
     """Kill and resume over 8, 3 and 5 ranks: which samples are lost or repeated."""
     rng = np.random.default_rng(0)
-    config = LivePlanConfig(packing=PackingConfig(max_length=512), rows=2, pool_packs=64)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=512), rows=2, pool_packs=64)
 
-    def fresh() -> LivePlan:
+    def fresh() -> StreamingPlan:
         sources = {name: SimulatedSource(seed, 60.0, 512) for seed, name in enumerate(WEIGHTS)}
-        return LivePlan(sources, config, Mixture(weights=WEIGHTS))
+        return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
     state = json.dumps(fresh().state_dict())
     seen: set[tuple[int, int]] = set()

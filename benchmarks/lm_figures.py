@@ -19,7 +19,7 @@ from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data.offline_stream import write_samples
-from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream
+from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
 from phalanx.training import LMTraining, load_lm_training, train
 
 BINARY = ("binary",)
@@ -45,8 +45,8 @@ class Point:
 
 async def collect(port: int, games: tuple[str, ...], episodes: int, path: Path) -> None:
     """Play puzzles by their hints and write the samples."""
-    config = GymConfig(host="127.0.0.1", port=port, games=games, seed=0)
-    async with GymEpisodeStream(config, max_episodes=episodes) as stream:
+    config = CollectConfig(host="127.0.0.1", port=port, games=games, seed=0)
+    async with PuzzleSampleStream(config, max_episodes=episodes) as stream:
         write_samples(path, [sample async for sample in stream])
 
 

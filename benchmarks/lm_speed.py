@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from phalanx.core.backends import resolve_engine
+from phalanx.core.backends import resolve_backend
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
 from phalanx.training import LMTrainer, OptimizerConfig
 from phalanx.training.lm.batches import TokenBatch
 
 ROWS, WIDTH = 4, 1056
-ENGINE = resolve_engine("auto")
+ENGINE = resolve_backend("auto")
 CONFIG = LanguageModelConfig()
 
 
 class Block(nn.Module):
-    """As `phalanx.lm.model.Block`, with PyTorch's own attention."""
+    """As `phalanx.lm.model.TransformerBlock`, with PyTorch's own attention."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, EnvironmentConfig, load_tasks
+from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, EpisodeConfig, load_tasks
 from phalanx.arc.config import SelectionFormat
-from phalanx.arc.planner import Plan, as_action, make_plan
+from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids
 
 DATASETS = ("arc-agi-1", "arc-agi-2", "concept-arc", "mini-arc")
 TARGET = 0.35
@@ -88,12 +88,12 @@ def measure(tasks: Sequence[ArcTask], selection_format: SelectionFormat, engine:
     """Plan all pairs, and carry the plans out."""
     tasks = every_pair(tasks)
     config = ArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=2000),
+        environment=EpisodeConfig(max_episode_steps=2000),
         action=ActionConfig(selection_format=selection_format),
         engine=engine,  # type: ignore[arg-type]
     )
     start = time.process_time()
-    plans = [make_plan(pair.input, pair.output, config) for task in tasks for pair in task.demos]
+    plans = [plan_grids(pair.input, pair.output, config) for task in tasks for pair in task.demos]
     planning = time.process_time() - start
     start = time.perf_counter()
     exact = carried_out(ArcEnvironment.create(config, tasks), plans)
@@ -102,7 +102,7 @@ def measure(tasks: Sequence[ArcTask], selection_format: SelectionFormat, engine:
     return Measured(np.array([*map(len, plans)]), np.array(cells), exact, planning, replay)
 
 
-def carried_out(environment: ArcEnvironment, plans: Sequence[Plan]) -> np.ndarray:
+def carried_out(environment: ArcEnvironment, plans: Sequence[ActionPlan]) -> np.ndarray:
     """Whether each plan ends with similarity 1; plans are those of the tasks' demonstrations, in order."""
     names = [(task, pair) for task, t in enumerate(environment.task_buffer) for pair in range(len(t.demos))]
     where = np.array(names, np.int32)
@@ -117,7 +117,7 @@ def carried_out(environment: ArcEnvironment, plans: Sequence[Plan]) -> np.ndarra
             operations = np.array([plans[i].operations[at] if at < len(plans[i]) else -1 for i in chosen])
             nothing = np.zeros_like(plans[order[-1]].selections[0])
             cells = [plans[i].selections[at] if at < len(plans[i]) else nothing for i in chosen]
-            states, *_ = step(states, as_action(operations, np.stack(cells)))
+            states, *_ = step(states, action_from_arrays(operations, np.stack(cells)))
         exact[chosen] = np.asarray(states.similarity_score) == 1.0
     return exact
 

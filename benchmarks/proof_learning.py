@@ -11,7 +11,7 @@ from typing import Any
 from measuring.timing import seconds_of
 from timed_training import TimedTraining, count_parameters
 
-from phalanx.proofs.link_prediction import ProofRanking, RankingConfig
+from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction
 from phalanx.training.proof_training import (
     ProofTraining,
     ProofTrainingConfig,
@@ -69,7 +69,7 @@ def measure_ranking(
     """Candidates a second of a policy's search, every one of them searched."""
     data, index = read_data(config)
     # Without the screen by forward chaining, which would answer for most of them.
-    ranking = ProofRanking.create(data, index, config.proofs, RankingConfig(screen=False))
+    ranking = ProofLinkPrediction.create(data, index, config.proofs, LinkPredictionConfig(screen=False))
     score = ranking.search_scorer(untrained_policy(config))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]

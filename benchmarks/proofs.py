@@ -25,7 +25,7 @@ from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
 from phalanx.core import AutoReset, AutoResetState, backends as native
 from phalanx.kg import DataHandler, IndexManager
 from phalanx.kg.knowledge_base import GENERATED
-from phalanx.proofs import Program, ProofConfig, ProofEnv
+from phalanx.proofs import Program, ProofConfig, ProofEnvironment
 
 PEER = "DeepProofLog, measured on 2 cores, shared reference"
 COMPILE_SECONDS = 15.0
@@ -172,7 +172,7 @@ def record_of(
     return {**held_to(record, targets or {}), **conditions("jax")}
 
 
-def benchmark_environment(workload: Workload, engine: str, data: DataHandler) -> ProofEnv:
+def benchmark_environment(workload: Workload, engine: str, data: DataHandler) -> ProofEnvironment:
     """Training queries and as many negatives, the end action, and everything else as it comes."""
     index = IndexManager(data, _ATOMS)
     program = Program.of_data(data, index)
@@ -180,7 +180,9 @@ def benchmark_environment(workload: Workload, engine: str, data: DataHandler) ->
         padding_atoms=_ATOMS, padding_states=workload.padding_states, engine=engine, end_proof_action=True
     )
     queries = index.encode_atoms(data.train_queries)
-    environment = ProofEnv.create(config, program, queries, known=index.encode_atoms(tuple(data.known)))
+    environment = ProofEnvironment.create(
+        config, program, queries, known=index.encode_atoms(tuple(data.known))
+    )
     # Built here, so that compiling is not charged with it.
     _ = program.native if engine == "native" else program.arrays
     return environment
@@ -204,7 +206,7 @@ class Rollout:
     runs: int = 0
 
     @classmethod
-    def prepare(cls, environment: ProofEnv, batch: int, steps: int, seed: int = 0) -> "Rollout":
+    def prepare(cls, environment: ProofEnvironment, batch: int, steps: int, seed: int = 0) -> "Rollout":
         """Compile, and run once to warm up."""
         keys = jax.random.split(jax.random.PRNGKey(seed), batch)
         layer = AutoReset(environment, "same_step")
@@ -278,7 +280,7 @@ def _draw(
 
 def engines_at_hand() -> tuple[str, ...]:
     """Both, or XLA's alone where the extension cannot be used."""
-    return ("native", "xla") if native.available() else ("xla",)
+    return ("native", "xla") if native.is_native_available() else ("xla",)
 
 
 def figures(benchmark: ProofBenchmark, quick: bool = False) -> Iterator[dict[str, Any]]:
@@ -324,8 +326,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--environments", type=positive, default=256, help="stepped together [256]")
     parser.add_argument("--quick", action="store_true", help="one short repeat: a smoke test, not a figure")
     asked = parser.parse_args(given)
-    if asked.engine == "native" and not native.available():
-        parser.error(f"the native engine cannot be used: {native.reason()}")
+    if asked.engine == "native" and not native.is_native_available():
+        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
     try:
         benchmark = ProofBenchmark(
             folder=asked.data,

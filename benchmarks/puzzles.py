@@ -22,7 +22,7 @@ from measuring.records import console
 from measuring.verdicts import Verdict, exit_code, figures_table
 
 from phalanx.core import backends as engine
-from phalanx.puzzles import PuzzleBatch, puzzle_kinds
+from phalanx.puzzles import PuzzleVectorEnvironment, puzzle_kinds
 
 PHALANX = Peer("phalanx", "phalanx_puzzles_runner.py")
 REASONING_GYM = Peer("reasoning-gym", "reasoning_gym_runner.py", ("reasoning-gym==0.1.25",))
@@ -81,10 +81,10 @@ WORKS = (
 
 
 def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
-    """Solvers' answers through `PuzzleBatch.step`: parsed, played, verified, and answered in text."""
+    """Send the solvers' answers through `PuzzleVectorEnvironment.step`."""
     for kind in puzzle_kinds():
         for difficulty in kind.difficulties:
-            batch = PuzzleBatch(kind, difficulty, size=size)
+            batch = PuzzleVectorEnvironment(kind, difficulty, size=size)
             batch.reset(range(size))
             answers = [environment.demonstration() or [] for environment in batch.environments]
             rounds = [
@@ -116,13 +116,13 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
 
 
 def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
-    """Legal moves through `EnvironmentTextBatch.step`; episodes that end begin anew, which is not timed."""
+    """Legal moves through `TextVectorWrapper.step`; episodes that end begin anew, which is not timed."""
     import phalanx
-    from phalanx.text import EnvironmentTextBatch
+    from phalanx.text import TextVectorWrapper
 
     for name, moves in WORDED.items():
         environment = phalanx.make(name)
-        batch = EnvironmentTextBatch(environment, size=size)
+        batch = TextVectorWrapper(environment, size=size)
         form = environment.config.action.selection_format if name == "arc-v2" else ""
         cells = {"": "", "point": " 0 0", "bbox": " 0 0 1 1", "mask": " 0,0"}[form]
         batch.reset(range(size))
@@ -204,7 +204,7 @@ def main() -> int:
     )
     parser.add_argument("--parts", type=words, default=PARTS, help=f"of {', '.join(PARTS)} [all]")
     arguments = parser.parse_args()
-    here = {"native": engine.extension() is not None, **conditions("numpy")}
+    here = {"native": engine.native_module() is not None, **conditions("numpy")}
     verdicts = []
     stepped = arguments.batch, arguments.seconds / 4, arguments.repeats
     for record in itertools.chain(

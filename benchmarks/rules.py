@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.kg import MiningConfig, PathNetwork, learn_network, mine, rank_by_network, rank_by_rules
+from phalanx.kg import MiningConfig, PathNetwork, fit_path_network, mine_rules, rank_by_network, rank_by_rules
 from phalanx.kg.atoms import Atom
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.kge import load_kge
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.rules.predictor import POWER, Aggregation
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +70,9 @@ def ranking(
     data = DataHandler(path=folder / workload.dataset, on_leak="allow")
     config = workload.config.model_copy(update={"threads": threads})
     begin = time.process_time()
-    rules = mine(data, config, Budget(None, to_stderr))
+    rules = mine_rules(data, config, TimeLimit(None, to_stderr))
     mined = time.process_time()
-    budget = Budget(None, to_stderr)
+    budget = TimeLimit(None, to_stderr)
     embedding = None if kge is None else load_kge(kge / "kge", rules.index)
     bar = workload.bar if kge is None else workload.kge_bar or workload.bar
     found = rank_by_rules(
@@ -109,11 +109,11 @@ def network(
 ) -> dict[str, Any]:
     """Rank a split by the network over paths in a file, which is learned from the training triples first."""
     data = DataHandler(path=folder / workload.dataset, on_leak="allow")
-    begin, budget = time.process_time(), Budget(None, to_stderr)
+    begin, budget = time.process_time(), TimeLimit(None, to_stderr)
     if file.exists():
         found = PathNetwork.load(file, data, threads)
     else:
-        found = learn_network(data, threads=threads, budget=budget)
+        found = fit_path_network(data, threads=threads, budget=budget)
         found.save(file)
     learned = time.process_time()
     ranked = rank_by_network(found, data, split, budget=budget)
@@ -162,7 +162,7 @@ def million(facts: int, threads: int, seed: int = 0) -> dict[str, Any]:
     """Mine path rules of length 3 and rules with constants from that many generated facts."""
     data = million_facts(facts, seed)
     before, wall = time.process_time(), time.perf_counter()
-    rules = mine(data, MiningConfig(threads=threads), Budget(None, to_stderr))
+    rules = mine_rules(data, MiningConfig(threads=threads), TimeLimit(None, to_stderr))
     seconds, peak = time.process_time() - before, _peak_bytes()
     return {
         "benchmark": "mine_generated",

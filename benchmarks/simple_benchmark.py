@@ -18,7 +18,7 @@ from phalanx.arc import (
     ArcConfig,
     ArcEnvironment,
     ArcState,
-    EnvironmentConfig,
+    EpisodeConfig,
     ObservationConfig,
     Operation,
     PointAction,
@@ -51,7 +51,7 @@ QUICK_CONFIG = BENCHMARK_CONFIG | {
 
 TASKS = benchmark_tasks((30, 30), 1)
 # One episode for the whole measurement: a finished one would no longer do any work.
-ENDLESS = EnvironmentConfig(max_episode_steps=10**9)
+ENDLESS = EpisodeConfig(max_episode_steps=10**9)
 
 
 def create_test_config(engine: str = "auto", observation: bool = True) -> ArcConfig:
@@ -153,7 +153,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
         "xla, no jit": {"engine": "xla", "jit": False},
         "xla, jit": {"engine": "xla"},
     }
-    if native.available():
+    if native.is_native_available():
         configs |= {
             "native": {"engine": "native"},
             "+ donation": {"engine": "native", "donate": True},
@@ -161,7 +161,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
             "- observation": {"engine": "native", "scan": True, "observation": False},
         }
     else:
-        print(f"the native engine is left out: {native.reason()}")
+        print(f"the native engine is left out: {native.native_unavailable_reason()}")
     results = {}
     for name, switches in configs.items():
         results[name] = benchmark_with_config(switches, num_steps=20 if quick else 500)

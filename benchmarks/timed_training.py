@@ -16,8 +16,8 @@ from measuring.timing import calls_lasting, seconds_of, timed
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Key
-from phalanx.training.algorithm import Report
-from phalanx.training.ppo.update import PPO, Learner
+from phalanx.training.algorithm import UpdateResult
+from phalanx.training.ppo.update import PPO, PPOState
 from phalanx.training.rollout import RolloutState, collect
 
 _SECONDS_A_REPEAT = 1.0
@@ -57,10 +57,10 @@ class TimedTraining:
         network_key, learner_key = jax.random.split(jax.random.key(seed))
         numbers = jnp.arange(ppo.config.num_envs, dtype=jnp.int32)
 
-        def start(network_key: Key, learner_key: Key) -> Learner:
+        def start(network_key: Key, learner_key: Key) -> PPOState:
             return ppo.start(make_network(network_key), learner_key, numbers)
 
-        self.learner: Learner = jax.jit(start)(network_key, learner_key)
+        self.learner: PPOState = jax.jit(start)(network_key, learner_key)
         self._update, self.compile_seconds = timed(
             lambda: jax.jit(ppo.update, donate_argnums=0).lower(self.learner).compile()
         )
@@ -72,7 +72,7 @@ class TimedTraining:
         """Environment steps of one update."""
         return self.ppo.config.steps_per_update
 
-    def update(self) -> Report:
+    def update(self) -> UpdateResult:
         """One compiled call that takes the learner's memory over, waited for."""
         self.learner, report = self._update(self.learner)
         return jax.block_until_ready((self.learner, report))[1]

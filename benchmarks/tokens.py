@@ -133,7 +133,7 @@ class Benchmark:
             seconds, bins = self._time(partial(pack_lengths, lengths, CAPACITY, mode))
             facts = {
                 "distribution": distribution,
-                "compiled": engine.available(),
+                "compiled": engine.is_native_available(),
                 **bin_facts(bins, lengths),
             }
             yield self._record(f"assign {mode}", seconds, facts, targets)

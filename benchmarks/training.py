@@ -24,7 +24,7 @@ from timed_training import TimedParts, TimedTraining, count_parameters, median_p
 
 from phalanx.config import load_config
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
-from phalanx.training.algorithm import Report
+from phalanx.training.algorithm import UpdateResult
 from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
 from phalanx.training.journal import batch_data
 
@@ -270,7 +270,7 @@ class LoggingCost:
             self.times.add(kind, ended - began, (before, after), ended - trained)
             before = after
 
-    def _log(self, report: Report, update: int) -> None:
+    def _log(self, report: UpdateResult, update: int) -> None:
         """What a run logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx import make, register
-from phalanx.core import Box, Discrete, Environment, Record, record_episodes
+from phalanx.core import Box, Composite, Discrete, Environment, record_episodes
 from phalanx.core.testing import check_environment
 from phalanx.nn import MaskedCategorical
 from phalanx.training import PPO, PPOConfig
@@ -60,9 +60,9 @@ class LightsOut(Environment[State, Sight, Array]):
     max_steps: int = 12
 
     @property
-    def observation_space(self) -> Record:
+    def observation_space(self) -> Composite:
         bits = Box(0, 1, (LAMPS,), np.bool_)
-        return Record.of(Sight, {"lamps": bits, "legal": bits})
+        return Composite.of(Sight, {"lamps": bits, "legal": bits})
 
     @property
     def action_space(self) -> Discrete:

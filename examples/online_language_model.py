@@ -29,7 +29,7 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig, generate
-from phalanx.puzzles.server import GymConfig, GymEpisodeStream, MockGymStream
+from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
 from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 TEXT = ByteTokenizer()
@@ -58,8 +58,8 @@ async def main(arguments: argparse.Namespace) -> None:
     if arguments.host is None:
         stream, width = MockGymStream(num_episodes=1_000_000, success_rate=1.0), 128
     else:
-        config = GymConfig(host=arguments.host, port=arguments.port, games=("binary",))
-        stream, width = GymEpisodeStream(config), 1056
+        config = CollectConfig(host=arguments.host, port=arguments.port, games=("binary",))
+        stream, width = PuzzleSampleStream(config), 1056
     packing = PackingConfig(max_length=width)
     batching = BatchingConfig.predictable(
         token_budget=max(1024, width), bucket_edges=(width // 2,), overflow_max=width

@@ -14,8 +14,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig
-from phalanx.integrations.hf_datasets import DatasetSamples
-from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
+from phalanx.integrations.hf_datasets import HFDatasetSamples
+from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 WIDTH = 128
 
@@ -41,7 +41,7 @@ def tiny_model(vocab_size: int) -> LlamaForCausalLM:
 
 
 @torch.no_grad()
-def sample_losses(model: LlamaForCausalLM, batch: TokenBatch) -> dict[str, float]:
+def sample_losses(model: LlamaForCausalLM, batch: TorchBatch) -> dict[str, float]:
     """Each sample's mean loss; in a packed row the samples follow one another."""
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits, labels = model(**inputs).logits[:, :-1], batch["labels"][:, 1:]
@@ -57,18 +57,18 @@ def sample_losses(model: LlamaForCausalLM, batch: TokenBatch) -> dict[str, float
 
 
 def all_losses(
-    model: LlamaForCausalLM, plan: BatchPlan, samples: DatasetSamples, *, keep_mask: bool = True
+    model: LlamaForCausalLM, plan: BatchPlan, samples: HFDatasetSamples, *, keep_mask: bool = True
 ) -> torch.Tensor:
     """Of every sample, in the order of the dataset."""
     losses: dict[str, float] = {}
-    for batch in PlannedTokens(plan, samples):
+    for batch in PlanDataset(plan, samples):
         if not keep_mask:
             batch["attention_mask"] = torch.ones_like(batch["input_ids"])
         losses |= sample_losses(model, batch)
     return torch.tensor([losses[name] for name in samples])
 
 
-def train(model: LlamaForCausalLM, loader: TokenLoader, steps: int) -> list[float]:
+def train(model: LlamaForCausalLM, loader: PlanLoader, steps: int) -> list[float]:
     """A few steps of AdamW; the loss is the model's own."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses: list[float] = []
@@ -92,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = ByteTokenizer(add_eos=True)
-    samples = DatasetSamples(corpus(options.samples), "text", tokenizer=tokenizer)
+    samples = HFDatasetSamples(corpus(options.samples), "text", tokenizer=tokenizer)
     lengths = samples.lengths()
     print(f"{len(lengths)} samples of {lengths.lengths.min()} to {lengths.lengths.max()} tokens")
 
@@ -113,7 +113,7 @@ def main() -> None:
     print(f"{len(alone)} losses, at most {worst:.1e} from the unpacked ones: equal {bool(worst < 1e-5)}")
     print(f"without the mask of segments up to {leaky:.1e}: equal {bool(leaky < 1e-5)}")
 
-    losses = train(model, TokenLoader(PlannedTokens(packed, samples)), options.steps)
+    losses = train(model, PlanLoader(PlanDataset(packed, samples)), options.steps)
     print(f"{len(losses)} steps: loss {losses[0]:.2f} to {losses[-1]:.2f}; learned {losses[-1] < losses[0]}")
 
 

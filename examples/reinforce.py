@@ -24,14 +24,14 @@ from phalanx.arc import (
     ArcConfig,
     ArcEnvironment,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     RewardConfig,
 )
-from phalanx.training import Algorithm, Report, RunConfig
+from phalanx.training import Algorithm, RunConfig, UpdateResult
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),
-    environment=EnvironmentConfig(max_episode_steps=3),
+    environment=EpisodeConfig(max_episode_steps=3),
     action=ActionConfig(selection_format="point", allowed_operations=tuple(range(10))),
     reward=RewardConfig(similarity_weight=4.0, step_penalty=-0.02, success_bonus=1.0),
 )
@@ -89,7 +89,7 @@ class Reinforce(Algorithm[Learner]):
     def policy(self, learner: Learner) -> Any:
         return eqx.combine(learner.network, self.structure)
 
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: Learner) -> tuple[Learner, UpdateResult]:
         """Pure, so that the run may compile it, and `vmap` it over the seeds."""
         key, play_key = jax.random.split(learner.key)
         (observations, actions, rewards, running), measures = self._play(self.policy(learner), play_key)
@@ -114,7 +114,7 @@ class Reinforce(Algorithm[Learner]):
         metrics = {"total_loss": total, "entropy": entropy, "gradient_norm": optax.tree.norm(gradient)}
         lengths = running.sum(axis=0)
         episodes = {"episode_returns": to_go[0], "episode_lengths": lengths, **measures}
-        return after, Report(metrics, episodes, counts={"environment_steps": lengths.sum()})
+        return after, UpdateResult(metrics, episodes, counts={"environment_steps": lengths.sum()})
 
     def _play(self, network: Any, key: Array) -> tuple[tuple, dict[str, Array]]:
         """An episode of each environment, [time, batch]; a finished one stays as it is and earns nothing."""

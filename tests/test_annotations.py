@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from jaxtyping import Float, TypeCheckError
 
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 from tests.annotations import beartyped, deferred
 
 
 def test_the_packages_functions_are_checked() -> None:
-    assert counted(2, "step") == "2 steps"
+    assert format_count(2, "step") == "2 steps"
     with pytest.raises(TypeCheckError):
-        counted("two", "step")
+        format_count("two", "step")
 
 
 @deferred(typechecker=beartyped)

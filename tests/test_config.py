@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from pydantic import Field
 
 from phalanx.arc.config import ArcConfig
-from phalanx.config import Config, describe, list_presets, load_config, save_config, to_yaml
+from phalanx.config import Config, list_presets, list_settings, load_config, save_config, to_yaml
 
 
 class Engine(Config):
@@ -234,7 +234,7 @@ def test_only_changes_are_written_when_asked():
 
 
 def test_describe_walks_through_sections():
-    rows = {row.name: row for row in describe(Cart)}
+    rows = {row.name: row for row in list_settings(Cart)}
     assert list(rows) == [
         "wheels",
         "engine.power",
@@ -249,11 +249,11 @@ def test_describe_walks_through_sections():
     assert rows["engine.power"] == ("engine.power", "int", 5, "How strong.")
     assert rows["engine.fuel"].default == "oats"
     assert rows["loads"].type == "tuple[int, ...]"
-    assert next(iter(describe(Letter))).default is ...
+    assert next(iter(list_settings(Letter))).default is ...
 
 
 def test_describe_names_choices_and_options():
-    rows = {row.name: row for row in describe(ArcConfig)}
+    rows = {row.name: row for row in list_settings(ArcConfig)}
     assert rows["engine"].type == "'auto' | 'native' | 'xla'"
     assert rows["action.allowed_operations"].type == "tuple[int, ...] | None"
     assert all(row.text for row in rows.values()), "every setting of a shipped config has a docstring"

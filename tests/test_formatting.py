@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx.formatting import percent
+from phalanx.formatting import format_percent
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from phalanx.formatting import percent
     ],
 )
 def test_only_a_whole_share_reads_100_percent(share: float, digits: int, text: str) -> None:
-    assert percent(share, digits) == text
+    assert format_percent(share, digits) == text

@@ -6,7 +6,7 @@ How a measurement is told is in `records`.
 import importlib.metadata
 from typing import Any
 
-from phalanx.system_info import machine
+from phalanx.system_info import machine_info
 
 
 def conditions(*libraries: str) -> dict[str, Any]:
@@ -16,4 +16,4 @@ def conditions(*libraries: str) -> dict[str, Any]:
         import jax
 
         known = {"backend": jax.default_backend(), **known}
-    return {**known, **machine()}
+    return {**known, **machine_info()}

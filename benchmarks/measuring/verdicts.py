@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from rich.table import Table
 
 from measuring.records import console
-from phalanx.system_info import machine
+from phalanx.system_info import machine_info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +179,7 @@ def show_verdicts(
     verdicts = [verdict for verdict, _ in found]
     if as_json:
         for verdict, facts in found:
-            print(json.dumps(verdict.record(benchmark) | facts | machine()), flush=True)
+            print(json.dumps(verdict.record(benchmark) | facts | machine_info()), flush=True)
     else:
         console().print(figures_table(verdicts, title=title))
     return exit_code(verdicts)

@@ -73,9 +73,9 @@ class Phalanx:
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
         from phalanx.data import load_batch_plan
-        from phalanx.integrations.torch_data import PlannedTokens, TokenLoader
+        from phalanx.integrations.torch_data import PlanDataset, PlanLoader
 
-        loader = TokenLoader(PlannedTokens(load_batch_plan(folder / "plan"), data))
+        loader = PlanLoader(PlanDataset(load_batch_plan(folder / "plan"), data))
         if state is not None:
             loader.load_state_dict(state)
         return (batch["input_ids"] for batch in loader), loader.state_dict
@@ -90,12 +90,12 @@ class PhalanxLive:
         return
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
-        from phalanx.data import LengthTable, LivePlan, LivePlanConfig, PackingConfig, TableSource
+        from phalanx.data import DatasetSource, LengthTable, PackingConfig, StreamingPlan, StreamingPlanConfig
         from phalanx.integrations.live_loader import LiveTokens
 
-        source = TableSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, epochs=1)
-        config = LivePlanConfig(packing=PackingConfig(max_length=WIDTH), rows=ROWS)
-        plan = LivePlan({"data": source}, config)
+        source = DatasetSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, epochs=1)
+        config = StreamingPlanConfig(packing=PackingConfig(max_length=WIDTH), rows=ROWS)
+        plan = StreamingPlan({"data": source}, config)
         if state is not None:
             plan.load_state_dict(state)
         return (batch["input_ids"] for batch in LiveTokens(plan)), plan.state_dict

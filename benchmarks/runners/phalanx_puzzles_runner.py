@@ -5,7 +5,7 @@ import itertools
 
 from protocol import serve
 
-from phalanx.puzzles import PuzzleBatch, puzzle_kind
+from phalanx.puzzles import PuzzleVectorEnvironment, puzzle_kind
 
 BATCH = 64
 
@@ -21,7 +21,7 @@ def main() -> None:
         numbers = map(int, difficulty.split(","))
         own = {difficulty: dict(zip(kind.difficulties["hard"], numbers, strict=True))}
         kind = type("Own", (type(kind),), {"difficulties": own})()
-    batch = PuzzleBatch(kind, difficulty, size=BATCH, turns="single")
+    batch = PuzzleVectorEnvironment(kind, difficulty, size=BATCH, turns="single")
     starts = itertools.count(0, BATCH)
 
     def call() -> None:

@@ -15,10 +15,19 @@ import numpy as np
 from rich.console import Console
 
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
-from phalanx.arc.generators import Draft, Family, PairMaker, blank, palette, pick, point, register_family
+from phalanx.arc.generators import (
+    GridPairBuilder,
+    PairMaker,
+    TaskFamily,
+    blank,
+    palette,
+    pick,
+    point,
+    register_family,
+)
 from phalanx.arc.rendering import render_task
 from phalanx.core import batch_step
-from phalanx.training import CloningTraining, Progress, load_cloning, next_free, train
+from phalanx.training import CloningTraining, Progress, load_cloning, next_free_dir, train
 
 NAME = "shadow"
 
@@ -28,7 +37,7 @@ def shadow(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     turns cells paints no more of them than there were, and a paste needs a copy before it.
     """
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         before = blank(height, width)
         colors = palette(rng, pick(rng, 1, 2))
         columns = rng.permutation(width)
@@ -40,12 +49,14 @@ def shadow(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             after[row + 1, column] = color
         # Operation `color` fills the selected cells with that colour.
         steps = [point(color, row + 1, column) for color, (row, column) in zip(colors, places, strict=True)]
-        return Draft(before, after, tuple(steps))
+        return GridPairBuilder(before, after, tuple(steps))
 
     return pair
 
 
-register_family(Family(NAME, "The cell below a painted one takes its colour.", shadow, point_solvable=True))
+register_family(
+    TaskFamily(NAME, "The cell below a painted one takes its colour.", shadow, point_solvable=True)
+)
 
 
 def solved_by_their_solutions(tasks: list[ArcTask]) -> float:
@@ -93,7 +104,7 @@ def main() -> None:
         "logging.sampling_enabled=false",
     )
     training = CloningTraining(load_cloning("default", overrides))
-    outcome = train(training, next_free(arguments.out), show=show)
+    outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(f"unseen tasks handed in right: {first:.0%} before, {last:.0%} after")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from phalanx.arc.rendering import render_state
 from phalanx.core import record_episodes
-from phalanx.training import ArcTraining, Progress, load_arc_training, next_free, train
+from phalanx.training import ArcTraining, Progress, load_arc_training, next_free_dir, train
 
 
 def show(progress: Progress) -> None:
@@ -50,7 +50,7 @@ def main() -> None:
         ),
     )
     training = ArcTraining(config)
-    outcome = train(training, next_free(arguments.out), show=show)
+    outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(
         f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run}"

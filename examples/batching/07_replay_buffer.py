@@ -9,7 +9,7 @@ import tempfile
 
 from phalanx.data import (
     BatchingConfig,
-    BufferEvictionPolicy,
+    EvictionPolicy,
     ReplayBuffer,
     ReplayBufferConfig,
     RollingBatchPlanWindow,
@@ -33,7 +33,7 @@ def sample(number: int) -> StreamSample:
 
 
 async def main() -> None:
-    buffer = ReplayBuffer(ReplayBufferConfig(max_size=500, eviction_policy=BufferEvictionPolicy.FIFO))
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=500, eviction_policy=EvictionPolicy.FIFO))
     buffer.add_batch([sample(number) for number in range(800)])
     print(f"{buffer.size} of {buffer.total_added} samples are held, {buffer.total_evicted} had to go")
     print(f"mean difficulty {buffer.mean_difficulty:.2f}, solved {buffer.success_rate:.0%}")

@@ -17,17 +17,17 @@ from phalanx.data import (
     WindowConfig,
 )
 from phalanx.puzzles.server import (
-    GymConfig,
-    GymEpisodeStream,
+    CollectConfig,
+    PuzzleClient,
+    PuzzleClientConfig,
     PuzzleDifficulty,
     PuzzleGame,
-    TelnetClientConfig,
-    TelnetGymClient,
+    PuzzleSampleStream,
 )
 
 
 async def main(host: str, port: int) -> None:
-    async with TelnetGymClient(TelnetClientConfig(host=host, port=port)) as client:
+    async with PuzzleClient(PuzzleClientConfig(host=host, port=port)) as client:
         seen = await client.start_puzzle(PuzzleGame.BINARY, PuzzleDifficulty.EASY, seed=42)
         print(f"{seen.game}, seed {seen.seed}, {seen.optimal_steps} steps at best")
         hint = await client.get_hint()
@@ -38,8 +38,8 @@ async def main(host: str, port: int) -> None:
         await client.quit_puzzle()
 
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=10_000))
-    config = GymConfig(host=host, port=port, games=("binary", "lights"), seed=7)
-    async with GymEpisodeStream(config, max_episodes=8) as stream:
+    config = CollectConfig(host=host, port=port, games=("binary", "lights"), seed=7)
+    async with PuzzleSampleStream(config, max_episodes=8) as stream:
         async for sample in stream:
             buffer.add(sample)
     print(f"{buffer.size} samples of 8 episodes, solved: {buffer.success_rate:.0%}")

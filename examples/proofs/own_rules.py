@@ -15,13 +15,19 @@ from phalanx.kg import (
     Proof,
     Prover,
     parse_atom,
+    parse_query,
     parse_rule,
     prove,
-    read_query,
     write_knowledge,
 )
-from phalanx.proofs import ProofRanking, RankingConfig, SearchConfig, draw_proof, evaluate_proofs
-from phalanx.training import ProofTraining, load_proof_training, next_free, read_data, train
+from phalanx.proofs import (
+    BeamSearchConfig,
+    LinkPredictionConfig,
+    ProofLinkPrediction,
+    draw_proof,
+    evaluate_proofs,
+)
+from phalanx.training import ProofTraining, load_proof_training, next_free_dir, read_data, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -50,7 +56,7 @@ def knowledge() -> KnowledgeBase:
     follows = [
         answer.goal
         for predicate in ("has", "holds")
-        for answer in prover.answers(read_query(given, f"{predicate}(X,Y)"), max_depth=9)
+        for answer in prover.answers(parse_query(given, f"{predicate}(X,Y)"), max_depth=9)
     ]
     return KnowledgeBase(
         (*facts, *follows[::3]), rules, valid=tuple(follows[1::3]), test=tuple(follows[2::3])
@@ -70,7 +76,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("out/examples/own_rules"))
     arguments = parser.parse_args()
-    out = next_free(arguments.out)
+    out = next_free_dir(arguments.out)
     write_knowledge(out / "things", knowledge())
     data = DataHandler(path=out / "things")
     print(data)
@@ -100,8 +106,8 @@ def main() -> None:
     policy = training.policy(outcome.learner)
     data, index = read_data(config)
     for name, mode in (("search", "rl"), ("exact", "exact")):
-        settings = RankingConfig(search=SearchConfig(width=4, max_depth=9))
-        ranking = ProofRanking.create(data, index, config.proofs, settings)
+        settings = LinkPredictionConfig(search=BeamSearchConfig(width=4, max_depth=9))
+        ranking = ProofLinkPrediction.create(data, index, config.proofs, settings)
         total = evaluate_proofs(mode, ranking, policy=policy).total
         print(f"{name:7} ranks {total.queries} unseen truths among corruptions: {total.describe()}")
 

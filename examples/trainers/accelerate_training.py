@@ -15,7 +15,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from tiny import Samples, learned_tokens, planned, sums, tiny_model
 
 from phalanx.data import BatchPlan
-from phalanx.integrations.torch_data import PlannedTokens, TokenLoader
+from phalanx.integrations.torch_data import PlanDataset, PlanLoader
 
 
 class Training:
@@ -25,8 +25,8 @@ class Training:
         rank, ranks = accelerator.process_index, accelerator.num_processes
         # Not prepared by accelerate, which would deal the batches once more. With a generator of its own the
         # loader draws nothing from torch's, whose state is dropout's.
-        tokens = PlannedTokens(plan, samples, rank=rank, world_size=ranks, balance=True)
-        self.loader = TokenLoader(tokens, generator=torch.Generator())
+        tokens = PlanDataset(plan, samples, rank=rank, world_size=ranks, balance=True)
+        self.loader = PlanLoader(tokens, generator=torch.Generator())
         model = tiny_model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
-from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
+from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 WIDTH = 64
 
@@ -41,7 +41,7 @@ class TinyModel(nn.Module):
         return self.out(torch.tanh(seen + mixed))
 
 
-def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed: bool = True) -> TokenLoader:
+def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed: bool = True) -> PlanLoader:
     """Every rank plans the same, and takes its part; `balance` lets them finish their steps together."""
     texts = {str(n): f"{n} + {n} = " + "hm, " * (n * 7 % 11) + f"{2 * n}." for n in range(count)}
     samples = {name: {"input_ids": ByteTokenizer().encode(text)} for name, text in texts.items()}
@@ -49,13 +49,11 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
     plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
-    tokens = PlannedTokens(
-        plan, samples, rank=rank, world_size=world_size, balance=True, attention="segments"
-    )
-    return TokenLoader(tokens)
+    tokens = PlanDataset(plan, samples, rank=rank, world_size=world_size, balance=True, attention="segments")
+    return PlanLoader(tokens)
 
 
-def total_loss(model: nn.Module, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
+def total_loss(model: nn.Module, batch: TorchBatch) -> tuple[torch.Tensor, torch.Tensor]:
     """The sum over the tokens of this rank's batch, and how many tokens all ranks' batches have."""
     labels = batch["labels"][:, 1:]
     scores = model(batch["input_ids"], batch["position_ids"], batch["segment_ids"])[:, :-1]
@@ -65,7 +63,7 @@ def total_loss(model: nn.Module, batch: TokenBatch) -> tuple[torch.Tensor, torch
 
 
 @torch.no_grad()
-def epoch_loss(loader: TokenLoader) -> float:
+def epoch_loss(loader: PlanLoader) -> float:
     """The mean loss of a token over all ranks, of a model that has not learned anything."""
     torch.manual_seed(0)
     model = TinyModel(ByteTokenizer().vocab_size)

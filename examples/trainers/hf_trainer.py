@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from phalanx.data import BatchPlan
 from phalanx.integrations.hf_trainer import PlannedBatches
-from phalanx.integrations.torch_data import PlannedTokens, PlanSteps
+from phalanx.integrations.torch_data import PlanDataset, PlanSteps
 
 
 class PlannedTrainer(PlannedBatches, Trainer):
@@ -41,7 +41,7 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 @torch.no_grad()
-def epoch_loss(trainer: Trainer, batches: PlannedTokens) -> float:
+def epoch_loss(trainer: Trainer, batches: PlanDataset) -> float:
     """The mean loss of a token, by the trainer's own computation, without dropout."""
     trainer.model.eval()
     total = sum(trainer.compute_loss(trainer.model, batch, num_items_in_batch=1) for batch in batches)
@@ -52,7 +52,7 @@ def show(make: Callable[..., Trainer], plans: Callable[[bool], BatchPlan], sampl
     """Train, train and be killed, resume; `plans(packed)` are of one epoch, to compare losses."""
     with tempfile.TemporaryDirectory() as folder:
         whole = make(f"{folder}/whole")
-        packed, unpacked = (epoch_loss(whole, PlannedTokens(plans(how), samples)) for how in (True, False))
+        packed, unpacked = (epoch_loss(whole, PlanDataset(plans(how), samples)) for how in (True, False))
         print(f"mean loss packed and unpacked: {packed:.5f} and {unpacked:.5f}")
         whole.train()
         cut = max(3, whole.state.global_step // 2)
@@ -89,7 +89,7 @@ def main() -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        batches = PlanSteps(PlannedTokens(plan, samples))
+        batches = PlanSteps(PlanDataset(plan, samples))
         made = PlannedTrainer(model=tiny_model(), args=arguments, batches=batches, callbacks=callbacks)
         made.remove_callback(PrinterCallback)
         return made

@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
 
 from phalanx.data import BatchPlan
-from phalanx.integrations.torch_data import PlannedTokens, TokenBatch, TokenLoader
+from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 
 class PlannedData(lightning.LightningDataModule):
@@ -27,12 +27,12 @@ class PlannedData(lightning.LightningDataModule):
         super().__init__()
         self.plan, self.samples = plan, samples
 
-    def train_dataloader(self) -> TokenLoader:
+    def train_dataloader(self) -> PlanLoader:
         """The loader of the current epoch; asked for anew in each, by `reload_dataloaders_every_n_epochs`."""
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        tokens = PlannedTokens(self.plan, self.samples, rank=rank, world_size=ranks)
+        tokens = PlanDataset(self.plan, self.samples, rank=rank, world_size=ranks)
         # With a generator of its own it draws nothing from torch's, whose state is dropout's.
-        loader = TokenLoader(tokens, generator=torch.Generator())
+        loader = PlanLoader(tokens, generator=torch.Generator())
         loader.set_epoch(self.trainer.current_epoch)
         return loader
 
@@ -46,7 +46,7 @@ class LanguageModel(lightning.LightningModule):
         self.kill_after = kill_after
         self.done: list[tuple[float, tuple[str, ...]]] = []
 
-    def training_step(self, batch: TokenBatch) -> torch.Tensor:
+    def training_step(self, batch: TorchBatch) -> torch.Tensor:
         """The mean loss of the batch's tokens."""
         if len(self.done) == self.kill_after:
             raise RuntimeError("the machine goes away")
@@ -69,7 +69,7 @@ class LanguageModel(lightning.LightningModule):
             torch.set_rng_state(state)
 
     @torch.no_grad()
-    def epoch_loss(self, batches: PlannedTokens) -> float:
+    def epoch_loss(self, batches: PlanDataset) -> float:
         """The mean loss of a token, without dropout."""
         self.model.eval()
         total = sum(self.model(**batch, num_items_in_batch=1).loss for batch in batches)
@@ -85,7 +85,7 @@ def main() -> None:
     samples = sums(options.samples)
     plan = planned(samples, options.epochs)
     losses = [
-        LanguageModel().epoch_loss(PlannedTokens(planned(samples, 1, packed=packed), samples))
+        LanguageModel().epoch_loss(PlanDataset(planned(samples, 1, packed=packed), samples))
         for packed in (True, False)
     ]
     print(f"mean loss packed and unpacked: {losses[0]:.5f} and {losses[1]:.5f}")

@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallba
 from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig, SFTTrainer
 
-from phalanx.data import FinetuningConfig, load_chat_template, load_tokenizer, tokenize_rows
+from phalanx.data import TokenizeConfig, load_chat_template, load_tokenizer, tokenize_rows
 from phalanx.integrations.hf_datasets import to_iterable_dataset
 from phalanx.integrations.hf_trainer import PlannedBatches
-from phalanx.integrations.torch_data import PlannedTokens, PlanSteps
+from phalanx.integrations.torch_data import PlanDataset, PlanSteps
 
 TEMPLATE = (
     "{% for message in messages %}{{ '<' + message.role[0] + '>' + message.content + '<end>' }}{% endfor %}"
@@ -63,7 +63,7 @@ def tokenized(count: int, processing: PreTrainedTokenizerFast) -> Samples:
     with tempfile.TemporaryDirectory() as folder:
         processing.save_pretrained(folder)
         tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    rows = tokenize_rows(conversations(count), tokenizer, FinetuningConfig(template="chat"), chat=chat)
+    rows = tokenize_rows(conversations(count), tokenizer, TokenizeConfig(template="chat"), chat=chat)
     return {row.sample_id: {"input_ids": row.input_ids, "loss_mask": row.loss_mask} for row in rows}
 
 
@@ -94,7 +94,7 @@ def main() -> None:
         made = PlannedSFTTrainer(
             model=tiny_model(len(processing)),
             args=arguments,
-            batches=PlanSteps(PlannedTokens(plan, samples)),
+            batches=PlanSteps(PlanDataset(plan, samples)),
             train_dataset=to_iterable_dataset(plan, samples),  # which it looks at, to see what rows are
             processing_class=processing,
             callbacks=callbacks,

@@ -16,7 +16,7 @@ from phalanx.arc import (
     ArcState,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     Operation,
     arc_step,
@@ -102,7 +102,7 @@ SCENES = _scenes()
 # A solved grid must be handed in, or the scenes that solve a pair first would end before their operation.
 CONFIG = ArcConfig(
     dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
-    environment=EnvironmentConfig(require_submit=True),
+    environment=EpisodeConfig(require_submit=True),
 )
 
 

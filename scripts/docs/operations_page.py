@@ -11,7 +11,7 @@ from phalanx.arc.operations import CATEGORIES, OPERATIONS, Operation, OperationI
 from phalanx.arc.rendering import StateSnapshot
 from phalanx.arc.rendering.svg_cells import grid_block
 from phalanx.arc.rendering.svg_task import arrow, status_pill
-from phalanx.svg import MUTED, Block, beside, sheet, stacked, text
+from phalanx.svg import MUTED, SvgBlock, hstack, text_block, to_drawing, vstack
 
 FOLDER = "images/operations"
 _CELL = 16
@@ -46,15 +46,15 @@ def draw_operation(info: OperationInfo) -> str:
     blocks = [_with_note(left, info, before), arrow(), _with_note(right, info, after)]
     if info.category == "clipboard":
         remembered = grid_block(after.clipboard, 10)
-        blocks.append(stacked([text("clipboard", 11, fill=MUTED), remembered], 6))
-    return sheet(beside(blocks, 12, "middle"), info.name).as_svg() + "\n"
+        blocks.append(vstack([text_block("clipboard", 11, fill=MUTED), remembered], 6))
+    return to_drawing(hstack(blocks, 12, "middle"), info.name).as_svg() + "\n"
 
 
-def _with_note(grid: Block, info: OperationInfo, view: StateSnapshot) -> Block:
+def _with_note(grid: SvgBlock, info: OperationInfo, view: StateSnapshot) -> SvgBlock:
     if info.category == "submit":
-        return stacked([grid, status_pill(view.status)], 8, "middle")
+        return vstack([grid, status_pill(view.status)], 8, "middle")
     if info.category == "pair":
-        return stacked([grid, text(view.title.partition(" · ")[2], 11, fill=MUTED)], 8, "middle")
+        return vstack([grid, text_block(view.title.partition(" · ")[2], 11, fill=MUTED)], 8, "middle")
     return grid
 
 

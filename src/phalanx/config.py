@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from phalanx.io.files import atomic_write
-from phalanx.io.untrusted import read_plain_text
-from phalanx.models import FrozenModel, in_words
+from phalanx.io.untrusted import read_text
+from phalanx.models import FrozenModel, format_validation_error
 
 _waiting_configs: list[type] = []
 """Classes that JAX has not been told of, because nothing had imported it."""
@@ -67,7 +67,7 @@ PRESET_FOLDER = Path(__file__).parent / "presets"
 """Where named presets live: one folder for each group, one YAML file for each preset."""
 
 
-class FieldRow(NamedTuple):
+class Setting(NamedTuple):
     """One setting, as a reference page shows it."""
 
     name: str
@@ -106,7 +106,7 @@ def load_config(
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        raise ValueError(in_words(error, cls)) from error
+        raise ValueError(format_validation_error(error, cls)) from error
 
 
 def list_presets(group: str) -> tuple[str, ...]:
@@ -137,11 +137,11 @@ def save_config(
         file.write(header + to_yaml(config, changed_only=changed_only))
 
 
-def describe(cls: type[BaseModel]) -> Iterator[FieldRow]:
+def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
     """Every setting of a config class, sections walked through, in order: for generated reference pages."""
     for path, section, name, default in _settings(cls):
         field = section.model_fields[name]
-        yield FieldRow(path, _type_name(field.annotation), default, field.description or "")
+        yield Setting(path, _type_name(field.annotation), default, field.description or "")
 
 
 def _settings(
@@ -216,7 +216,7 @@ def _read_yaml(path: Path) -> Any:
     from omegaconf import OmegaConf
 
     # The file may be a stranger's: what it refers to, the environment's secrets among it, is not looked up.
-    text = read_plain_text(path)
+    text = read_text(path)
     try:
         values = OmegaConf.create(text)
         if not OmegaConf.is_dict(values):

@@ -4,7 +4,7 @@ How a page, a picture or a terminal lays them out is up to each of them.
 """
 
 
-def percent(share: float, digits: int = 1) -> str:
+def format_percent(share: float, digits: int = 1) -> str:
     """A share from 0 to 1 in per cent; only what is whole reads 100%.
 
     >>> percent(0.034), percent(0.9999), percent(1.0), percent(0.5, 0)
@@ -15,7 +15,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{min(100 * share, 100 - 10.0**-digits):.{digits}f}%"
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A number of things.
 
     >>> counted(1, "step"), counted(3000, "step")
@@ -24,7 +24,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """A reward with its sign.
 
     >>> signed(-0.01), signed(10.0), signed(0.0)
@@ -34,7 +34,7 @@ def signed(value: float) -> str:
     return "0" if digits == "0" else f"{'+' if value > 0 else '−'}{digits}"
 
 
-def sanitized(text: object, *, lines: bool = False) -> str:
+def escape_untrusted(text: object, *, lines: bool = False) -> str:
     """Strangers' text with nothing in it that a terminal would obey, or that hides: that is spelled out.
 
     Escape sequences (colors, titles, links, the clipboard), other control characters and marks that turn the

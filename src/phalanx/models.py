@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from phalanx.io.files import atomic_write, read_sealed_json, write_sealed_json
+from phalanx.io.files import atomic_write, read_verified_json, write_json
 
 _KINDS = {
     "int": "a whole number",
@@ -38,30 +38,30 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-def require_type(value: object, cls: type, name: str) -> None:
+def check_type(value: object, cls: type, name: str) -> None:
     """Raise `TypeError` in words where an argument is not of its class."""
     if not isinstance(value, cls):
         how = f"; use {cls.__name__}(**{name})" if isinstance(value, Mapping) else ""
         raise TypeError(f"{name} must be a {cls.__name__}, got {value!r:.60} ({type(value).__name__}){how}")
 
 
-def save_json(model: BaseModel, path: str | os.PathLike[str]) -> None:
-    """Write a model as a sealed JSON file that `load_json` reads back, whole or not at all."""
+def save_model(model: BaseModel, path: str | os.PathLike[str]) -> None:
+    """Write a model as a sealed JSON file that `load_model` reads back, whole or not at all."""
     with atomic_write(path, "w", sealed=True) as file:
-        write_sealed_json(file, model.model_dump(mode="json"), indent=2)
+        write_json(file, model.model_dump(mode="json"), indent=2)
 
 
-def load_json(
+def load_model(
     cls: type[AnyModel], path: str | os.PathLike[str], what: str, remedy: str = "write it again"
 ) -> AnyModel:
-    """Read a model that `save_json` wrote; what is wrong is told in words: `PATH is not WHAT: ...`."""
+    """Read a model that `save_model` wrote; what is wrong is told in words: `PATH is not WHAT: ...`."""
     try:
-        return cls.model_validate_json(json.dumps(read_sealed_json(path, remedy)))
+        return cls.model_validate_json(json.dumps(read_verified_json(path, remedy)))
     except ValidationError as error:
-        raise ValueError(f"{path} is not {what}: {in_words(error, cls)}") from error
+        raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
 
 
-def in_words(error: ValidationError, cls: type[BaseModel]) -> str:
+def format_validation_error(error: ValidationError, cls: type[BaseModel]) -> str:
     """Every complaint on its own line: `dataset.max_grid_height must be between 1 and 30, got 40`."""
     return "\n".join(_sentence(detail, cls) for detail in error.errors())
 

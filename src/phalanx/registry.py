@@ -27,7 +27,7 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 
 @dataclasses.dataclass(frozen=True)
-class RegisteredEnvironment:
+class EnvSpec:
     """An id, what makes its environment, and one line about it."""
 
     id: str
@@ -53,7 +53,7 @@ class RegisteredEnvironment:
         return factory
 
 
-_registered: dict[str, RegisteredEnvironment] = {}
+_registered: dict[str, EnvSpec] = {}
 
 
 def register(id: str, factory: Factory | str, about: str = "") -> None:
@@ -74,10 +74,10 @@ def register(id: str, factory: Factory | str, about: str = "") -> None:
     if id in _registered and _origin(_registered[id].factory) != _origin(factory):
         taken = _origin(_registered[id].factory)
         raise ValueError(f"{id!r} is registered already, as {taken}; choose another name")
-    _registered[id] = RegisteredEnvironment(id, factory, about)
+    _registered[id] = EnvSpec(id, factory, about)
 
 
-def registered_environments() -> tuple[RegisteredEnvironment, ...]:
+def registered_environments() -> tuple[EnvSpec, ...]:
     """Every environment that `make` knows, those of other installed packages included, sorted by id."""
     _discover()
     return tuple(_registered[id] for id in sorted(_registered))
@@ -123,7 +123,7 @@ def _origin(factory: Factory | str) -> str:
     return f"{factory.__module__}:{getattr(factory, '__qualname__', repr(factory))}"
 
 
-def _find(id: str) -> RegisteredEnvironment:
+def _find(id: str) -> EnvSpec:
     if id not in _registered:
         _discover()
     if id in _registered:

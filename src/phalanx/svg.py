@@ -73,7 +73,7 @@ def text_width(content: str, size: Number, bold: bool = False, mono: bool = Fals
     return ems * size * (_BOLD if bold else 1.0)
 
 
-def fitted(content: str, size: Number, width: Number, bold: bool = False) -> str:
+def truncate(content: str, size: Number, width: Number, bold: bool = False) -> str:
     """The text, or as much of its beginning as the width holds, with an ellipsis.
 
     >>> fitted("a very long title", 10, 50)
@@ -87,7 +87,7 @@ def fitted(content: str, size: Number, width: Number, bold: bool = False) -> str
     return content[: sum(1 for end in ends if end <= room)].rstrip() + "…"
 
 
-def line(
+def text_line(
     content: str,
     size: Number,
     x: Number,
@@ -107,7 +107,7 @@ def line(
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class SvgBlock:
     """Drawn elements and the box from (0, 0) to (width, height) that holds them."""
 
     width: Number
@@ -124,7 +124,7 @@ class Block:
         return group
 
 
-def text(
+def text_block(
     content: str,
     size: Number = 12,
     *,
@@ -132,18 +132,18 @@ def text(
     bold: bool = False,
     fill: str = TEXT,
     anchor: Anchor = "start",
-) -> Block:
+) -> SvgBlock:
     """A line of text; with a width it is cut to fit and anchored in that width."""
-    words = fitted(content, size, float("inf") if width is None else width, bold)
+    words = truncate(content, size, float("inf") if width is None else width, bold)
     box = text_width(words, size, bold) if width is None else width
     x = {"start": 0.0, "middle": box / 2, "end": box}[anchor]
-    element = line(words, size, x, size * 0.98, fill=fill, bold=bold, anchor=anchor)
-    return Block(box, round(size * 1.3, 1), (element,))
+    element = text_line(words, size, x, size * 0.98, fill=fill, bold=bold, anchor=anchor)
+    return SvgBlock(box, round(size * 1.3, 1), (element,))
 
 
-def beside(
-    blocks: Sequence[Block], gap: Number = GAP, align: Literal["top", "middle", "bottom"] = "top"
-) -> Block:
+def hstack(
+    blocks: Sequence[SvgBlock], gap: Number = GAP, align: Literal["top", "middle", "bottom"] = "top"
+) -> SvgBlock:
     """Blocks from left to right."""
     height = max((block.height for block in blocks), default=0)
     share = {"top": 0.0, "middle": 0.5, "bottom": 1.0}[align]
@@ -151,22 +151,26 @@ def beside(
     for block in blocks:
         parts.append(block.at(x, (height - block.height) * share))
         x += block.width + gap
-    return Block(max(x - gap, 0), height, tuple(parts))
+    return SvgBlock(max(x - gap, 0), height, tuple(parts))
 
 
-def stacked(blocks: Sequence[Block], gap: Number = 6, align: Literal["left", "middle"] = "left") -> Block:
+def vstack(
+    blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
+) -> SvgBlock:
     """Blocks from top to bottom."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
         parts.append(block.at((width - block.width) / 2 if align == "middle" else 0, y))
         y += block.height + gap
-    return Block(width, max(y - gap, 0), tuple(parts))
+    return SvgBlock(width, max(y - gap, 0), tuple(parts))
 
 
-def flowed(blocks: Iterable[Block], width: Number, gap: Number = GAP, padding: Number = 12) -> Block:
+def flow_cards(
+    blocks: Iterable[SvgBlock], width: Number, gap: Number = GAP, padding: Number = 12
+) -> SvgBlock:
     """Cards in reading order, wrapped at the width; the cards of a row are equally high."""
-    rows: list[list[Block]] = []
+    rows: list[list[SvgBlock]] = []
     filled = 0.0
     for block in blocks:
         needed = block.width + 2 * padding
@@ -179,38 +183,38 @@ def flowed(blocks: Iterable[Block], width: Number, gap: Number = GAP, padding: N
     lines = []
     for row in rows:
         height = max(block.height for block in row)
-        lines.append(beside([card(dataclasses.replace(block, height=height), padding) for block in row], gap))
-    return stacked(lines, gap)
+        lines.append(hstack([card(dataclasses.replace(block, height=height), padding) for block in row], gap))
+    return vstack(lines, gap)
 
 
-def card(block: Block, padding: Number = 12) -> Block:
+def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
     """A block on a rounded card, white unless the block brings a style of its own."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
     style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
     back = draw.Rectangle(0.5, 0.5, round(width - 1, 2), round(height - 1, 2), rx=9, **style)
-    return Block(width, height, (back, block.at(padding, padding)))
+    return SvgBlock(width, height, (back, block.at(padding, padding)))
 
 
-def pill(content: str, *, fill: str, ink: str, size: Number = 11) -> Block:
+def badge(content: str, *, fill: str, ink: str, size: Number = 11) -> SvgBlock:
     """A short word in a rounded badge."""
-    word = text(content, size, bold=True, fill=ink)
+    word = text_block(content, size, bold=True, fill=ink)
     width, height = word.width + 16, size + 9
     back = draw.Rectangle(0, 0, round(width, 2), height, rx=height / 2, fill=fill)
-    label = text(content, size, width=width, bold=True, fill=ink, anchor="middle")
-    return Block(width, height, (back, label.at(0, (height - size * 1.24) / 2)))
+    label = text_block(content, size, width=width, bold=True, fill=ink, anchor="middle")
+    return SvgBlock(width, height, (back, label.at(0, (height - size * 1.24) / 2)))
 
 
-def spread(left: Block, right: Block, width: Number) -> Block:
+def justify(left: SvgBlock, right: SvgBlock, width: Number) -> SvgBlock:
     """Two blocks on one line, at its two ends."""
     height = max(left.height, right.height)
     parts = (
         left.at(0, (height - left.height) / 2),
         right.at(width - right.width, (height - right.height) / 2),
     )
-    return Block(width, height, parts)
+    return SvgBlock(width, height, parts)
 
 
-def blank_sheet(width: Number, height: Number, title: str) -> draw.Drawing:
+def new_drawing(width: Number, height: Number, title: str) -> draw.Drawing:
     """An empty drawing on a light sheet, with its title for screen readers and tooltips."""
     drawing = draw.Drawing(
         width, height, font_family=FONT, role="img", style="max-width:100%;height:auto", id_prefix="phalanx"
@@ -222,14 +226,14 @@ def blank_sheet(width: Number, height: Number, title: str) -> draw.Drawing:
     return drawing
 
 
-def sheet(block: Block, title: str) -> draw.Drawing:
+def to_drawing(block: SvgBlock, title: str) -> draw.Drawing:
     """The finished drawing: the block on a sheet, with a margin around it."""
-    drawing = blank_sheet(round(block.width + 2 * MARGIN, 1), round(block.height + 2 * MARGIN, 1), title)
+    drawing = new_drawing(round(block.width + 2 * MARGIN, 1), round(block.height + 2 * MARGIN, 1), title)
     drawing.append(block.at(MARGIN, MARGIN))
     return drawing
 
 
-def curve(
+def line_chart(
     values: Sequence[float],
     width: Number = 320,
     height: Number = 60,
@@ -238,7 +242,7 @@ def curve(
     high: Sequence[float] | None = None,
     ends: tuple[float, float] | None = None,
     ink: str = "#2f6fde",
-) -> Block:
+) -> SvgBlock:
     """Values from left to right as a line, with a band from `low` to `high`; `ends` are the axis's."""
     known = [float(one) for one in (*values, *(low or ()), *(high or ())) if math.isfinite(one)]
     least, most = ends or (min(known, default=0.0), max(known, default=1.0))
@@ -258,10 +262,10 @@ def curve(
             parts.append(draw.Circle(*drawn[0], 2.5, fill=ink))
         else:
             parts.append(draw.Lines(*itertools.chain(*drawn), fill="none", stroke=ink, stroke_width=2))
-    return Block(width, height, tuple(parts))
+    return SvgBlock(width, height, tuple(parts))
 
 
-def inline(drawing: draw.Drawing) -> str:
+def to_html(drawing: draw.Drawing) -> str:
     """A drawing as HTML for a notebook, without the XML header, which is not allowed there."""
     return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
 

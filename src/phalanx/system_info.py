@@ -12,7 +12,7 @@ from typing import Any
 from phalanx import __version__
 
 
-def machine() -> dict[str, Any]:
+def machine_info() -> dict[str, Any]:
     """Load, processors and versions, as the last fields of a JSON line."""
     return {
         "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),

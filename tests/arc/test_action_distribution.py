@@ -18,7 +18,7 @@ from phalanx.arc.action_distribution import (
     CellLogits,
     MakeArcDistribution,
     category_groups,
-    joint_logits,
+    joint_operation_logits,
 )
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation
@@ -288,7 +288,7 @@ def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_
     cells = random_logits("point", "cells", 9).places[0]
     observation = seen(2, 1)
     inside = np.asarray(observation.working_grid) >= 0
-    joint = quickly(lambda cells, inside: joint_logits(cells, IDS, inside))(cells, inside)
+    joint = quickly(lambda cells, inside: joint_operation_logits(cells, IDS, inside))(cells, inside)
     logs, _, _ = enumerated("point")(ArcLogits(joint, (cells,)), observation)
     reachable = np.stack([inside, np.ones_like(inside), inside])
     weights = np.where(reachable, np.exp(cells.cells), 0.0).reshape(-1)

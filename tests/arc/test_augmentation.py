@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, GridPair, TaskBuffer
-from phalanx.arc.augmentation import NUM_SYMMETRIES, augmented, augmented_tasks, changed
+from phalanx.arc.augmentation import NUM_SYMMETRIES, augment, augment_tasks, transform_tasks
 
 
 def oracle(grid: np.ndarray, symmetry: int, permutation: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ def test_all_symmetries_and_random_permutations_equal_numpys():
     room = {"num_tasks": len(tasks) + 2, "num_pairs": 120, "num_rows": 30}
     symmetries = np.array([*range(NUM_SYMMETRIES)] * 3 + [5, 6], np.int32)
     permutations = np.stack([rng.permutation(10) for _ in symmetries]).astype(np.int32)
-    found = jax.jit(changed)(
+    found = jax.jit(transform_tasks)(
         TaskBuffer.from_tasks(tasks, **room).arrays, jnp.asarray(symmetries), jnp.asarray(permutations)
     )
     wanted = TaskBuffer.from_tasks(
@@ -59,7 +59,7 @@ def test_what_is_drawn(settings: dict[str, bool], turns: bool, recolors: bool, b
     grid = np.arange(10, dtype=np.int8).reshape(2, 5)
     tasks = [ArcTask(f"t{n}", (GridPair(grid, grid),), ()) for n in range(64)]
     arrays = TaskBuffer.from_tasks(tasks, num_rows=5).arrays
-    drawn = augmented(arrays, jax.random.key(3), **settings)
+    drawn = augment(arrays, jax.random.key(3), **settings)
     environment = ArcEnvironment.create(ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=5)))
     states, _ = environment.with_tasks(drawn).batch_reset_to(jnp.arange(64), jnp.zeros(64, jnp.int32))
     heights = set(np.asarray(states.height).tolist())
@@ -81,7 +81,7 @@ def test_a_new_draw_compiles_nothing():
     @jax.jit
     def draw(arrays, key):
         traced.append(1)
-        return augmented(arrays, key)
+        return augment(arrays, key)
 
     seen = {np.asarray(draw(arrays, jax.random.key(seed)).pairs).tobytes() for seed in range(20)}
     assert len(traced) == 1
@@ -91,8 +91,8 @@ def test_a_new_draw_compiles_nothing():
 def test_tasks_on_the_host_are_those_of_the_arrays():
     rng = np.random.default_rng(1)
     tasks = [random_task(rng, f"t{n}", secret=n == 0) for n in range(4)]
-    found = augmented_tasks(tasks, jax.random.key(2), colors=False)
-    arrays = augmented(TaskBuffer.from_tasks(tasks, num_rows=30).arrays, jax.random.key(2), colors=False)
+    found = augment_tasks(tasks, jax.random.key(2), colors=False)
+    arrays = augment(TaskBuffer.from_tasks(tasks, num_rows=30).arrays, jax.random.key(2), colors=False)
     ours = TaskBuffer.from_tasks(found, num_rows=30).arrays
     assert np.array_equal(ours.pairs, arrays.pairs)
     assert np.array_equal(ours.sizes, arrays.sizes)

@@ -16,7 +16,7 @@ import pytest
 from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
 from phalanx.arc.action_distribution import MakeArcDistribution
 from phalanx.arc.browser import report_panel
-from phalanx.arc.browser.export import MOST_PARAMETERS, described, save_agent
+from phalanx.arc.browser.export import MOST_PARAMETERS, agent_record, export_agent
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.config import load_config
@@ -96,7 +96,7 @@ def make_run(folder: Path, *overrides: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_facts(folder, name="agent")
     environment, network = policy(*overrides)
-    save_agent(network, environment.config, tasks(), folder)
+    export_agent(network, environment.config, tasks(), folder)
     return folder
 
 
@@ -346,17 +346,17 @@ def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     write_facts(tmp_path)
     for why, overrides in cases.items():
         config = arc_config(*overrides)
-        save_agent(drawn_network(config), config, (), tmp_path)
+        export_agent(drawn_network(config), config, (), tmp_path)
         run = read_run(tmp_path)
         assert run.agent is None and any(why in note for note in run.notes)
     large = arc_config(*PAINTER)
-    save_agent(drawn_network(large, width=96), large, (), tmp_path)
+    export_agent(drawn_network(large, width=96), large, (), tmp_path)
     assert any(f"{MOST_PARAMETERS:,} are the most" in note for note in read_run(tmp_path).notes)
 
 
 def test_the_puzzles_of_a_file_are_as_many_as_there_is_room_for() -> None:
     config = arc_config(*PAINTER)
-    said = described(drawn_network(config), config, tasks() + tasks())
+    said = agent_record(drawn_network(config), config, tasks() + tasks())
     assert len(said["puzzles"]) == NUM_PUZZLES
     first = tasks()[0].tests[0]
     assert said["puzzles"][0]["input"] == ["".join(map(str, row)) for row in np.asarray(first.input).tolist()]

@@ -13,21 +13,23 @@ import pytest
 
 from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
 from phalanx.arc.networks import planes_trunk
-from phalanx.arc.networks.arc import ArcPlaneNetwork
+from phalanx.arc.networks.arc import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import backends as engine
 
-pytestmark = pytest.mark.skipif(not engine.available(), reason="there are no compiled kernels here")
+pytestmark = pytest.mark.skipif(not engine.is_native_available(), reason="there are no compiled kernels here")
 
 
-def networks(rows: int, columns: int, width: int, depth: int) -> tuple[ArcPlaneNetwork, ArcPlaneNetwork]:
+def networks(
+    rows: int, columns: int, width: int, depth: int
+) -> tuple[ColorEquivariantNetwork, ColorEquivariantNetwork]:
     """The same weights, computed natively and by XLA."""
     arc = ArcConfig(
         dataset=DatasetConfig(max_grid_height=rows, max_grid_width=columns),
         observation=ObservationConfig(input_grid=True),
     )
     config = ArcNetworkConfig(kind="planes", width=width, depth=depth)
-    network = eqx.filter_jit(ArcPlaneNetwork)(config, arc, key=jax.random.key(0))
+    network = eqx.filter_jit(ColorEquivariantNetwork)(config, arc, key=jax.random.key(0))
     colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
     network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
     assert network.native
@@ -49,7 +51,7 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
     return ArcObservation(working_grid=grids[:, 0], input_grid=grids[:, 1])
 
 
-def loss(network: ArcPlaneNetwork, seen: ArcObservation) -> jax.Array:
+def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
     logits, values = jax.vmap(network)(seen)
     cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
@@ -84,7 +86,7 @@ def test_seeds_side_by_side_give_what_each_gives_alone() -> None:
     arrays, structure = eqx.partition(native, eqx.is_array)
     both = jax.jit(lambda one: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * 1.5]), one))(arrays)
 
-    def one(arrays: ArcPlaneNetwork) -> ArcPlaneNetwork:
+    def one(arrays: ColorEquivariantNetwork) -> ColorEquivariantNetwork:
         return eqx.filter(eqx.filter_grad(loss)(eqx.combine(arrays, structure), seen), eqx.is_array)
 
     together = jax.device_get(jax.jit(jax.vmap(one))(both))
@@ -99,7 +101,7 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
     seen = observations(12, 3, 3)
     folded = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(3, 4, *leaf.shape[1:]), seen)
 
-    def nested(network: ArcPlaneNetwork, seen: ArcObservation) -> jax.Array:
+    def nested(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
         return jnp.mean(jax.vmap(lambda rows: loss(network, rows))(seen))
 
     gradient = eqx.filter_jit(eqx.filter_grad(nested))(native, folded)
@@ -107,7 +109,7 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
 
 
 def test_weights_of_another_size_are_refused() -> None:
-    weights = planes_trunk.TrunkWeights(
+    weights = planes_trunk.TrunkParams(
         jnp.zeros((8, 8)), jnp.zeros(8), jnp.zeros((10, 8)), jnp.zeros((1, 9, 8, 8)),
         jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)), jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from phalanx.arc import (
     ArcEnvironment,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     ObservationConfig,
     as_grid,
@@ -30,15 +30,15 @@ def environment(engine: str, selection_format: str, **more: object) -> ArcEnviro
         engine=engine,
         dataset=CANVAS,
         action=ActionConfig(selection_format=selection_format, allowed_operations=OPERATIONS),
-        **{"environment": EnvironmentConfig(max_episode_steps=6), **more},
+        **{"environment": EpisodeConfig(max_episode_steps=6), **more},
     )
     return ArcEnvironment.create(config, two_tests_and_a_demonstration())
 
 
 @pytest.mark.parametrize("selection_format", ["point", "mask"])
 def test_the_native_engine_conforms(selection_format: str) -> None:
-    if not native.available():
-        pytest.skip(native.reason())
+    if not native.is_native_available():
+        pytest.skip(native.native_unavailable_reason())
     check_environment(environment("native", selection_format))
 
 
@@ -50,6 +50,6 @@ def test_a_record_observation_conforms_in_evaluation() -> None:
     see = ObservationConfig(
         input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=2, scalars=True
     )
-    play = EnvironmentConfig(max_episode_steps=6, mode="evaluation", attempts=2)
+    play = EpisodeConfig(max_episode_steps=6, mode="evaluation", attempts=2)
     report = check_environment(environment("auto", "point", observation=see, environment=play), num_steps=60)
     assert report.not_applicable == ()

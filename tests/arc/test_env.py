@@ -13,7 +13,7 @@ from phalanx.arc import (
     ArcTask,
     BboxAction,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     MaskAction,
     ObservationConfig,
@@ -35,8 +35,8 @@ SUBMIT = 34
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    if request.param == "native" and not native.available():
-        pytest.skip(native.reason())
+    if request.param == "native" and not native.is_native_available():
+        pytest.skip(native.native_unavailable_reason())
     return request.param
 
 
@@ -72,7 +72,7 @@ def test_each_environment_draws_its_own_task_and_pair_by_its_key() -> None:
 
 def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the_end(engine: str) -> None:
     see = ObservationConfig(target_grid=True, scalars=True)
-    config = small(engine, observation=see, environment=EnvironmentConfig(mode="evaluation"))
+    config = small(engine, observation=see, environment=EpisodeConfig(mode="evaluation"))
     state, seen = arc_reset(jax.random.key(0), config, task())
     assert isinstance(seen, ArcObservation)
     assert state.working_grid[0, 0] == 5 and (state.target_grid == -1).all()
@@ -166,8 +166,8 @@ def test_generated_tasks_are_solved_by_their_own_solutions(engine: str) -> None:
 
 
 def test_both_engines_play_the_same_long_random_episodes() -> None:
-    if not native.available():
-        pytest.skip(native.reason())
+    if not native.is_native_available():
+        pytest.skip(native.native_unavailable_reason())
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=20, seed=9))
     keys = jax.random.split(jax.random.key(0), 64)
     rng = np.random.default_rng(0)
@@ -193,7 +193,7 @@ def test_legal_operations_and_validation_follow_the_config() -> None:
         assert not validate_action_jax(bad, state, config)
 
 
-EVALUATION = EnvironmentConfig(mode="evaluation")
+EVALUATION = EpisodeConfig(mode="evaluation")
 SECRET = ArcTask("secret", (), (GridPair(as_grid([[1]]), None),))
 CANNOT_SUBMIT = small(environment=EVALUATION, action=ActionConfig(allowed_operations=(1, 2)))
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from phalanx.arc import ArcEnvironment, EnvironmentConfig
-from phalanx.arc.evaluation import Evaluation, evaluate_arc
+from phalanx.arc import ArcEnvironment, EpisodeConfig
+from phalanx.arc.evaluation import ArcResult, evaluate_arc
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
 from phalanx.logging.records import as_json
@@ -29,13 +29,13 @@ SIDE = 5
 TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=2, num_tests=1)
 
 
-def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> Evaluation:
+def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> ArcResult:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
     known = knows(TASKS, (SIDE, SIDE), ignorant_of, submits=mode == "evaluation")
     return evaluate_arc(environment, certain, known)
 
 
-def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> Evaluation:
+def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
     return evaluate_arc(ArcEnvironment.create(config, tasks), paint_cell, network, **settings)
 
 
@@ -92,7 +92,7 @@ def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
 def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     evaluation = CELL.model_copy(
-        update={"environment": EnvironmentConfig(max_episode_steps=1, mode="evaluation")}
+        update={"environment": EpisodeConfig(max_episode_steps=1, mode="evaluation")}
     )
     found = painted(tasks, only(4), evaluation)
     assert (found.episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)

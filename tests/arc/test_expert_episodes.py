@@ -16,12 +16,12 @@ from phalanx.arc import (
     ArcObservation,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
+    ExpertEpisodeBatch,
     ObservationConfig,
     SolutionStep,
-    Transitions,
-    demonstrations,
     generate_tasks,
+    plan_expert_episodes,
 )
 from tests.helpers.arc_grids import task
 
@@ -38,18 +38,18 @@ TASKS = [
 
 def environment(tasks, selection_format="point", allowed=None, **settings) -> ArcEnvironment:
     config = ArcConfig(
-        environment=EnvironmentConfig(**settings),
+        environment=EpisodeConfig(**settings),
         dataset=DatasetConfig(max_grid_height=10, max_grid_width=10),
         action=ActionConfig(selection_format=selection_format, allowed_operations=allowed),
     )
     return ArcEnvironment.create(config, tasks)
 
 
-def whole(batches) -> Transitions:
+def whole(batches) -> ExpertEpisodeBatch:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def by_episode(steps: Transitions) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
+def by_episode(steps: ExpertEpisodeBatch) -> dict[int, list[tuple[list[list[int]], tuple[int, ...]]]]:
     """The top left of each grid seen, and what was done then."""
     actions = np.stack([steps.action.operation, steps.action.row, steps.action.col], axis=-1)
     found: dict[int, list] = {}
@@ -59,7 +59,7 @@ def by_episode(steps: Transitions) -> dict[int, list[tuple[list[list[int]], tupl
 
 
 def test_every_step_has_what_was_seen_before_it_and_the_plan_s_action():
-    shown = demonstrations(environment(TASKS))
+    shown = plan_expert_episodes(environment(TASKS))
     assert (len(shown), shown.num_steps, shown.dropped) == (3, 6, 0)
     assert list(zip(shown.tasks.tolist(), shown.pairs.tolist(), strict=True)) == [(0, 0), (0, 1), (2, 0)]
     seen = by_episode(whole(shown.batches(batch_size=2)))
@@ -69,7 +69,7 @@ def test_every_step_has_what_was_seen_before_it_and_the_plan_s_action():
 
 
 def test_episodes_that_must_be_handed_in_end_with_submit_and_a_pair_that_is_right_is_handed_in_at_once():
-    shown = demonstrations(environment(TASKS, require_submit=True))
+    shown = plan_expert_episodes(environment(TASKS, require_submit=True))
     assert len(shown) == 4 and shown.num_steps == 6 + 4
     seen = by_episode(whole(shown.batches()))
     assert [episode[-1][1][0] for episode in seen.values()] == [34] * 4
@@ -77,29 +77,29 @@ def test_episodes_that_must_be_handed_in_end_with_submit_and_a_pair_that_is_righ
 
 
 def test_longer_plans_than_an_episode_are_dropped_and_counted():
-    shown = demonstrations(environment(TASKS, max_episode_steps=2))
+    shown = plan_expert_episodes(environment(TASKS, max_episode_steps=2))
     assert (len(shown), shown.dropped) == (2, 1)
-    assert demonstrations(environment(TASKS[:1], max_episode_steps=1)).num_steps == 1
+    assert plan_expert_episodes(environment(TASKS[:1], max_episode_steps=1)).num_steps == 1
 
 
 def test_with_no_demonstration_left_there_is_no_batch():
-    shown = demonstrations(environment(TASKS[1:2]))
+    shown = plan_expert_episodes(environment(TASKS[1:2]))
     assert (len(shown), shown.num_steps, list(shown.batches())) == (0, 0, [])
 
 
 def test_only_allowed_operations_are_used_and_a_pair_that_needs_others_is_named():
     fills = tuple(range(1, 10))
-    shown = demonstrations(environment(TASKS, "bbox", allowed=fills))
+    shown = plan_expert_episodes(environment(TASKS, "bbox", allowed=fills))
     assert {int(operation) for plan in shown.plans for operation in plan.operations} <= set(fills)
     with pytest.raises(ValueError, match="task 'fill': pair 1: no plan with the allowed operations"):
-        demonstrations(environment(TASKS, "bbox", allowed=(1, 2, 3, 5)))
+        plan_expert_episodes(environment(TASKS, "bbox", allowed=(1, 2, 3, 5)))
     with pytest.raises(ValueError, match="needs Submit"):
-        demonstrations(environment(TASKS, "bbox", allowed=fills, require_submit=True))
+        plan_expert_episodes(environment(TASKS, "bbox", allowed=fills, require_submit=True))
 
 
 def test_an_environment_in_evaluation_shows_nothing():
     with pytest.raises(ValueError, match="in training mode, not 'evaluation'"):
-        demonstrations(environment(TASKS[:1], mode="evaluation"))
+        plan_expert_episodes(environment(TASKS[:1], mode="evaluation"))
 
 
 @pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
@@ -107,7 +107,9 @@ def test_generated_tasks_of_all_families_can_be_demonstrated(selection_format):
     tasks = generate_tasks(num_tasks=30, seed=2)
     config = environment(tasks, selection_format, require_submit=True).config
     seeing = ObservationConfig(input_grid=True, scalars=True)
-    shown = demonstrations(ArcEnvironment.create(config.model_copy(update={"observation": seeing}), tasks))
+    shown = plan_expert_episodes(
+        ArcEnvironment.create(config.model_copy(update={"observation": seeing}), tasks)
+    )
     steps = whole(shown.batches(batch_size=64))
     assert len(shown) == 90 and shown.dropped == 0
     assert isinstance(steps.observation, ArcObservation)
@@ -123,4 +125,4 @@ def test_generated_tasks_of_all_families_can_be_demonstrated(selection_format):
 def test_a_plan_that_does_not_solve_its_pair_is_not_shown():
     wrong = ArcTask("wrong", TASKS[0].demos[:1], (), solutions=((SolutionStep(4, 0, 0, 0, 0),),))
     with pytest.raises(RuntimeError, match="task 'wrong': the plan for pair 0 is wrong"):
-        list(demonstrations(environment([wrong])).batches())
+        list(plan_expert_episodes(environment([wrong])).batches())

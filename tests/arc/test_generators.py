@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from phalanx.arc.config import ArcConfig, DatasetConfig
 from phalanx.arc.generators import (
     FAMILIES,
-    Family,
+    TaskFamily,
     generate_task,
     generate_tasks,
     list_families,
@@ -304,7 +304,7 @@ def test_bad_requests_are_refused_in_words(call, message):
 
 
 def test_a_family_refuses_grids_below_its_minimum():
-    wide = Family("wide", "A test.", FAMILIES["gravity"].make_rule, min_size=5)
+    wide = TaskFamily("wide", "A test.", FAMILIES["gravity"].make_rule, min_size=5)
     with pytest.raises(ValueError, match="wide: width must be between 5 and 30, got 4"):
         wide.generate(np.random.default_rng(0), 6, 4)
 

@@ -6,7 +6,7 @@ Every test states the right behaviour and fails on the fault; general cases are 
 import numpy as np
 import pytest
 
-from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
+from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from tests.helpers.arc_grids import mask, selection_text, task, text
 from tests.helpers.arc_rollouts import ENGINES, Player, Starts, read, skip_without, working
@@ -54,7 +54,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def player(engine: str) -> Player:
     """Training with masks."""
     config = ArcConfig(
-        action=ActionConfig(selection_format="mask"), environment=EnvironmentConfig(max_episode_steps=1000)
+        action=ActionConfig(selection_format="mask"), environment=EpisodeConfig(max_episode_steps=1000)
     )
     return Player(engine, config, TASKS)
 
@@ -64,7 +64,7 @@ def judge(engine: str) -> Player:
     """Evaluation with points, seven steps and a few operations."""
     config = ArcConfig(
         action=ActionConfig(selection_format="point", allowed_operations=(3, 4, 5, SUBMIT, NEXT_TEST)),
-        environment=EnvironmentConfig(mode="evaluation", max_episode_steps=7),
+        environment=EpisodeConfig(mode="evaluation", max_episode_steps=7),
     )
     return Player(engine, config, [one for one in TASKS if one.tests])
 

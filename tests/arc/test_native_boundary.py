@@ -28,14 +28,16 @@ from phalanx.arc import (
     PointAction,
     TaskBuffer,
 )
-from phalanx.arc.backends.interface import Fields, Packed
+from phalanx.arc.backends.interface import KernelAction, Packed
 from phalanx.arc.backends.transition import reset, step
-from phalanx.arc.reward import reward_numbers
+from phalanx.arc.reward import reward_weights_by_name
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core import backends as native
 from tests.helpers.arc_scenarios import random_tasks
 
-pytestmark = pytest.mark.skipif(not native.available(), reason=f"native engine: {native.reason()}")
+pytestmark = pytest.mark.skipif(
+    not native.is_native_available(), reason=f"native engine: {native.native_unavailable_reason()}"
+)
 
 CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
 BATCH = 5
@@ -246,12 +248,12 @@ def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -
     fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int32)) for _ in range(4)]
     operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42), np.int32))
     none = jnp.zeros((BATCH, 0, 0), bool)
-    pay = jnp.asarray(reward_numbers(config().reward))
-    new, outcome = _step(damaged, pay, Fields(operation, *fields, none), packed)
+    pay = jnp.asarray(reward_weights_by_name(config().reward))
+    new, outcome = _step(damaged, pay, KernelAction(operation, *fields, none), packed)
     where = jnp.asarray(drawn(data, (BATCH,), st.booleans(), bool))
     start = jnp.asarray(drawn(data, (BATCH, 3), words, np.uint32))
     begun, seen = _reset(damaged, where, start, new, outcome.observation)
-    again, _ = _step(damaged, pay, Fields(operation, *fields, none), begun)
+    again, _ = _step(damaged, pay, KernelAction(operation, *fields, none), begun)
     jax.block_until_ready((again, seen))
 
 

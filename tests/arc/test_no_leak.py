@@ -19,7 +19,7 @@ from phalanx.arc import (
     ArcTask,
     BboxAction,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     ObservationConfig,
     TaskBuffer,
@@ -37,7 +37,7 @@ def config(engine: str, attempts: int = 1) -> ArcConfig:
     return ArcConfig(
         dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
         action=ActionConfig(selection_format="bbox"),
-        environment=EnvironmentConfig(mode="evaluation", max_episode_steps=STEPS, attempts=attempts),
+        environment=EpisodeConfig(mode="evaluation", max_episode_steps=STEPS, attempts=attempts),
         observation=SEES_ALL,
         engine=engine,
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import ndimage
 
-from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig
+from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.vector import batch_step
@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, engine: str) -> None:
         self.config = ArcConfig(
-            environment=EnvironmentConfig(require_submit=True, max_episode_steps=10**6),
+            environment=EpisodeConfig(require_submit=True, max_episode_steps=10**6),
             action=ActionConfig(selection_format="mask"),
             engine=engine,
         )

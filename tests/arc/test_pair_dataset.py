@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcTask, GridPair, canvas_note, read_instances
+from phalanx.arc import ArcTask, GridPair, canvas_note, load_pair_dataset
 
 
 def write(path: Path, pairs: list[tuple[int, np.ndarray, np.ndarray]], **changed) -> Path:
@@ -27,7 +27,7 @@ def random_pairs(count: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
 
 def test_what_is_written_is_read(tmp_path: Path):
     pairs = random_pairs(9)
-    instances = read_instances(write(tmp_path / "some.npz", pairs))
+    instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
     assert instances.names == ("a", "b")
     inputs, outputs = instances.padded(np.arange(9), 6)
     for n, (task, given, wanted) in enumerate(pairs):
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path: Path):
 
 def test_no_input_is_on_both_sides(tmp_path: Path):
     pairs = random_pairs(300)
-    instances = read_instances(write(tmp_path / "some.npz", pairs))
+    instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
     held = instances.held_out(4)
     inputs = [given.astype(np.int8).tobytes() for _, given, _ in pairs]
     kept, seen = ({inputs[n] for n in np.flatnonzero(held == side)} for side in (True, False))
@@ -50,10 +50,10 @@ def test_no_input_is_on_both_sides(tmp_path: Path):
 def test_wrong_files_are_refused(tmp_path: Path):
     short = write(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
     with pytest.raises(ValueError, match="there are 2"):
-        read_instances(short)
+        load_pair_dataset(short)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="is no file of instances"):
-        read_instances(tmp_path / "other.npz")
+        load_pair_dataset(tmp_path / "other.npz")
 
 
 def test_a_canvas_says_how_many_tasks_it_has_room_for():

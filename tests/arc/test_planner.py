@@ -23,7 +23,7 @@ from phalanx.arc import (
     ArcEnvironment,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     Operation,
     generate_tasks,
@@ -71,7 +71,7 @@ def after(before: np.ndarray, actions: list[Action], selection_format: str, conf
 
 def config_for(selection_format: str, side: int, engine: str = "auto", allowed=None) -> ArcConfig:
     return ArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=1000),
+        environment=EpisodeConfig(max_episode_steps=1000),
         dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
         action=ActionConfig(selection_format=selection_format, allowed_operations=allowed),
         engine=engine,

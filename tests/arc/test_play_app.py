@@ -23,8 +23,8 @@ from phalanx.arc.play.app import PlayApp
 from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, shown_palette
 from phalanx.arc.play.keys import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
 from phalanx.arc.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
-from phalanx.arc.play.recording import DemonstrationFile
-from phalanx.arc.play.session import Puzzle, play_config
+from phalanx.arc.play.recording import EpisodeFile
+from phalanx.arc.play.session import PlayTask, play_config
 from phalanx.arc.rendering.palette import palette_named
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import _summary
@@ -42,8 +42,8 @@ def game(tmp_path: Path) -> Callable[..., PlayApp]:
     """Makes the game; its file is `demos.jsonl` in the test's folder."""
 
     def make(selection: Any = "bbox", **options: Any) -> PlayApp:
-        file = DemonstrationFile(tmp_path / "demos.jsonl")
-        return PlayApp([Puzzle(task) for task in TASKS], play_config(selection), file, **options)
+        file = EpisodeFile(tmp_path / "demos.jsonl")
+        return PlayApp([PlayTask(task) for task in TASKS], play_config(selection), file, **options)
 
     return make
 
@@ -255,7 +255,7 @@ def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
 def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
     app = game()
-    app.puzzles = [Puzzle(ArcTask("large", (large,), (large,))), *app.puzzles]
+    app.puzzles = [PlayTask(ArcTask("large", (large,), (large,))), *app.puzzles]
     app.place = len(app.puzzles) - 1
 
     async def play(app: PlayApp, pilot: Pilot) -> None:
@@ -416,4 +416,6 @@ def test_the_command_opens_the_game_and_says_what_became_of_it(
     assert (result.code, result.out) == (0, "solved 0 puzzles; nothing was saved\n")
     config = opened[0].config
     assert config.action.selection_format == "mask" and config.environment.max_episode_steps == 9
-    assert not config.environment.require_submit and opened[0].puzzles == [Puzzle(opened[0].puzzles[0].task)]
+    assert not config.environment.require_submit and opened[0].puzzles == [
+        PlayTask(opened[0].puzzles[0].task)
+    ]

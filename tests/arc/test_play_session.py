@@ -14,8 +14,8 @@ from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
-from phalanx.arc.play.recording import DemonstrationFile, episode_samples
-from phalanx.arc.play.session import PlayError, PlaySession, Puzzle, play_config, starting_key
+from phalanx.arc.play.recording import EpisodeFile, episode_samples
+from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_config, starting_key
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import puzzles_to_play
 from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_an_act_is_a_step_of_the_environment() -> None:
-    session = PlaySession(Puzzle(TASK))
+    session = PlaySession(PlayTask(TASK))
     state, _ = arc_reset(starting_key(session.seed), CONFIG, session.environment.task_buffer)
     assert same(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
@@ -62,7 +62,7 @@ def test_an_act_is_a_step_of_the_environment() -> None:
 
 
 def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> None:
-    session = PlaySession(Puzzle(TASK))
+    session = PlaySession(PlayTask(TASK))
     assert not session.submit()
     with pytest.raises(PlayError, match="the episode is over: u takes the last step back"):
         session.act(Operation.FILL_5, cells(1, 2))
@@ -73,30 +73,30 @@ def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> N
 
 
 def test_without_submission_the_right_grid_ends_the_episode() -> None:
-    session = PlaySession(Puzzle(TASK), play_config(require_submit=False))
+    session = PlaySession(PlayTask(TASK), play_config(require_submit=False))
     session.act(Operation.FILL_5, cells(1, 2))
     assert session.solved and session.ended
 
 
 def test_each_test_pair_of_a_task_can_be_played() -> None:
     for test, pair in enumerate(TASK.tests):
-        session = PlaySession(Puzzle(TASK, test))
+        session = PlaySession(PlayTask(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
         assert session.view.working.tolist() == pair.input.tolist()
     with pytest.raises(ValueError, match="has 2 test pairs, there is no number 2"):
-        PlaySession(Puzzle(TASK, 2))
+        PlaySession(PlayTask(TASK, 2))
 
 
 def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
-    point = PlaySession(Puzzle(TASK), play_config("point"))
+    point = PlaySession(PlayTask(TASK), play_config("point"))
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
-    boxes = PlaySession(Puzzle(TASK))
+    boxes = PlaySession(PlayTask(TASK))
     with pytest.raises(PlayError, match="loose cells need --format mask"):
         boxes.act(0, cells(0, 0) | cells(1, 2))
     with pytest.raises(PlayError, match="no cell is selected"):
         boxes.act(0, cells(0, 0) & cells(1, 1))
-    masks = PlaySession(Puzzle(TASK), play_config("mask"))
+    masks = PlaySession(PlayTask(TASK), play_config("mask"))
     masks.act(Operation.FILL_7, cells(0, 0) | cells(1, 2))
     assert masks.view.working.tolist() == [[7, 2, 0], [0, 0, 7]]
     assert not point.actions and not boxes.actions
@@ -112,7 +112,7 @@ ACTS = st.tuples(
 @given(st.lists(st.one_of(ACTS, st.sampled_from(["undo", "redo", "restart"])), max_size=12))
 def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
     """Any acts, undos, redos and restarts end where the acts that remain lead to."""
-    session = PlaySession(Puzzle(TASK))
+    session = PlaySession(PlayTask(TASK))
     done: list[Any] = []
     undone: list[Any] = []
     for move in moves:
@@ -129,7 +129,7 @@ def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
         elif not isinstance(move, str):
             session.act(move[0], Cursor(move[1], move[2], (move[3], move[4])).mask(CONFIG.grid_shape))
             done, undone = [*done, move], []
-    plain = PlaySession(Puzzle(TASK))
+    plain = PlaySession(PlayTask(TASK))
     for operation, *box in done:
         plain.act(operation, Cursor(box[0], box[1], (box[2], box[3])).mask(CONFIG.grid_shape))
     assert same(session.state, plain.state)
@@ -139,7 +139,7 @@ def test_undone_acts_leave_no_trace(moves: list[Any]) -> None:
 
 
 def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
-    session = PlaySession(Puzzle(TASK))
+    session = PlaySession(PlayTask(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
     with pytest.raises(PlayError, match="nothing to do again"):
@@ -147,11 +147,11 @@ def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
 
 
 def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_actions(tmp_path: Path) -> None:
-    session = PlaySession(Puzzle(TASK))
+    session = PlaySession(PlayTask(TASK))
     session.act(Operation.FILL_9, cells(0, 0, 1, 1))
     session.undo()
     solve(session)
-    file = DemonstrationFile(tmp_path / "demos.jsonl")
+    file = EpisodeFile(tmp_path / "demos.jsonl")
     saved = file.append(session)
 
     table = jnp.array([[5, 1, 2, 1, 2], [34, 0, 0, 0, 0]], jnp.int32)
@@ -187,9 +187,9 @@ def test_a_saved_episode_is_what_an_environment_stream_gives_for_the_same_action
 
 
 def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
-    file = DemonstrationFile(tmp_path / "demos.jsonl", ("working", "target"))
+    file = EpisodeFile(tmp_path / "demos.jsonl", ("working", "target"))
     assert file.check() == 0
-    session = solve(PlaySession(Puzzle(TASK)))
+    session = solve(PlaySession(PlayTask(TASK)))
     first = file.append(session)
     before = file.path.read_bytes()
     second = file.append(session)
@@ -203,9 +203,9 @@ def test_saving_adds_episodes_and_keeps_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
-    file = DemonstrationFile(tmp_path / "demos.jsonl")
+    file = EpisodeFile(tmp_path / "demos.jsonl")
     for test in (0, 0, 1):
-        session = PlaySession(Puzzle(TASK, test))
+        session = PlaySession(PlayTask(TASK, test))
         session.act(Operation.FILL_5, cells(1, 2))
         session.submit()
         file.append(session)
@@ -215,8 +215,8 @@ def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
 
 
 def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:
-    file = DemonstrationFile(tmp_path / "demos.jsonl")
-    session = PlaySession(Puzzle(TASK, 1))
+    file = EpisodeFile(tmp_path / "demos.jsonl")
+    session = PlaySession(PlayTask(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
     with pytest.raises(PlayError, match="s submits it"):
         file.append(session)
@@ -227,8 +227,8 @@ def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Pa
 
 
 def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
-    session = solve(PlaySession(Puzzle(TASK)))
-    session.environment = PlaySession(Puzzle(TASK, 1)).environment
+    session = solve(PlaySession(PlayTask(TASK)))
+    session.environment = PlaySession(PlayTask(TASK, 1)).environment
     with pytest.raises(RuntimeError, match="differs from the play"):
         episode_samples(session, session.seed, ArcTokenizer("bbox", ("input", "working")))
 
@@ -249,12 +249,12 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    file = DemonstrationFile(path)
+    file = EpisodeFile(path)
     with pytest.raises((ValueError, OSError), match=words):
         file.check()
     if content is not None:
         with pytest.raises(ValueError, match="not a sample"):
-            file.append(solve(PlaySession(Puzzle(TASK))))
+            file.append(solve(PlaySession(PlayTask(TASK))))
         assert path.read_text() == content
 
 

@@ -29,7 +29,7 @@ from phalanx.arc.rendering import (
     snapshots,
 )
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.svg import fitted, text_width
+from phalanx.svg import text_width, truncate
 from tests.helpers.arc_drawings import (
     DONE,
     DOT,
@@ -203,7 +203,7 @@ def test_no_text_passes_the_card_it_stands_on() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=80), st.integers(20, 400))
 def test_fitted_text_is_never_wider_than_asked(content: str, width: int) -> None:
-    assert text_width(fitted(content, 12, width), 12) <= width
+    assert text_width(truncate(content, 12, width), 12) <= width
 
 
 def test_a_state_shows_grids_selection_clipboard_operation_step_and_similarity() -> None:

@@ -11,7 +11,7 @@ from phalanx.arc.actions import MaskAction, PointAction
 from phalanx.arc.env import StepInfo
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import OPERATIONS
-from phalanx.arc.rendering import Frame, animate_episode, draw_episode, episode_frames, frame
+from phalanx.arc.rendering import EpisodeFrame, animate_episode, draw_episode, episode_frames, frame
 from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import Trajectory
 from tests.helpers.arc_drawings import DONE, DOT, SMALL, SVG, of_class, parsed, played, started, words
@@ -159,7 +159,7 @@ def test_a_film_strip_wraps_into_rows_of_five() -> None:
 
 
 @pytest.mark.parametrize(("frames", "most"), [([], 24), ([frame(SMALL)], 1)])
-def test_a_strip_of_nothing_is_refused(frames: list[Frame], most: int) -> None:
+def test_a_strip_of_nothing_is_refused(frames: list[EpisodeFrame], most: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         draw_episode(frames, max_frames=most)
 

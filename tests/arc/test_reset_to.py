@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, EnvironmentConfig, GridPair
+from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, EpisodeConfig, GridPair
 from phalanx.arc.state import ArcState
 
 
@@ -19,7 +19,7 @@ TASKS = [task("a", [1, 2], [3]), task("b", [], [4, 5]), task("c", [6], [7, 8, 9]
 
 def environment(mode: str, engine: str) -> ArcEnvironment:
     config = ArcConfig(
-        environment=EnvironmentConfig(mode=mode),
+        environment=EpisodeConfig(mode=mode),
         dataset=DatasetConfig(max_grid_height=2, max_grid_width=2),
         engine=engine,
     )

@@ -14,14 +14,14 @@ from phalanx.arc import (
     ArcState,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     PointAction,
     RewardConfig,
     Transition,
     as_grid,
 )
-from phalanx.arc.reward import REWARD_NUMBERS, as_reward
+from phalanx.arc.reward import REWARD_WEIGHTS, as_reward
 from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import ENGINES, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
@@ -50,7 +50,7 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
     plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
     config = scenario.config.model_copy(update={"engine": engine, "reward": plain})
     environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
-        **{name: getattr(wanted, name) for name in REWARD_NUMBERS}
+        **{name: getattr(wanted, name) for name in REWARD_WEIGHTS}
     )
     states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
@@ -74,7 +74,7 @@ def facts(reward: jax.Array) -> str:
 
 
 def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
-    config = row_config(engine, environment=EnvironmentConfig(max_episode_steps=4, require_submit=True))
+    config = row_config(engine, environment=EpisodeConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=transitions)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)

@@ -42,7 +42,7 @@ PROGRAM = textwrap.dedent("""
 
 
 def test_a_sharded_batch_is_stepped_where_it_is() -> None:
-    engines = [engine for engine in ENGINES if engine != "native" or native.available()]
+    engines = [engine for engine in ENGINES if engine != "native" or native.is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *engines],

@@ -12,15 +12,15 @@ from phalanx.arc import (
     ArcEnvironment,
     ArcTask,
     GridPair,
-    HandIn,
-    TaskAnswers,
-    hand_in,
-    hand_in_at_random,
-    handed_in,
+    Submission,
+    TaskSubmission,
+    submit,
+    submit_random,
+    submitted_grids,
 )
-from phalanx.arc.evaluation import copying_solves
+from phalanx.arc.evaluation import copy_solves
 from phalanx.arc.generators import generate_tasks
-from phalanx.arc.submission import examination
+from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
 from phalanx.training.arc_training import told_beside
 from tests.helpers.policies import box_config, cell_task, certain, knows
@@ -34,9 +34,9 @@ def secret(task: ArcTask) -> ArcTask:
     return ArcTask(task.id, task.demos, tuple(GridPair(pair.input, None) for pair in task.tests), task.family)
 
 
-def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> HandIn:
+def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> Submission:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
-    return hand_in(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+    return submit(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
 
 
 def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
@@ -76,10 +76,10 @@ def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
 def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
     right, wrong = [[4]], [[9]]
     task = cell_task("two", [1], tests=(4, 4))
-    answers = HandIn((TaskAnswers(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
+    answers = Submission((TaskSubmission(task, ((right, wrong), (wrong, right)), (2, 2)),), {})
     assert answers.answers[0].solved
     assert answers.submission()["two"][0] == {"attempt_1": right, "attempt_2": wrong}
-    alone = HandIn((TaskAnswers(task, ((right, wrong),), (2,)),), {})
+    alone = Submission((TaskSubmission(task, ((right, wrong),), (2,)),), {})
     assert not alone.answers[0].solved
     assert alone.rows()[0]["outputs_right"] == 1
 
@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_
     for operations, solved in ((tuple(range(35)), 4), (None, 0)):
         action = config.action.model_copy(update={"allowed_operations": operations})
         environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
-        told = hand_in(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        told = submit(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
         # This policy never looks for the other output, where it could.
         assert sum(bool(answer.solved) for answer in told.answers) == solved
         assert told.operations["Submit"] == (8 if solved else 4)
@@ -102,15 +102,15 @@ def test_what_is_drawn_does_not_depend_on_the_answers() -> None:
         ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
         for tasks in (MADE, [secret(task) for task in MADE])
     )
-    assert hand_in_at_random(open_tasks).submission() == hand_in_at_random(secret_ones).submission()
+    assert submit_random(open_tasks).submission() == submit_random(secret_ones).submission()
 
 
 def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
-    assert not any(answer.solved for answer in hand_in_at_random(environment).answers)
+    assert not any(answer.solved for answer in submit_random(environment).answers)
     same = GridPair(np.ones((2, 2), np.int8), np.ones((2, 2), np.int8))
-    assert copying_solves(ArcTask("same", (), (same,)))
-    assert not copying_solves(MADE[0])
+    assert copy_solves(ArcTask("same", (), (same,)))
+    assert not copy_solves(MADE[0])
 
 
 def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
         path = tmp_path / split / f"t{side}.json"
         path.write_text(json.dumps({"train": [pair], "test": [pair]}))
     config = box_config(SIDE)
-    environment, too_large = examination(config, f"{tmp_path}/evaluation")
+    environment, too_large = submission_env(config, f"{tmp_path}/evaluation")
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
     assert environment.config.environment.mode == "evaluation"
@@ -144,17 +144,17 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
         f"{tmp_path}, evaluation: 1 of 2 tasks fit this canvas of {SIDE}x{SIDE}",
     ]
     with pytest.raises(ValueError, match="none of the 1 tasks"):
-        examination(config, str(tmp_path / "evaluation" / "t9.json"))
+        submission_env(config, str(tmp_path / "evaluation" / "t9.json"))
 
 
 def test_handed_in_grids_are_those_of_a_final_state() -> None:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), MADE)
     state = environment.state_from_grid(MADE[2].tests[0].output, task=2)
-    assert handed_in(state) == []
+    assert submitted_grids(state) == []
     from phalanx.arc import BboxAction, arc_step
 
     step = eqx.filter_jit(lambda state, action: arc_step(state, action, environment.config))
     state, *_, info = step(environment.bind(state), BboxAction(34, 0, 0, 0, 0))
-    ((grid,),) = handed_in(state)
+    ((grid,),) = submitted_grids(state)
     np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
     assert bool(info.solved)

@@ -9,12 +9,12 @@ from phalanx.arc import (
     ArcEnvironment,
     ArcTask,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     GridPair,
     TaskBuffer,
     as_grid,
 )
-from phalanx.arc.task_sampling import task_bounds
+from phalanx.arc.task_sampling import cumulative_weights
 from phalanx.core import batch_reset, stack_states
 from tests.helpers.arc_rollouts import ENGINES, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def starting(engine: str = "auto", initial_grid: str = "input", mode: str = "training") -> ArcConfig:
-    play = EnvironmentConfig(initial_grid=initial_grid, mode=mode)
+    play = EpisodeConfig(initial_grid=initial_grid, mode=mode)
     return ArcConfig(engine=engine, dataset=CANVAS, environment=play)
 
 
@@ -94,7 +94,7 @@ def test_a_task_of_weight_0_ends_where_the_one_before_it_does_whatever_the_round
     for seed in range(20):
         rng = np.random.default_rng(seed)
         weights = np.where(rng.random(80) < 0.5, 0, rng.random(80) * 10.0 ** rng.integers(-6, 6, 80))
-        bounds = np.asarray(task_bounds(weights.astype(np.float32), arrays))
+        bounds = np.asarray(cumulative_weights(weights.astype(np.float32), arrays))
         assert (np.diff(bounds) >= 0).all()
         idle = (weights.astype(np.float32) == 0) | (np.arange(80) >= 64)
         assert (np.diff(bounds, prepend=np.float32(0))[idle] == 0).all()

@@ -17,7 +17,7 @@ from phalanx.arc import (
     ArcTask,
     BboxAction,
     DatasetConfig,
-    EnvironmentConfig,
+    EpisodeConfig,
     ObservationConfig,
     RewardConfig,
     TaskBuffer,
@@ -285,7 +285,7 @@ def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
         one.with_weights(np.ones(9)),
         one.with_reward(step_penalty=-1.0),
         one.with_reward(lambda happened: 0.0),
-        ArcEnvironment.create(small(environment=EnvironmentConfig(mode="evaluation")), stage(0)),
+        ArcEnvironment.create(small(environment=EpisodeConfig(mode="evaluation")), stage(0)),
     ):
         assert other != one
     assert one.with_reward(step_penalty=-1.0) == one.with_reward(step_penalty=-1.0)

@@ -7,9 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import AnswerNetwork, AnswerNetworkConfig, GridPair, answer_of, paint_and_submit
-from phalanx.arc.networks.transduction import answer_loss
-from phalanx.arc.networks.transduction_features import NUM_VIEWS, facts_of, flags_of, sizes_of, views_of
+from phalanx.arc import GridPair, TransductionNetwork, TransductionNetworkConfig, predict_output, submit_grids
+from phalanx.arc.networks.transduction import transduction_loss
+from phalanx.arc.networks.transduction_features import (
+    NUM_VIEWS,
+    flags_of,
+    sizes_of,
+    summarize_input,
+    views_of,
+)
 
 
 def on_canvas(grid: np.ndarray, side: int) -> np.ndarray:
@@ -19,10 +25,10 @@ def on_canvas(grid: np.ndarray, side: int) -> np.ndarray:
 
 
 @functools.cache
-def untrained() -> AnswerNetwork:
+def untrained() -> TransductionNetwork:
     """A small network for three tasks."""
-    config = AnswerNetworkConfig(width=4, depth=1, embedding=4)
-    return jax.jit(lambda key: AnswerNetwork(config, 3, key=key))(jax.random.key(0))
+    config = TransductionNetworkConfig(width=4, depth=1, embedding=4)
+    return jax.jit(lambda key: TransductionNetwork(config, 3, key=key))(jax.random.key(0))
 
 
 def test_only_the_exact_answer_is_right():
@@ -42,7 +48,7 @@ def test_only_the_exact_answer_is_right():
         pairs.append(GridPair(given, wanted))
         answers.append(on_canvas(answer, 30))
         expected.append(answer.shape == wanted.shape and bool((answer == wanted).all()))
-    assert paint_and_submit(pairs, np.stack(answers)).tolist() == expected
+    assert submit_grids(pairs, np.stack(answers)).tolist() == expected
     assert sum(expected) == 5
 
 
@@ -51,7 +57,7 @@ GRID = np.array([[0, 0, 0, 0], [0, 3, 3, 3], [0, 3, 0, 3], [0, 3, 3, 3], [7, 0, 
 
 def test_views_are_what_numpy_makes_of_the_input():
     canvas = on_canvas(GRID, 8)
-    views = np.asarray(jax.jit(lambda g: views_of(g, facts_of(g), jnp.int32(5), jnp.int32(4)))(canvas))
+    views = np.asarray(jax.jit(lambda g: views_of(g, summarize_input(g), jnp.int32(5), jnp.int32(4)))(canvas))
     assert len(views) == NUM_VIEWS
     turned = [GRID, GRID[:, ::-1], GRID[::-1], GRID[::-1, ::-1], GRID.T, GRID.T[::-1, ::-1]]
     for view, wanted in zip(views, [*turned, np.rot90(GRID, -1), np.rot90(GRID)], strict=False):
@@ -64,28 +70,30 @@ def test_views_are_what_numpy_makes_of_the_input():
 
 
 def test_flags_tell_the_enclosed_cell_and_the_single_one():
-    flags = np.asarray(jax.jit(lambda g: flags_of(g, facts_of(g)))(on_canvas(GRID, 8)))
+    flags = np.asarray(jax.jit(lambda g: flags_of(g, summarize_input(g)))(on_canvas(GRID, 8)))
     assert np.argwhere(flags[0]).tolist() == [[2, 2]]
     assert np.argwhere(flags[6]).tolist() == [[4, 0]]
     assert flags[4].sum() == 8
 
 
 def test_sizes_have_the_simple_functions_of_the_input():
-    sides = np.asarray(jax.jit(lambda g: sizes_of(facts_of(g)))(on_canvas(GRID, 8)))
+    sides = np.asarray(jax.jit(lambda g: sizes_of(summarize_input(g)))(on_canvas(GRID, 8)))
     assert sides[0, :4].tolist() == [5, 4, 10, 15]
     assert sides[1, :4].tolist() == [4, 5, 8, 12]
 
 
 @pytest.mark.parametrize("side", [8, 11])
 def test_an_untrained_network_copies_the_input_whatever_the_canvas(side: int):
-    answer = np.asarray(jax.jit(answer_of)(untrained(), on_canvas(GRID, side), jnp.int32(1)))
+    answer = np.asarray(jax.jit(predict_output)(untrained(), on_canvas(GRID, side), jnp.int32(1)))
     assert np.array_equal(answer, on_canvas(GRID, side))
 
 
 def test_what_one_task_learns_in_its_own_layer_is_not_another_tasks():
     canvas = on_canvas(GRID, 8)
     painted = np.where(canvas >= 0, np.int8(5), np.int8(-1))
-    gradient = jax.jit(jax.grad(answer_loss, has_aux=True))(untrained(), canvas, painted, np.int32(1))[0]
+    gradient = jax.jit(jax.grad(transduction_loss, has_aux=True))(untrained(), canvas, painted, np.int32(1))[
+        0
+    ]
     by_task = np.abs(np.asarray(gradient.heads)).sum(axis=(1, 2))
     assert by_task[1] > 0 and by_task[[0, 2]].tolist() == [0, 0]
     assert np.abs(np.asarray(gradient.head.weight)).sum() > 0, "the shared layer learns too"

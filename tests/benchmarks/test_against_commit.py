@@ -38,8 +38,8 @@ def test_a_checkout_is_measured_beside_itself(program) -> None:
 
 @pytest.mark.parametrize("work", WORKS)
 def test_every_work_is_done_by_this_checkout(work: str) -> None:
-    if work in ("arc", "proofs") and not engine.available():
-        pytest.skip(engine.reason())
+    if work in ("arc", "proofs") and not engine.is_native_available():
+        pytest.skip(engine.native_unavailable_reason())
     prepared = WORKS[work](True)
     prepared.call()
     assert prepared.amount > 0

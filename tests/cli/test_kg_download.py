@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from phalanx.kg import datasets as sources
-from phalanx.kg.datasets import HOST, SOURCES, digest, folder_of
+from phalanx.kg.datasets import DATASETS, HOST, digest, folder_of
 
 SHARED = Path(__file__).parents[2].parent / "shared/data"
 
@@ -40,7 +40,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Three published files with the relation first, line ends of Windows, and no last one; the mirror."""
     host, folder = served
-    place = folder / SOURCES["kinship"].place
+    place = folder / DATASETS["kinship"].place
     place.mkdir(parents=True)
     (place / "train.txt").write_bytes(b"aunt\tann\tbob\r\nuncle\tcid\tbob\r\n")
     (place / "valid.txt").write_bytes(b"aunt\tann\tdot")
@@ -49,8 +49,8 @@ def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path:
     (wanted / "train.txt").write_text("ann\taunt\tbob\ncid\tuncle\tbob\n")
     (wanted / "valid.txt").write_text("ann\taunt\tdot\n")
     (wanted / "test.txt").write_text("cid\tuncle\tdot\n")
-    known = dataclasses.replace(SOURCES["kinship"], digest=digest(wanted))
-    monkeypatch.setitem(sources.SOURCES, "kinship", known)
+    known = dataclasses.replace(DATASETS["kinship"], digest=digest(wanted))
+    monkeypatch.setitem(sources.DATASETS, "kinship", known)
     return host
 
 
@@ -69,7 +69,7 @@ def test_a_knowledge_base_is_fetched_and_made_alike(
 def test_another_version_is_refused_unless_it_is_asked_for(
     kinship: str, served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
-    (served[1] / SOURCES["kinship"].place / "test.txt").write_text("uncle\tcid\tann\n")
+    (served[1] / DATASETS["kinship"].place / "test.txt").write_text("uncle\tcid\tann\n")
     command = ("data", "kg", "fetch", "kinship", "--to", tmp_path, "--host", kinship)
     refused = phalanx(*command)
     assert refused.code == 2
@@ -91,12 +91,12 @@ def test_what_is_not_there_leaves_nothing(
 
 def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
     lines = phalanx("data", "kg", "fetch").out.splitlines()
-    assert len(lines) == 1 + len(SOURCES)
+    assert len(lines) == 1 + len(DATASETS)
     assert any(line.split()[:2] == ["deepprooflog/family", "data/kg/family"] for line in lines)
     assert HOST.startswith("https://")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published files themselves")
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "fb15k-237"])
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "fb15k-237"])
 def test_the_digests_are_those_of_the_published_files(name: str) -> None:
-    assert digest(folder_of(name, SHARED)) == SOURCES[name].digest
+    assert digest(folder_of(name, SHARED)) == DATASETS[name].digest

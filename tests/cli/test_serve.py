@@ -9,7 +9,7 @@ from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
 from phalanx.cli.serve import _factory
 from phalanx.puzzles import PuzzleEnvironment
-from phalanx.text import EnvironmentText
+from phalanx.text import TextWrapper
 
 
 def test_settings_of_puzzles_are_words_and_numbers() -> None:
@@ -20,7 +20,7 @@ def test_settings_of_puzzles_are_words_and_numbers() -> None:
 
 def test_settings_of_ids_are_a_preset_and_overrides() -> None:
     made = _factory("arc-v2", ["config=mini", "environment.max_episode_steps=7"])()
-    assert isinstance(made, EnvironmentText)
+    assert isinstance(made, TextWrapper)
     assert "Step 0 of at most 7." in made.reset(1)
 
 

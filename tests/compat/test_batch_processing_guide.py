@@ -22,13 +22,13 @@ from phalanx.core import batch_reset, batch_step
 def test_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
     import jax
     import jax.numpy as jnp
-    from phalanx.arc import EnvironmentConfig, JaxArcConfig, UnifiedActionConfig, UnifiedDatasetConfig
+    from phalanx.arc import EpisodeConfig, JaxArcConfig, UnifiedActionConfig, UnifiedDatasetConfig
     from phalanx.core import batch_reset, batch_step
     from phalanx.arc import PointAction
 
     # Configuration
     config = JaxArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=100),
+        environment=EpisodeConfig(max_episode_steps=100),
         dataset=UnifiedDatasetConfig(max_grid_height=30, max_grid_width=30),
         action=UnifiedActionConfig(selection_format="point")
     )

@@ -14,7 +14,7 @@ from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
 from phalanx.kg.knowledge_base import DataHandler  # noqa: E402
 from phalanx.kg.vocabulary import IndexManager  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
-from phalanx.training import generalized_advantages  # noqa: E402
+from phalanx.training import gae  # noqa: E402
 from tests.helpers.ancestors import ancestors, index_manager  # noqa: E402
 from tests.helpers.torch_policies import actor_and_critic, ppo_update  # noqa: E402
 
@@ -53,7 +53,7 @@ def test_torchrls_advantages_over_a_rollout_are_those_of_the_library() -> None:
     def steps_first(tensor: torch.Tensor) -> np.ndarray:
         return tensor.squeeze(-1).T.numpy()
 
-    ours, targets = generalized_advantages(
+    ours, targets = gae(
         *(
             jnp.asarray(steps_first(tensor))
             for tensor in (

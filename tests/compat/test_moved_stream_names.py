@@ -16,7 +16,7 @@ from phalanx.data import (
     WindowConfig,
     WindowState,
 )
-from phalanx.puzzles.server import GymConfig, GymEpisodeStream
+from phalanx.puzzles.server import CollectConfig, PuzzleSampleStream
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from phalanx.puzzles.server import GymConfig, GymEpisodeStream
         (lambda: streams.GymStep, "a step is a StreamSample"),
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
-        (lambda: GymEpisodeStream().connect, "connections are made when they are needed"),
+        (lambda: PuzzleSampleStream().connect, "connections are made when they are needed"),
         (lambda: WindowState().progress, r"WindowState has no progress: who iterates counts"),
         (lambda: WindowConfig().to_batching_config, "takes a batching_config beside the window's"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
@@ -46,7 +46,7 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
             "WindowConfig has no window_microbatches: say window_size",
         ),
         (lambda: WindowConfig(token_budget=9), "takes a batching_config"),
-        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: say games"),
+        (lambda: CollectConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: say games"),
         (lambda: ReplayBufferConfig(default_priority=2.0), "a StreamSample has its own priority"),
     ],
 )
@@ -106,4 +106,4 @@ def test_arguments_have_the_names_and_places_that_they_have_there(tmp_path: Path
     buffer.add_batch(samples)
     assert [one.length for one in buffer.filter(predicate=lambda sample: sample.length > 2)] == [3, 4]
     with pytest.raises(ValueError, match="say min_length and max_length in GymConfig"):
-        GymEpisodeStream(max_length=100)
+        PuzzleSampleStream(max_length=100)

@@ -16,11 +16,11 @@ from phalanx.data import (
     PackingMetrics,
     SequenceToPack,
     TokenBudgetBatchSampler,
+    assign_packs,
     collate_microbatch,
     compute_packing_metrics,
     create_segment_attention_mask,
     default_collate,
-    lay_out_packs,
     pack_sequences,
 )
 
@@ -50,7 +50,7 @@ def test_skipped_samples_are_counted():
     assert sequence.length == 2
     packs = pack_sequences([sequence], PackingConfig(max_length=4))
     assert compute_packing_metrics(list(packs), num_skipped=3).num_skipped == 3
-    layout = lay_out_packs(np.array([2, 9]), PackingConfig(max_length=4, overlong="skip"))
+    layout = assign_packs(np.array([2, 9]), PackingConfig(max_length=4, overlong="skip"))
     assert compute_packing_metrics(layout).summary()["num_skipped"] == 1
 
 

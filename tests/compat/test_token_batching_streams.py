@@ -32,10 +32,10 @@ def server_at_8023() -> Iterator[RealServer]:
 
 def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture[str]) -> None:
     async def block() -> Any:
-        from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+        from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 
         # Configure connection
-        config = TelnetClientConfig(
+        config = PuzzleClientConfig(
             host="localhost",
             port=8023,
             connect_timeout=10.0,
@@ -43,7 +43,7 @@ def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture
         )
 
         # Connect and play puzzles
-        async with TelnetGymClient(config) as client:
+        async with PuzzleClient(config) as client:
             # Start a puzzle
             obs = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY)
             print(f"Game: {obs.game}, Seed: {obs.seed}")
@@ -83,10 +83,10 @@ def test_complete_online_training_example(
         return [1] * len(prompts[-1])
 
     from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
-    from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+    from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 
     async def collect_training_data():
-        config = TelnetClientConfig(host="localhost", port=8023)
+        config = PuzzleClientConfig(host="localhost", port=8023)
         buffer = ReplayBuffer(ReplayBufferConfig(max_size=10000))
 
         puzzles = [
@@ -96,7 +96,7 @@ def test_complete_online_training_example(
         ]
 
         for game, difficulty in puzzles:
-            async with TelnetGymClient(config) as client:
+            async with PuzzleClient(config) as client:
                 obs = await client.start_puzzle(game, difficulty)
                 episode_id = f"{game.value}_{obs.seed}"
 
@@ -133,7 +133,7 @@ def test_complete_online_training_example(
 
 def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
     from phalanx.data import (
-        BufferEvictionPolicy,
+        EvictionPolicy,
         ReplayBuffer,
         ReplayBufferConfig,
         SampleSource,
@@ -144,7 +144,7 @@ def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
     buffer = ReplayBuffer(
         ReplayBufferConfig(
             max_size=10000,
-            eviction_policy=BufferEvictionPolicy.FIFO,
+            eviction_policy=EvictionPolicy.FIFO,
             track_difficulty=True,
             track_success=True,
         )

@@ -17,7 +17,7 @@ from phalanx.arc import ArcEnvironment
 from phalanx.arc.evaluation import mean_pass_at_k, pass_at_k
 from phalanx.arc.rendering import draw_state
 from phalanx.core.environment import Environment
-from phalanx.core.evaluation import play, record_episodes
+from phalanx.core.evaluation import record_episodes, rollout_episodes
 from phalanx.core.spaces import Box, Discrete
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.nn.distributions import MaskedCategorical
@@ -107,7 +107,9 @@ EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
 def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
     states = Fuse(jnp.array(lengths, jnp.int32))
     keys = settings.pop("keys", None)
-    return play(Burning(), choice, network, states, states.left, keys, **{"max_steps": 4} | settings)
+    return rollout_episodes(
+        Burning(), choice, network, states, states.left, keys, **{"max_steps": 4} | settings
+    )
 
 
 def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:

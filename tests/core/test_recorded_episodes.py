@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from phalanx.core import backends as native
-from phalanx.registry import RegisteredEnvironment
+from phalanx.registry import EnvSpec
 from tests.helpers.corridor import Corridor
 from tests.helpers.recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
 
@@ -21,9 +21,9 @@ RECORDINGS = [
     ("found", "case", "engine"),
     [pytest.param(*one, id=f"{one[0].id}-{one[1]}-{one[2]}") for one in RECORDINGS],
 )
-def test_episodes_change_only_with_the_version(found: RegisteredEnvironment, case: str, engine: str) -> None:
-    if engine == "native" and not native.available():
-        pytest.skip(native.reason())
+def test_episodes_change_only_with_the_version(found: EnvSpec, case: str, engine: str) -> None:
+    if engine == "native" and not native.is_native_available():
+        pytest.skip(native.native_unavailable_reason())
     recorded = read().get(found.id, {}).get(case)
     assert recorded is not None, f"nothing is recorded for {found.id} ({case}); record it: {COMMAND}"
     environment = found.load()(**cases_of(found)[case], **({"engine": engine} if engine else {}))
@@ -39,7 +39,7 @@ def test_nothing_is_recorded_that_is_no_longer_there() -> None:
 
 
 def test_a_change_of_behavior_changes_the_digest_and_is_not_recorded_under_the_old_id() -> None:
-    found = RegisteredEnvironment("corridor-v1", Corridor)
+    found = EnvSpec("corridor-v1", Corridor)
     known = record([found], {})
     assert record([found], known) == known
     shorter = dataclasses.replace(found, factory=lambda: Corridor(max_steps=11))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phalanx.core.environment import as_environment
-from phalanx.core.spaces import Box, Discrete, Record
+from phalanx.core.spaces import Box, Composite, Discrete
 from phalanx.core.vector import _reset, _step, batch_reset, batch_step, environment_of, stack_states
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
@@ -94,7 +94,7 @@ def test_spaces_draw_members_and_refuse_others():
 
     key = jax.random.PRNGKey(3)
     grid = Box(0.0, 9.0, (2, 2), np.int8)
-    pair = Record.of(Pair, {"left": Discrete(3), "right": grid})
+    pair = Composite.of(Pair, {"left": Discrete(3), "right": grid})
     for space in (Discrete(3), grid, Box(0.0, 1.0, (3,), np.bool_), Box(-1.0, 1.0, (2,)), pair):
         assert space.contains(space.sample(key))
     assert not Discrete(3).contains(jnp.int32(3))

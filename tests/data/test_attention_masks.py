@@ -11,7 +11,7 @@ from phalanx.data import (
     PackingConfig,
     PackingMode,
     create_segment_attention_mask,
-    cu_seqlens_of,
+    cu_seqlens,
     pack_tokens,
 )
 
@@ -78,15 +78,15 @@ def test_a_mask_needs_integers() -> None:
 
 
 def test_boundaries_say_where_segments_begin_and_the_last_one_ends() -> None:
-    assert cu_seqlens_of([1, 1, 2, 3, 3, 0, 0]).tolist() == [0, 2, 3, 5]
-    assert cu_seqlens_of([1, 1]).tolist() == [0, 2]
-    assert cu_seqlens_of([0, 0]).tolist() == [0]
-    assert cu_seqlens_of([1]).dtype == np.int32
+    assert cu_seqlens([1, 1, 2, 3, 3, 0, 0]).tolist() == [0, 2, 3, 5]
+    assert cu_seqlens([1, 1]).tolist() == [0, 2]
+    assert cu_seqlens([0, 0]).tolist() == [0]
+    assert cu_seqlens([1]).dtype == np.int32
 
 
 def test_padding_before_a_segment_has_no_boundaries() -> None:
     with pytest.raises(ValueError, match=r"padding \(0\) stands at its end"):
-        cu_seqlens_of([1, 0, 2])
+        cu_seqlens([1, 0, 2])
 
 
 class Model:

@@ -20,7 +20,7 @@ from phalanx.data import (
     default_collate,
     pad_sequences,
 )
-from phalanx.io.files import DamagedFileError, _machine
+from phalanx.io.files import CorruptFileError, _machine
 from tests.helpers.file_damage import write_json
 
 LENGTHS = {f"s{i}": 3 + i for i in range(12)}
@@ -286,7 +286,7 @@ def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no manifest\.json"):
         BatchReader(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(DamagedFileError, match=r"manifest\.json is damaged"):
+    with pytest.raises(CorruptFileError, match=r"manifest\.json is damaged"):
         BatchReader(tmp_path)
     write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
     with pytest.raises(ValueError, match="is not a manifest of batches: pad_id is"):

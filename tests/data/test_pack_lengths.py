@@ -19,7 +19,7 @@ def using(engine: str) -> Iterator[None]:
     """The compiled code or its Python twin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PHALANX_NATIVE", "0" if engine == "python" else "1")
-        if engine == "compiled" and kernels.extension() is None:
+        if engine == "compiled" and kernels.native_module() is None:
             pytest.skip("the compiled extension is not installed")
         yield
 
@@ -188,7 +188,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_the_compiled_code_refuses_what_would_leave_its_arrays() -> None:
-    compiled = kernels.extension()
+    compiled = kernels.native_module()
     if compiled is None:
         pytest.skip("the compiled extension is not installed")
     bins = np.zeros(2, np.int32)

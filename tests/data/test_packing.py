@@ -16,9 +16,9 @@ from phalanx.data import (
     PackingConfig,
     PackingMode,
     SequenceToPack,
+    assign_packs,
     compute_packing_metrics,
     iter_packed_batches,
-    lay_out_packs,
     pack_sequences,
     pack_tokens,
 )
@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
             patch.setenv("PHALANX_NATIVE", "0")
-        elif kernels.extension() is None:
+        elif kernels.native_module() is None:
             pytest.skip("the compiled extension is not installed")
         yield request.param
 
@@ -231,7 +231,7 @@ def test_a_row_that_begins_like_the_last_one_ended_still_begins_a_sequence() -> 
 def test_a_layout_can_be_filled_part_by_part() -> None:
     rows = [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
     config = PackingConfig(max_length=4)
-    layout = lay_out_packs([len(row) for row in rows], config)
+    layout = assign_packs([len(row) for row in rows], config)
     whole = pack_tokens(*flat(rows), config)
     parts = [pack_tokens(*flat(rows), config, layout=layout.take(i, i + 1)) for i in range(len(layout))]
     assert np.concatenate([part.input_ids for part in parts]).tolist() == whole.input_ids.tolist()
@@ -247,11 +247,11 @@ def test_a_layout_of_other_samples_is_refused() -> None:
     config = PackingConfig(max_length=4)
     tokens, offsets = flat([[1, 2], [3]])
     with pytest.raises(ValueError, match="made for other lengths"):
-        pack_tokens(tokens, offsets, config, layout=lay_out_packs([1, 2], config))
+        pack_tokens(tokens, offsets, config, layout=assign_packs([1, 2], config))
     with pytest.raises(ValueError, match="names sample 2, but there are 2"):
-        pack_tokens(tokens, offsets, config, layout=lay_out_packs([1, 1, 1], config))
+        pack_tokens(tokens, offsets, config, layout=assign_packs([1, 1, 1], config))
     with pytest.raises(ValueError, match="another packing config"):
-        pack_tokens(tokens, offsets, config, layout=lay_out_packs([2, 1], PackingConfig(max_length=5)))
+        pack_tokens(tokens, offsets, config, layout=assign_packs([2, 1], PackingConfig(max_length=5)))
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ import pytest
 
 from phalanx.data import (
     ByteTokenizer,
-    FinetuningConfig,
-    FinetuningCounts,
     LengthCache,
     LengthWorkerError,
+    TokenizeConfig,
+    TokenizeStats,
     iterate_lengths,
     iterate_lengths_in_processes,
     iterate_samples,
     load_chat_template,
     tokenize_rows,
 )
-from phalanx.data.corpus import CorpusPart
+from phalanx.data.corpus import FilePart
 from phalanx.data.processes import PartFault, in_processes
 from tests.helpers.processes import DyingTokenizer, FaultyTokenizer, pid_of
 
@@ -142,7 +142,7 @@ def test_a_worker_that_dies_or_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_results_keep_their_order_and_workers_end_with_the_generator() -> None:
-    parts = [CorpusPart("a.jsonl", n, n + 1) for n in range(20)]
+    parts = [FilePart("a.jsonl", n, n + 1) for n in range(20)]
     found = in_processes(pid_of, parts, 2)
     pids = {next(found) for _ in range(5)}
     assert os.getpid() not in pids and all(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -229,11 +229,11 @@ def smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_workers_tokenize_fine_tuning_files_as_one_does(tmp_path: Path, smaller_parts: None) -> None:
     first = write_lines(tmp_path / "a.jsonl", *CHAT)
     second = write_lines(tmp_path / "b.jsonl", *({"id": f"b{n}", **row} for n, row in enumerate(CHAT[:9])))
-    config = FinetuningConfig(max_length=90, truncation="skip")
+    config = TokenizeConfig(max_length=90, truncation="skip")
     chat = load_chat_template("bytes", "chatml")
     results = []
     for workers in (1, 2):
-        counts, rows = FinetuningCounts(), []
+        counts, rows = TokenizeStats(), []
         found = tokenize_rows(
             [first, second],
             ByteTokenizer(),
@@ -263,7 +263,7 @@ def test_a_bad_row_of_fine_tuning_data_is_named_as_by_one(
                 tokenize_rows(
                     dataset,
                     ByteTokenizer(),
-                    FinetuningConfig(template="chat"),
+                    TokenizeConfig(template="chat"),
                     chat=load_chat_template("bytes", "chatml"),
                     workers=workers,
                 )

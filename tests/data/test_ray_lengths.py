@@ -24,7 +24,7 @@ from phalanx.data import (
     load_tokenizer,
     ray_lengths,
 )
-from phalanx.data.corpus import cut_into_parts, lines_before, read_part
+from phalanx.data.corpus import lines_before, read_part, split_files
 from phalanx.data.ray_lengths import corpus_files
 
 ray = pytest.importorskip("ray")
@@ -205,7 +205,7 @@ def test_parts_of_any_size_hold_every_line_once(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "a.jsonl"
         file.write_bytes((data if ended else data.removesuffix("\n")).encode())
-        parts = cut_into_parts([file], part_bytes)
+        parts = split_files([file], part_bytes)
         found = [sample for part in parts for sample in read_part(part, "text", lines_before(part) + 1)]
         assert [(sample.where, sample.text) for sample in found] == [
             (sample.where, sample.text) for sample in iterate_samples(file)
@@ -214,7 +214,7 @@ def test_parts_of_any_size_hold_every_line_once(
 
 def test_row_groups_know_their_first_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": list("abcdefg")}), tmp_path / "b.parquet", row_group_size=3)
-    parts = cut_into_parts([tmp_path / "b.parquet"], 1)
+    parts = split_files([tmp_path / "b.parquet"], 1)
     assert [(part.begin, part.end, part.first_row) for part in parts] == [(0, 1, 0), (1, 2, 3), (2, 3, 6)]
     assert [sample.where for sample in read_part(parts[1], "text", 1)] == [
         f"{tmp_path}/b.parquet: row {row}" for row in (3, 4, 5)
@@ -231,7 +231,7 @@ def test_what_cannot_be_read_apart_is_refused(tmp_path: Path) -> None:
         corpus_files(tmp_path)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 but no more")
     with pytest.raises(ValueError, match=r"b.parquet: not a whole Parquet file"):
-        cut_into_parts([tmp_path / "b.parquet"], 1)
+        split_files([tmp_path / "b.parquet"], 1)
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         next(iterate_lengths_on_ray(tmp_path, ByteTokenizer(), workers=0))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.data import (
-    BufferEvictionPolicy,
+    EvictionPolicy,
     ReplayBuffer,
     ReplayBufferConfig,
     SampleFileError,
@@ -55,7 +55,7 @@ def test_the_lowest_priority_goes_first() -> None:
 def test_any_goes_at_random_and_the_seed_says_which() -> None:
     def left(seed: int, step: int) -> list[str]:
         buffer = ReplayBuffer(
-            ReplayBufferConfig(max_size=20, eviction_policy=BufferEvictionPolicy.RANDOM, seed=seed)
+            ReplayBufferConfig(max_size=20, eviction_policy=EvictionPolicy.RANDOM, seed=seed)
         )
         for number in range(100):
             buffer.add(sample(str(number)))
@@ -163,7 +163,7 @@ def test_asking_for_what_cannot_be_is_refused_in_words() -> None:
 
 def test_a_full_buffer_takes_no_more_memory_than_it_holds() -> None:
     """Random evictions leave holes everywhere; compaction must close them."""
-    buffer = ReplayBuffer(ReplayBufferConfig(max_size=2000, eviction_policy=BufferEvictionPolicy.RANDOM))
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=2000, eviction_policy=EvictionPolicy.RANDOM))
     tokens = np.arange(40_000, 40_500)
     for number in range(6000):
         buffer.add(sample(str(number), input_ids=tokens, loss_mask=np.ones(500, np.uint8)))

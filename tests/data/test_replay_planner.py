@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
     BatchingConfig,
-    BufferEvictionPolicy,
+    EvictionPolicy,
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
@@ -174,11 +174,11 @@ def test_a_window_may_be_packed() -> None:
     st.integers(1, 6),
     st.integers(0, 5),
     st.integers(1, 12),
-    st.sampled_from(BufferEvictionPolicy),
+    st.sampled_from(EvictionPolicy),
     st.lists(st.integers(0, 8), min_size=1, max_size=8),
 )
 def test_what_holds_of_every_window(
-    size: int, overlap: int, capacity: int, policy: BufferEvictionPolicy, growths: list[int]
+    size: int, overlap: int, capacity: int, policy: EvictionPolicy, growths: list[int]
 ) -> None:
     overlap = min(overlap, size - 1)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=capacity, eviction_policy=policy))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from phalanx.data import BufferEvictionPolicy, ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
+from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
 from phalanx.data.replay.stats import DIFFICULTY_BINS
 from tests.helpers.sample_cases import PRIORITIES, samples
 
@@ -32,8 +32,8 @@ class Held:
 class ReplayMachine(RuleBasedStateMachine):
     """The oracle keeps samples in a list, oldest first, and scans it for everything."""
 
-    @initialize(policy=st.sampled_from(BufferEvictionPolicy), size=st.integers(1, 7))
-    def begin(self, policy: BufferEvictionPolicy, size: int) -> None:
+    @initialize(policy=st.sampled_from(EvictionPolicy), size=st.integers(1, 7))
+    def begin(self, policy: EvictionPolicy, size: int) -> None:
         self.config = ReplayBufferConfig(max_size=size, eviction_policy=policy, seed=7)
         self.buffer = ReplayBuffer(self.config)
         self.held: list[Held] = []
@@ -43,11 +43,11 @@ class ReplayMachine(RuleBasedStateMachine):
         """FIFO and PRIORITY are known beforehand; which one RANDOM gives up is asked of the buffer."""
         if len(self.held) == self.config.max_size:
             match self.config.eviction_policy:
-                case BufferEvictionPolicy.FIFO:
+                case EvictionPolicy.FIFO:
                     del self.held[0]
-                case BufferEvictionPolicy.PRIORITY:
+                case EvictionPolicy.PRIORITY:
                     self.held.remove(min(self.held, key=lambda held: (held.priority, held.serial)))
-                case BufferEvictionPolicy.RANDOM:
+                case EvictionPolicy.RANDOM:
                     left = set(self.buffer.snapshot().serials.tolist())
                     gone = [held for held in self.held if held.serial not in left]
                     assert len(gone) == 1
@@ -60,7 +60,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.buffer.add(sample, priority)
         self._add(sample, sample.priority if priority is None else priority)
 
-    @precondition(lambda self: self.config.eviction_policy is not BufferEvictionPolicy.RANDOM)
+    @precondition(lambda self: self.config.eviction_policy is not EvictionPolicy.RANDOM)
     @rule(batch=st.lists(samples(), max_size=12))
     def add_many_before_looking(self, batch: list[StreamSample]) -> None:
         self.buffer.add_batch(batch)

@@ -104,7 +104,7 @@ def test_shuffles_are_permutations(count, seed):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 3000, 70_000])
 def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.MonkeyPatch):
-    if engine.extension() is None:
+    if engine.native_module() is None:
         pytest.skip("the compiled extension is not in use")
     compiled = random_order(count, np.random.PCG64(count))
     values = (np.arange(count) % 1000).astype(np.int16)
@@ -117,7 +117,7 @@ def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.M
 
 
 def test_keys_that_are_not_random_are_sorted_too():
-    if (kernels := engine.extension()) is None:
+    if (kernels := engine.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
     places = np.random.default_rng(0).permutation(5000).astype(np.uint64)
     for keys in (places, places | np.uint64(7 << 56), places << np.uint64(40) | places):
@@ -129,7 +129,7 @@ def test_keys_that_are_not_random_are_sorted_too():
 
 
 def test_runs_are_copied_from_their_places_and_from_nowhere_else():
-    if (kernels := engine.extension()) is None:
+    if (kernels := engine.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
     taken = np.empty(5, np.int32)
     starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])

@@ -9,8 +9,8 @@ import tokenizers
 from phalanx.data import (
     ByteTokenizer,
     ChatTemplate,
-    FinetuningConfig,
-    FinetuningCounts,
+    TokenizeConfig,
+    TokenizeStats,
     load_chat_template,
     load_tokenizer,
     tokenize_rows,
@@ -60,7 +60,7 @@ def learned(sample, tokenizer) -> str:
 
 
 def one(row, tokenizer, chat=None, **settings):
-    (sample,) = tokenize_rows([row], tokenizer, FinetuningConfig(**settings), chat=chat)
+    (sample,) = tokenize_rows([row], tokenizer, TokenizeConfig(**settings), chat=chat)
     return sample
 
 
@@ -132,8 +132,8 @@ def test_tokens_bring_their_labels():
 
 @pytest.mark.parametrize(("truncation", "expected"), [("right", "abcd"), ("left", "cdef"), ("skip", None)])
 def test_long_samples_are_cut_by_choice(truncation: str, expected: str | None):
-    counts = FinetuningCounts()
-    config = FinetuningConfig(max_length=4, truncation=truncation, add_eos=False)
+    counts = TokenizeStats()
+    config = TokenizeConfig(max_length=4, truncation=truncation, add_eos=False)
     rows = [{"id": "x", "text": "abcdef"}, {"id": "y", "text": "mn"}]
     found = {
         sample.sample_id: ByteTokenizer().decode(sample.input_ids)
@@ -145,19 +145,19 @@ def test_long_samples_are_cut_by_choice(truncation: str, expected: str | None):
 
 def test_the_oldest_turns_can_be_left_out(folder: Path):
     tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    counts = FinetuningCounts()
+    counts = TokenizeStats()
     short = one({"messages": [TALK[0], *TALK[3:]]}, tokenizer, chat)
-    config = FinetuningConfig(max_length=short.length, truncation="turns")
+    config = TokenizeConfig(max_length=short.length, truncation="turns")
     (sample,) = tokenize_rows([{"messages": TALK}], tokenizer, config, chat=chat, counts=counts)
     assert sample.input_ids == short.input_ids and counts.truncated == 1
-    tiny = FinetuningConfig(max_length=4, truncation="turns")
+    tiny = TokenizeConfig(max_length=4, truncation="turns")
     assert list(tokenize_rows([{"messages": TALK}], tokenizer, tiny, chat=chat, counts=counts)) == []
     assert counts.skipped == ["0"]
 
 
 def test_a_sample_with_nothing_left_to_learn_is_left_out():
-    counts = FinetuningCounts()
-    config = FinetuningConfig(max_length=3, truncation="right")
+    counts = TokenizeStats()
+    config = TokenizeConfig(max_length=3, truncation="right")
     row = {"prompt": "abcdef", "completion": "g"}
     assert list(tokenize_rows([row], ByteTokenizer(), config, counts=counts)) == []
     assert counts.skipped == ["0"]
@@ -224,7 +224,7 @@ def test_rows_come_from_files_lists_and_datasets(tmp_path: Path):
     assert [sample.loss_mask for sample in found[0]] == [[0, 0, 1, 1], [0, 0, 1, 1, 1], [0, 0, 1, 1, 1]]
     assert all(samples == found[0] for samples in found)
     (tmp_path / "lines.txt").write_text("one\n\ntwo\n")
-    texts = list(tokenize_rows(tmp_path / "lines.txt", ByteTokenizer(), FinetuningConfig(add_eos=False)))
+    texts = list(tokenize_rows(tmp_path / "lines.txt", ByteTokenizer(), TokenizeConfig(add_eos=False)))
     assert [ByteTokenizer().decode(sample.input_ids) for sample in texts] == ["one", "two"]
     with pytest.raises(TypeError, match="choose a split: train"):
         list(tokenize_rows(datasets.DatasetDict(train=made), ByteTokenizer()))

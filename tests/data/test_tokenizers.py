@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.data import BoundedTokenizer, ByteTokenizer, FileTokenizer, load_tokenizer
+from phalanx.data import BoundedTokenizer, ByteTokenizer, HFTokenizer, load_tokenizer
 
 
 def word_tokenizer(folder: Path, **changes: object) -> Path:
@@ -73,7 +73,7 @@ def test_a_tokenizer_file_and_its_folder_are_the_same_tokenizer(tmp_path: Path) 
         assert tokenizer.encode("hello world moon") == [3, 4, 2]
         assert tokenizer.decode([3, 4]) == "hello world"
         assert (tokenizer.vocab_size, tokenizer.pad_token_id, tokenizer.eos_token_id) == (5, 0, 1)
-        assert tokenizer.tokenizer_hash == FileTokenizer(path).tokenizer_hash
+        assert tokenizer.tokenizer_hash == HFTokenizer(path).tokenizer_hash
 
 
 @pytest.mark.parametrize(

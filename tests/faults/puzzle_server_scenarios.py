@@ -13,16 +13,16 @@ from typing import Any
 
 from phalanx.cli.arcade import _collect, finished_episodes
 from phalanx.puzzles.server import (
-    ArcadeUnavailableError,
-    GymConfig,
-    PoolConfig,
+    CollectConfig,
+    ConnectionPoolConfig,
+    PuzzleClient,
+    PuzzleClientConfig,
     PuzzleEpisode,
     PuzzlePool,
-    TelnetClientConfig,
-    TelnetGymClient,
+    PuzzleServerUnavailableError,
     episode_samples,
     episode_specs,
-    play_episode,
+    rollout_episode,
 )
 from phalanx.puzzles.server.errors import ProtocolError
 from tests.faults import network
@@ -66,7 +66,7 @@ def collecting(world: World) -> None:
 def pool_of_connections(world: World) -> None:
     """A pool on a bad network: each episode once, as on a good one, in order where that was asked for."""
     ordered = world.chance.random() < 0.5
-    config = PoolConfig(
+    config = ConnectionPoolConfig(
         connections=world.chance.randrange(1, 6),
         queue_size=world.chance.randrange(1, 9),
         recycle_after=world.chance.choice([0.05, 240.0]),
@@ -79,11 +79,11 @@ def pool_of_connections(world: World) -> None:
             left = [spec for spec in SPECS if spec.index not in taken]
             async with PuzzlePool(PATIENT, config) as pool:
                 try:
-                    async for spec, episode in pool.episodes(left, play_episode):
+                    async for spec, episode in pool.episodes(left, rollout_episode):
                         assert spec.index not in taken, f"episode {spec.index} comes twice"
                         assert episode == calm[spec.index], f"episode {spec.index} was played otherwise"
                         taken.append(spec.index)
-                except ArcadeUnavailableError as error:
+                except PuzzleServerUnavailableError as error:
                     world.told.append(f"the pool gives up: {error}")
 
     network.run(world, ScriptedServer(longest=300.0).serve, play, faults=30)
@@ -95,12 +95,12 @@ def one_client(world: World) -> None:
     wishes = [world.chance.choice(_WISHES) for _ in range(25)]
 
     async def calm(loop: network.SimulatedLoop) -> list[Any]:
-        async with TelnetGymClient(PATIENT) as client:
+        async with PuzzleClient(PATIENT) as client:
             await client.start_puzzle("sudoku", "easy", 5)
             return [await wish(client) for wish in wishes]
 
     async def rough(loop: network.SimulatedLoop, wanted: list[Any]) -> None:
-        client = TelnetGymClient(PATIENT)
+        client = PuzzleClient(PATIENT)
         await _in_time(world, loop, lambda: client.start_puzzle("sudoku", "easy", 5))
         for number, (wish, answer) in enumerate(zip(wishes, wanted, strict=True)):
             found = await _in_time(world, loop, functools.partial(wish, client))
@@ -118,39 +118,39 @@ async def _in_time(world: World, loop: network.SimulatedLoop, wish: Callable[[],
         began, jumped = loop.time(), loop.jumped
         try:
             return await wish()
-        except ArcadeUnavailableError as error:
+        except PuzzleServerUnavailableError as error:
             world.told.append(f"given up: {error}")
         finally:
             lasted = loop.time() - began - (loop.jumped - jumped)
             assert lasted < PATIENT.deadline + 0.1, f"a request took {lasted} s"
 
 
-async def _hint(client: TelnetGymClient) -> Any:
+async def _hint(client: PuzzleClient) -> Any:
     return await client.get_hint()
 
 
-async def _follow(client: TelnetGymClient) -> Any:
+async def _follow(client: PuzzleClient) -> Any:
     assert client.observation is not None
     return await client.send_action(f"place 1 {client.observation.moves + 1} {client.observation.moves + 1}")
 
 
-async def _blunder(client: TelnetGymClient) -> Any:
+async def _blunder(client: PuzzleClient) -> Any:
     return await client.send_action("place 1 9 1")
 
 
-async def _show(client: TelnetGymClient) -> Any:
+async def _show(client: PuzzleClient) -> Any:
     return await client.show_state()
 
 
-async def _stats(client: TelnetGymClient) -> Any:
+async def _stats(client: PuzzleClient) -> Any:
     return await client.get_stats()
 
 
-async def _reset(client: TelnetGymClient) -> Any:
+async def _reset(client: PuzzleClient) -> Any:
     return await client.reset_puzzle()
 
 
-async def _other(client: TelnetGymClient) -> Any:
+async def _other(client: PuzzleClient) -> Any:
     return await client.start_puzzle("toy", "easy", 6)
 
 
@@ -158,10 +158,10 @@ _WISHES = (_hint, _follow, _follow, _blunder, _show, _stats, _reset, _other)
 _SEED, _EPISODES = 3, 10
 GAMES = ["sudoku"]
 SPECS = list(episode_specs(GAMES, ["easy"], _SEED, end=_EPISODES))
-COLLECTION = GymConfig(
-    games=tuple(GAMES), seed=_SEED, pool=PoolConfig(connections=3, queue_size=4, ordered=True)
+COLLECTION = CollectConfig(
+    games=tuple(GAMES), seed=_SEED, pool=ConnectionPoolConfig(connections=3, queue_size=4, ordered=True)
 )
-PATIENT = TelnetClientConfig(max_retries=12)
+PATIENT = PuzzleClientConfig(max_retries=12)
 
 
 def _bytes(text: str) -> list[int]:
@@ -173,8 +173,8 @@ def calm_episodes() -> list[PuzzleEpisode]:
     """What the pool gives where nothing goes wrong."""
 
     async def play(loop: network.SimulatedLoop) -> list[PuzzleEpisode]:
-        async with PuzzlePool(PATIENT, PoolConfig(ordered=True)) as pool:
-            return [episode async for _, episode in pool.episodes(SPECS, play_episode)]
+        async with PuzzlePool(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
+            return [episode async for _, episode in pool.episodes(SPECS, rollout_episode)]
 
     with tempfile.TemporaryDirectory() as folder:
         return network.run(World(0, Path(folder)), ScriptedServer().serve, play, faults=0)

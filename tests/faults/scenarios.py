@@ -14,19 +14,19 @@ from phalanx.data import (
     BatchPlanBuilder,
     BatchReader,
     BatchWriter,
+    DatasetSource,
     LengthCache,
-    LivePlan,
-    LivePlanConfig,
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
     SampleSource,
+    StreamingPlan,
+    StreamingPlanConfig,
     StreamSample,
-    TableSource,
     load_batch_plan,
     save_batch_plan,
 )
-from phalanx.io.files import atomic_write, read_sealed_json, remove_leftovers, write_sealed_json
+from phalanx.io.files import atomic_write, read_verified_json, remove_stale_temporaries, write_json
 from tests.faults.puzzle_server_scenarios import ARCADE
 from tests.faults.simulator import MOST_PROCESSES, World
 
@@ -45,14 +45,12 @@ def counter(world: World) -> None:
                 tried = value
                 try:
                     with atomic_write(path, "w", sealed=True) as file:
-                        write_sealed_json(
-                            file, {"value": value, "padding": "x" * world.chance.randrange(9000)}
-                        )
+                        write_json(file, {"value": value, "padding": "x" * world.chance.randrange(9000)})
                 except OSError:
                     continue
                 acknowledged = value
         if path.exists() or acknowledged:
-            found = read_sealed_json(path)["value"]
+            found = read_verified_json(path)["value"]
             assert acknowledged <= found <= tried, f"{acknowledged} was acknowledged, {found} was found"
             acknowledged = found
     _no_leftovers(world)
@@ -129,11 +127,11 @@ def changing_ranks(world: World) -> None:
             while done < steps:
                 try:
                     with atomic_write(path, "w", sealed=True) as file:
-                        write_sealed_json(file, {"history": [*history, [ranks, done + 1]]})
+                        write_json(file, {"history": [*history, [ranks, done + 1]]})
                 except OSError:
                     continue
                 done += 1
-        found = read_sealed_json(path)["history"] if path.exists() else []
+        found = read_verified_json(path)["history"] if path.exists() else []
         before = [*history, [ranks, done]] if done else history
         # The last step may have been saved without the process getting to know.
         assert found in (before, [*history, [ranks, done + 1]]), "acknowledged steps are lost"
@@ -161,10 +159,10 @@ def _left(plan: Any, history: list[list[int]], balance: bool) -> Any:
 def live_ranks(world: World) -> None:
     """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
     path = world.folder / "place.json"
-    config = LivePlanConfig(
+    config = StreamingPlanConfig(
         packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
     )
-    plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+    plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
     learned: list[int] = []
     ended = False
     while not ended:
@@ -174,7 +172,7 @@ def live_ranks(world: World) -> None:
                 before = plan.state_dict()
                 batches, after = list[Any](), before
                 for rank in range(ranks):  # every rank plans for itself, and takes its own packs
-                    own = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+                    own = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
                     own.load_state_dict(before)
                     batches.append(own.next_batch(rank, ranks))
                     after = own.state_dict()
@@ -184,15 +182,15 @@ def live_ranks(world: World) -> None:
                 step = {int(place) for batch in batches for place in batch.places}
                 try:
                     with atomic_write(path, "w", sealed=True) as file:
-                        write_sealed_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
+                        write_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
                 except OSError:
                     continue
                 learned += sorted(step)
                 plan.load_state_dict(after)
-        found = read_sealed_json(path) if path.exists() else {"plan": plan.state_dict(), "learned": []}
+        found = read_verified_json(path) if path.exists() else {"plan": plan.state_dict(), "learned": []}
         assert found["learned"][: len(learned)] == learned, "acknowledged steps are lost"
         learned = found["learned"]
-        plan = LivePlan({"all": TableSource(LENGTHS, epochs=2)}, config)
+        plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
         plan.load_state_dict(found["plan"] if learned else plan.state_dict())
     assert sorted(learned) == list(range(2 * len(LENGTHS))), "not every sample came once an epoch"
 
@@ -247,7 +245,7 @@ def _until_done(world: World, work: Callable[[], object]) -> None:
 
 def _no_leftovers(world: World) -> None:
     """A later process removes what the killed ones left."""
-    remove_leftovers(world.folder)
+    remove_stale_temporaries(world.folder)
     assert not list(world.folder.glob(".*.tmp"))
 
 

@@ -33,7 +33,7 @@ from phalanx.kg import Atom, DataHandler, IndexManager, KnowledgeBase
 from phalanx.kg.kge.config import KGEConfig
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.kge.files import load_kge, read_kge_facts, save_kge
-from phalanx.training.checkpoints import Checkpoints
+from phalanx.training.checkpoints import Checkpointer
 from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
 DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
@@ -109,12 +109,12 @@ def read_embedding(path: Path) -> Any:
 
 
 def checkpoint(path: Path) -> None:
-    with Checkpoints(path) as checkpoints:
+    with Checkpointer(path) as checkpoints:
         checkpoints.save(3, STATE, {"update": 3})
 
 
 def read_checkpoint(path: Path) -> Any:
-    with Checkpoints(path, read_only=True) as checkpoints:
+    with Checkpointer(path, read_only=True) as checkpoints:
         checkpoints.check(3)
         back = checkpoints.restore(3, STATE)
         return checkpoints.facts(3), {name: np.asarray(leaf).tobytes() for name, leaf in back.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.cli import arcade
-from phalanx.puzzles.server.client import TelnetGymClient, _Puzzle
+from phalanx.puzzles.server.client import PuzzleClient, _Puzzle
 from phalanx.puzzles.server.errors import Retries
 from tests.faults import network
 from tests.faults.scenarios import SCENARIOS
@@ -61,10 +61,10 @@ def caught(name: str, folder: Path) -> str:
 
 
 def test_a_client_that_forgets_its_moves_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forgetful(self: TelnetGymClient, puzzle: _Puzzle) -> None:
+    async def forgetful(self: PuzzleClient, puzzle: _Puzzle) -> None:
         await self._start(puzzle.game, puzzle.start)
 
-    monkeypatch.setattr(TelnetGymClient, "_take_up", forgetful)
+    monkeypatch.setattr(PuzzleClient, "_take_up", forgetful)
     assert "is answered otherwise" in caught("one_client", tmp_path)
 
 

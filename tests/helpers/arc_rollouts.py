@@ -37,8 +37,8 @@ INFO_FIELDS = (
 
 def skip_without(engine: str) -> None:
     """Skip the calling test, in the package's own words, where the native engine cannot run."""
-    if engine == "native" and not native.available():
-        pytest.skip(f"native engine: {native.reason()}")
+    if engine == "native" and not native.is_native_available():
+        pytest.skip(f"native engine: {native.native_unavailable_reason()}")
 
 
 def batch_action(

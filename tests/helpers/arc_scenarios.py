@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig, RewardConfig
+from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig, RewardConfig
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from tests.helpers.arc_rollouts import oracle_batch_step, oracle_starts, oracle_view
 from tests.reference.arc import MAX_PAIRS, OracleState
@@ -51,7 +51,7 @@ def _scenario(
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=shape[0], max_grid_width=shape[1]),
         action=ActionConfig(selection_format=action_format, allowed_operations=allowed),
-        environment=EnvironmentConfig(**(environment or {})),
+        environment=EpisodeConfig(**(environment or {})),
         reward=RewardConfig(**(reward or {})),
     )
     return Scenario(name, config, batch=batch, steps=steps, seed=seed, submits=submits)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.logging import LoggingConfig
-from phalanx.training import Algorithm, CheckpointConfig, EvaluationConfig, Report, RunConfig
+from phalanx.training import Algorithm, CheckpointConfig, EvaluationConfig, RunConfig, UpdateResult
 
 
 class DescentConfig(RunConfig):
@@ -44,11 +44,11 @@ class Descent(Algorithm[dict[str, Array]]):
     def start(self, key: Key) -> dict[str, Array]:
         return {"number": 1 + jax.random.uniform(key), "key": jnp.zeros(2)}
 
-    def update(self, learner: dict[str, Array]) -> tuple[dict[str, Array], Report]:
+    def update(self, learner: dict[str, Array]) -> tuple[dict[str, Array], UpdateResult]:
         number = learner["number"] * self.config.rate
         episodes = {"episode_returns": number[None], "episode_mask": jnp.ones(1, bool)}
         counts = {"steps": jnp.int32(3)}
-        return learner | {"number": number}, Report({"loss": number}, episodes, counts)
+        return learner | {"number": number}, UpdateResult({"loss": number}, episodes, counts)
 
     def policy(self, learner: dict[str, Array]) -> Array:
         return learner["number"]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import ProofState
 from tests.helpers.proof_cases import padded
@@ -36,12 +36,12 @@ def program() -> Program:
     return Program.create(FACTS, RULES, 3, 5)
 
 
-def environment(**settings: Any) -> ProofEnv:
+def environment(**settings: Any) -> ProofEnvironment:
     settings = {"padding_states": 8, "padding_atoms": 3, "max_depth": 6, **settings}
-    return ProofEnv.create(ProofConfig(**settings), program(), QUERIES, depths=DEPTHS)
+    return ProofEnvironment.create(ProofConfig(**settings), program(), QUERIES, depths=DEPTHS)
 
 
-def start(env: ProofEnv, query: Any, label: bool = True) -> ProofState:
+def start(env: ProofEnvironment, query: Any, label: bool = True) -> ProofState:
     return env.reset_to(jnp.asarray(query, jnp.int32), jnp.asarray(label))[0]
 
 
@@ -51,7 +51,7 @@ def offered(state: ProofState) -> list:
     return [tuple(tuple(int(x) for x in atom) for atom in row if atom[0]) for row in rows]
 
 
-def take(env: ProofEnv, state: ProofState, *successors: Any) -> tuple:
+def take(env: ProofEnvironment, state: ProofState, *successors: Any) -> tuple:
     """Step to one successor after another; the last step's result."""
     result: tuple = ()
     for successor in successors:
@@ -61,5 +61,5 @@ def take(env: ProofEnv, state: ProofState, *successors: Any) -> tuple:
     return result
 
 
-def goals_of(env: ProofEnv, *atoms: Any) -> jnp.ndarray:
+def goals_of(env: ProofEnvironment, *atoms: Any) -> jnp.ndarray:
     return jnp.asarray(padded([atoms], 1, env.config.padding_atoms)[0])

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.io.files import add_seal, atomic_write, write_sealed_json
+from phalanx.io.files import add_seal, atomic_write, write_json as write_checksummed_json
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """A JSON file with a seal, whatever it says."""
     with atomic_write(path, "w", sealed=True) as file:
-        write_sealed_json(file, record)
+        write_checksummed_json(file, record)
 
 
 def seal(path: Path) -> None:

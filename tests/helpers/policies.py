@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int8, Int32
 
-from phalanx.arc import ArcConfig, ArcTask, DatasetConfig, EnvironmentConfig, GridPair, ObservationConfig
+from phalanx.arc import ArcConfig, ArcTask, DatasetConfig, EpisodeConfig, GridPair, ObservationConfig
 from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.config import ActionConfig
 from phalanx.arc.observation import ArcObservation
@@ -78,7 +78,7 @@ def knows(
 
 def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConfig:
     return ArcConfig(
-        environment=EnvironmentConfig(max_episode_steps=max_steps, mode=mode),
+        environment=EpisodeConfig(max_episode_steps=max_steps, mode=mode),
         dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
         action=ActionConfig(selection_format="bbox"),
         observation=ObservationConfig(input_grid=True, scalars=True),
@@ -126,7 +126,7 @@ def only(color: int) -> Paints:
 
 
 CELL = ArcConfig(
-    environment=EnvironmentConfig(max_episode_steps=1),
+    environment=EpisodeConfig(max_episode_steps=1),
     dataset=DatasetConfig(max_grid_height=1, max_grid_width=1),
 )
 """One cell, one step."""

@@ -5,7 +5,7 @@ import signal
 from typing import Any
 
 from phalanx.data import ByteTokenizer
-from phalanx.data.corpus import CorpusPart
+from phalanx.data.corpus import FilePart
 
 
 class DyingTokenizer(ByteTokenizer):
@@ -24,7 +24,7 @@ class FaultyTokenizer(ByteTokenizer):
         raise TypeError("texts must be singing")
 
 
-def pid_of(part: CorpusPart) -> int:
+def pid_of(part: FilePart) -> int:
     if part.begin == 7:
         raise RuntimeError("seven")
     return os.getpid()

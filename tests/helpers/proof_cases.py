@@ -14,10 +14,10 @@ from phalanx.core import backends as native
 from phalanx.proofs.backends import resolution, xla as xla_resolution
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
+from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode, empty_nodes
 from tests.reference import resolution as oracle
 
-ENGINES = ("native", "xla") if native.available() else ("xla",)
+ENGINES = ("native", "xla") if native.is_native_available() else ("xla",)
 
 PREDICATES, CONSTANTS, FACTS, RULES = 4, 7, 60, 9
 
@@ -100,7 +100,7 @@ def unpadded(rows: np.ndarray) -> oracle.State:
 _empty_nodes = jax.jit(empty_nodes, static_argnums=(0, 1, 2))
 
 
-def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> Node:
+def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> SearchNode:
     """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
     node = _empty_nodes(config, rules.program, (len(cases),))
     atoms = config.padding_atoms, rules.program.arity
@@ -112,7 +112,9 @@ def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Cas
     return expand_nodes(rules, cases, node, np.ones(len(cases), bool))
 
 
-def expand_nodes(rules: ResolutionSettings, cases: list[Case], node: Node, where: np.ndarray) -> Node:
+def expand_nodes(
+    rules: ResolutionSettings, cases: list[Case], node: SearchNode, where: np.ndarray
+) -> SearchNode:
     """The same for nodes that are there already, in some rows."""
     asked = ExpandRequest(
         jnp.asarray(where),
@@ -141,12 +143,12 @@ class _Shape:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _native(rules: ResolutionSettings, asked: ExpandRequest, node: Node) -> Node:
+def _native(rules: ResolutionSettings, asked: ExpandRequest, node: SearchNode) -> SearchNode:
     return resolution._native_expand(rules, False, asked, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: Node) -> Node:
+def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: SearchNode) -> SearchNode:
     return xla_resolution.expand(shape.rules, False, arrays, asked, node)
 
 
@@ -155,7 +157,7 @@ _expected = functools.cache(oracle.expand)
 
 
 def check_against_oracle(
-    kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: Node
+    kb: oracle.KnowledgeBase, config: ProofConfig, cases: list[Case], node: SearchNode
 ) -> None:
     """Successors as sequences, counts and flags of a batch, and the padding behind the successors."""
     for index, case in enumerate(cases):

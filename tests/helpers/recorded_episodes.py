@@ -17,9 +17,9 @@ import numpy as np
 from phalanx.arc import ArcTask
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.environment import Environment
-from phalanx.core.spaces import Space, num_choices, with_choice
+from phalanx.core.spaces import Space, masked_size, replace_choice
 from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
-from phalanx.registry import RegisteredEnvironment, registered_environments
+from phalanx.registry import EnvSpec, registered_environments
 
 RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
 COMMAND = "python -m tests.helpers.recorded_episodes"
@@ -77,12 +77,12 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 """Settings under which episodes are recorded, by name; environments that are not here play with their own."""
 
 
-def own_environments() -> list[RegisteredEnvironment]:
+def own_environments() -> list[EnvSpec]:
     """Those that Phalanx registers itself."""
     return [one for one in registered_environments() if str(one.factory).startswith("phalanx.")]
 
 
-def cases_of(found: RegisteredEnvironment) -> dict[str, dict[str, Any]]:
+def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:
     return CASES.get(found.name, {"as it is": {}})
 
 
@@ -104,7 +104,7 @@ def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
     """Actions for every step and environment, and how much each choice is wished for; for all engines."""
 
     def draw(key: jax.Array) -> tuple[Any, jax.Array]:
-        wishes = jax.random.uniform(jax.random.fold_in(key, 1), (num_choices(space) or 0,))
+        wishes = jax.random.uniform(jax.random.fold_in(key, 1), (masked_size(space) or 0,))
         return space.sample(key), wishes
 
     keys = jax.vmap(lambda key: jax.random.split(key, BATCH))(jax.random.split(key, STEPS))
@@ -122,7 +122,7 @@ def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Ar
         legal = jax.vmap(environment.legal_actions)(state.states)
         if legal is not None:
             chosen = jnp.argmax(jnp.where(legal, wishes, -1.0), axis=-1).astype(jnp.int32)
-            actions = with_choice(environment.action_space, actions, chosen)
+            actions = replace_choice(environment.action_space, actions, chosen)
         state, seen, rewards, done, told = layer.step(state, actions)
         return state, (legal, seen, rewards, done, told.terminated, told.truncated, told.final_observation)
 
@@ -134,7 +134,7 @@ def read() -> dict[str, dict[str, str]]:
     return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
-def record(found: list[RegisteredEnvironment], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """The digests of present environments: those that are known, which must hold, and new ones."""
     made = {
         one.id: {name: digest(one.load()(**settings)) for name, settings in cases_of(one).items()}

@@ -17,7 +17,7 @@ from phalanx.arc import ArcConfig, DatasetConfig, PointAction, TaskBuffer, gener
 from phalanx.arc.rendering import draw_state
 from phalanx.core import batch_reset, batch_step
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
-from phalanx.logging.handlers.file import LineFile
+from phalanx.logging.handlers.file import JsonlFile
 
 FAMILIES = ("fill_enclosed", "recolor", "mirror_rows")
 MACHINE = {"load_average": 0.5, "nproc": 2, "cpu": "Example CPU", "python": "3.11.2", "phalanx": "0.1.0"}
@@ -102,7 +102,7 @@ def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> d
 
 
 def write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    lines = LineFile(path)
+    lines = JsonlFile(path)
     for record in records:
         lines.write_line(json.dumps(record))
     lines.close()

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.core.environment import Environment, Key
-from phalanx.core.spaces import Box, Discrete, Record
+from phalanx.core.spaces import Box, Composite, Discrete
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 
@@ -42,9 +42,9 @@ class ShortWalk(Environment[WalkState, Sight, Array]):
     max_steps: int = 8
 
     @property
-    def observation_space(self) -> Record:
+    def observation_space(self) -> Composite:
         number = Box(0, 100, (), np.int32)
-        return Record.of(Sight, {"position": number, "clock": number, "legal": Box(0, 1, (2,), np.bool_)})
+        return Composite.of(Sight, {"position": number, "clock": number, "legal": Box(0, 1, (2,), np.bool_)})
 
     @property
     def action_space(self) -> Discrete:

@@ -20,7 +20,7 @@ from phalanx.kg.atoms import parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 
 CELLS = 5
 LEFT, RIGHT = 0, 1
@@ -87,11 +87,11 @@ def arc(selection: str = "point") -> ArcEnvironment:
     return ArcEnvironment.create(config, task)
 
 
-def proofs() -> ProofEnv:
+def proofs() -> ProofEnvironment:
     """Four people in a line; a grandparent is a parent's parent; two steps at most."""
     facts = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)")))
     queries = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))
     rule = parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)")
     knowledge = KnowledgeBase(train=facts, valid=queries, test=(), rules=(rule,))
     config = ProofConfig(padding_states=4, padding_atoms=3, max_depth=2)
-    return ProofEnv.from_data(config, DataHandler.from_knowledge(knowledge), "valid")
+    return ProofEnvironment.from_data(config, DataHandler.from_knowledge(knowledge), "valid")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, BboxAction, GridPair, ObservationConfig, as_grid
-from phalanx.integrations.gymnax import GymnaxStyle
+from phalanx.integrations.gymnax import GymnaxEnv
 
 TASKS, STEPS = 1000, 8
 CONFIG = ArcConfig(
@@ -109,7 +109,7 @@ def gymnax_style(environment: ArcEnvironment) -> Told:
 
 
 STOA_RESET, STOA_STEP = (functools.cache(functools.partial(compiled, method=m)) for m in ("reset", "step"))
-GYMNAX_RESET, GYMNAX_STEP = (compiled(GymnaxStyle, m) for m in ("reset", "step_env"))
+GYMNAX_RESET, GYMNAX_STEP = (compiled(GymnaxEnv, m) for m in ("reset", "step_env"))
 
 
 @pytest.mark.parametrize("adapter", [gymnasium, torchrl, stoa, gymnax_style], ids=lambda f: f.__name__)

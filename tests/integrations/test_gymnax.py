@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from phalanx.core.autoreset import AutoReset
-from phalanx.core.spaces import Record
+from phalanx.core.spaces import Composite
 from phalanx.core.testing.recorded_rollouts import differences
-from phalanx.integrations.gymnax import EnvParams, GymnaxStyle
+from phalanx.integrations.gymnax import EnvParams, GymnaxEnv
 from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs
 
 ENVIRONMENTS = {"lane": Lane(), "arc": arc(), "proofs": proofs()}
@@ -20,7 +20,7 @@ ENVIRONMENTS = {"lane": Lane(), "arc": arc(), "proofs": proofs()}
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_loop_in_the_manner_of_purejaxrl_is_the_cores_auto_reset(name: str) -> None:
     core = ENVIRONMENTS[name]
-    env, layer = GymnaxStyle(core), AutoReset(core)
+    env, layer = GymnaxEnv(core), AutoReset(core)
     params = env.default_params
 
     @jax.jit
@@ -56,7 +56,7 @@ def test_a_loop_in_the_manner_of_purejaxrl_is_the_cores_auto_reset(name: str) ->
     assert dones.any(axis=0).all() and not dones.all()
 
 
-def walk(env: GymnaxStyle, actions: list[int], raw: bool = False) -> list[tuple[Any, ...]]:
+def walk(env: GymnaxEnv, actions: list[int], raw: bool = False) -> list[tuple[Any, ...]]:
     _, state = env.reset(jax.random.PRNGKey(1), env.default_params)
     step, steps = jax.jit(env.step_env if raw else env.step), []
     for number, action in enumerate(actions):
@@ -67,7 +67,7 @@ def walk(env: GymnaxStyle, actions: list[int], raw: bool = False) -> list[tuple[
 
 
 def test_six_values_tell_the_two_ends_apart() -> None:
-    steps = walk(GymnaxStyle(Lane(), values=6), [LEFT] * 6 + [RIGHT] * 4)
+    steps = walk(GymnaxEnv(Lane(), values=6), [LEFT] * 6 + [RIGHT] * 4)
     assert all(len(step) == 6 for step in steps)
     ends = [(bool(terminated), bool(truncated)) for *_, terminated, truncated, _ in steps]
     assert ends[5] == (False, True) and ends[:5] == [(False, False)] * 5
@@ -79,7 +79,7 @@ def test_six_values_tell_the_two_ends_apart() -> None:
 
 
 def test_the_raw_step_does_not_reset_and_a_finished_state_stays() -> None:
-    env = GymnaxStyle(Lane())
+    env = GymnaxEnv(Lane())
     steps = walk(env, [LEFT] * 7, raw=True)
     seen = np.stack([step[0] for step in steps])
     assert seen[:, CELLS].tolist() == [1, 2, 3, 4, 5, 6, 6]
@@ -89,27 +89,27 @@ def test_the_raw_step_does_not_reset_and_a_finished_state_stays() -> None:
 
 
 def test_it_says_what_gymnax_says_of_an_environment() -> None:
-    lane, puzzles = GymnaxStyle(Lane()), GymnaxStyle.create(arc().config, arc().tasks)
+    lane, puzzles = GymnaxEnv(Lane()), GymnaxEnv.create(arc().config, arc().tasks)
     assert lane.name == "Lane" and lane.num_actions == lane.action_space(EnvParams()).n == 2
     assert lane.observation_space(lane.default_params).shape == (CELLS + 1,)
-    assert isinstance(puzzles.action_space(), Record) and puzzles == GymnaxStyle(arc())
+    assert isinstance(puzzles.action_space(), Composite) and puzzles == GymnaxEnv(arc())
     with pytest.raises(TypeError, match="an action of ArcEnvironment is not one number"):
         puzzles.num_actions  # noqa: B018
     _, state = jax.jit(puzzles.reset)(jax.random.PRNGKey(0))
     assert jnp.flatnonzero(puzzles.action_mask(state)).tolist() == [2, 3, 34]
     assert lane.action_mask(lane.reset(jax.random.PRNGKey(0))[1]) is None
     with pytest.raises(ValueError, match="a step has 5 or 6 values, got values=4"):
-        GymnaxStyle(Lane(), values=4)
+        GymnaxEnv(Lane(), values=4)
 
 
 def test_equal_environments_share_one_compilation() -> None:
     traced = []
 
     @partial(jax.jit, static_argnums=0)
-    def begin(env: GymnaxStyle, key: jax.Array) -> Any:
+    def begin(env: GymnaxEnv, key: jax.Array) -> Any:
         traced.append(env)
         return env.reset(key)
 
     for _ in range(2):
-        begin(GymnaxStyle(Lane()), jax.random.PRNGKey(0))
+        begin(GymnaxEnv(Lane()), jax.random.PRNGKey(0))
     assert len(traced) == 1

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
 from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, ByteTokenizer, PackingConfig  # noqa: E402
-from phalanx.integrations.hf_datasets import DatasetSamples, to_dataset, to_iterable_dataset  # noqa: E402
-from phalanx.integrations.torch_data import PlannedTokens, RowCollator, TokenBatch  # noqa: E402
+from phalanx.integrations.hf_datasets import HFDatasetSamples, to_dataset, to_iterable_dataset  # noqa: E402
+from phalanx.integrations.torch_data import PackedCollator, PlanDataset, TorchBatch  # noqa: E402
 
 TOKENS = [[7 * row + place + 1 for place in range(2 + row % 6)] for row in range(17)]
 CONFIG = BatchingConfig.throughput(token_budget=20, bucket_edges=(4,), overflow_max=10)
@@ -27,7 +27,7 @@ def tokens() -> Any:
     return datasets.Dataset.from_dict({"input_ids": TOKENS, "name": [f"n{row}" for row in range(17)]})
 
 
-def planned(samples: DatasetSamples, packed: bool = True) -> BatchPlan:
+def planned(samples: HFDatasetSamples, packed: bool = True) -> BatchPlan:
     packing = PackingConfig(max_length=10) if packed else None
     return BatchPlanBuilder(samples.lengths(), CONFIG, packing=packing).build_now(2)
 
@@ -35,12 +35,12 @@ def planned(samples: DatasetSamples, packed: bool = True) -> BatchPlan:
 def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path: Path) -> None:
     data = tokens()
     expected = [len(row) for row in TOKENS]
-    assert DatasetSamples(data).lengths().lengths.tolist() == expected
+    assert HFDatasetSamples(data).lengths().lengths.tolist() == expected
     data.save_to_disk(tmp_path / "saved")
-    saved = DatasetSamples(datasets.load_from_disk(tmp_path / "saved"), id_column="name")
+    saved = HFDatasetSamples(datasets.load_from_disk(tmp_path / "saved"), id_column="name")
     assert saved.lengths().as_dict() == {f"n{row}": n for row, n in enumerate(expected)}
     assert saved["n3"]["input_ids"].tolist() == TOKENS[3]
-    some = DatasetSamples(data.select([4, 0, 9]))
+    some = HFDatasetSamples(data.select([4, 0, 9]))
     assert some.lengths().as_dict() == {"0": expected[4], "1": expected[0], "2": expected[9]}
     assert some["2"]["input_ids"].tolist() == TOKENS[9] and list(some) == ["0", "1", "2"]
     assert "3" not in some and "02" not in some and len(some) == 3
@@ -48,26 +48,26 @@ def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path
 
 def test_texts_are_tokenized_by_phalanx_or_by_a_callable_of_transformers() -> None:
     data = datasets.Dataset.from_dict({"text": ["Hi", "Hello"]})
-    own = DatasetSamples(data, "text", tokenizer=ByteTokenizer())
+    own = HFDatasetSamples(data, "text", tokenizer=ByteTokenizer())
     assert own.lengths().lengths.tolist() == [2, 5] and own["0"]["input_ids"] == [74, 107]
 
     def letters(texts: list[str]) -> dict[str, list[list[int]]]:
         return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
 
-    theirs = DatasetSamples(data, "text", tokenizer=letters)
+    theirs = HFDatasetSamples(data, "text", tokenizer=letters)
     assert theirs.lengths().lengths.tolist() == [2, 5] and theirs["0"]["input_ids"] == [72, 105]
 
 
 def test_a_column_of_losses_goes_into_the_labels() -> None:
     data = datasets.Dataset.from_dict({"ids": [[5, 6, 7]], "counts": [[1, 0, 1]]})
-    samples = DatasetSamples(data, "ids", loss_column="counts")
-    (batch,) = PlannedTokens(BatchPlanBuilder(samples.lengths(), CONFIG).build_now(), samples)
+    samples = HFDatasetSamples(data, "ids", loss_column="counts")
+    (batch,) = PlanDataset(BatchPlanBuilder(samples.lengths(), CONFIG).build_now(), samples)
     assert batch["labels"].tolist() == [[-100, -100, 7]]
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 def test_a_plan_becomes_a_dataset_of_rows_without_padding(packed: bool) -> None:
-    samples = DatasetSamples(tokens())
+    samples = HFDatasetSamples(tokens())
     plan = planned(samples, packed)
     rows = to_dataset(plan, samples, epoch=1)
     packs = [pack for batch in plan.get_epoch(1) for pack in batch.packs or [(s,) for s in batch.samples]]
@@ -84,15 +84,15 @@ def test_a_plan_becomes_a_dataset_of_rows_without_padding(packed: bool) -> None:
 
 
 def test_a_loader_over_the_dataset_makes_the_batches_of_the_plan() -> None:
-    samples = DatasetSamples(tokens())
+    samples = HFDatasetSamples(tokens())
     plan = planned(samples)
-    loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=RowCollator())
-    direct = PlannedTokens(plan, samples)
+    loader = DataLoader(to_dataset(plan, samples), batch_size=3, collate_fn=PackedCollator())
+    direct = PlanDataset(plan, samples)
     seen = torch.cat([batch["labels"][batch["labels"] >= 0] for batch in loader])
     assert torch.equal(seen, torch.cat([batch["labels"][batch["labels"] >= 0] for batch in direct]))
 
 
-def summed_losses(model: Any, batch: TokenBatch) -> dict[str, float]:
+def summed_losses(model: Any, batch: TorchBatch) -> dict[str, float]:
     """The loss of each sample of a batch, summed over its tokens."""
     with torch.no_grad():
         logits = model(**{name: tensor for name, tensor in batch.items() if name != "labels"}).logits
@@ -120,11 +120,11 @@ def test_a_models_loss_of_a_packed_sample_is_that_of_the_sample_alone(
         **sizes, num_attention_heads=2, max_position_embeddings=16, attn_implementation=attention
     )
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    samples = DatasetSamples(tokens())
+    samples = HFDatasetSamples(tokens())
     plan = planned(samples)
     losses: dict[str, float] = {}
     assert config.use_cache
-    for batch in PlannedTokens(plan, samples, attention=told_by):
+    for batch in PlanDataset(plan, samples, attention=told_by):
         losses |= summed_losses(model, batch)
     assert len(losses) == 17 and max(batch.batch_size for batch in plan.get_epoch(0)) > 1
     for row, ids in enumerate(TOKENS):
@@ -137,40 +137,40 @@ def test_a_models_loss_of_a_packed_sample_is_that_of_the_sample_alone(
 def test_wrong_columns_are_named() -> None:
     data = tokens()
     with pytest.raises(ValueError, match="the dataset has no column 'ids'; it has input_ids, name"):
-        DatasetSamples(data, "ids")
+        HFDatasetSamples(data, "ids")
     with pytest.raises(ValueError, match="column 'name' holds string, but is to hold lists of integers"):
-        DatasetSamples(data, "name")
+        HFDatasetSamples(data, "name")
     with pytest.raises(ValueError, match=r"column 'input_ids' holds .*, but is to hold texts"):
-        DatasetSamples(data, tokenizer=ByteTokenizer())
+        HFDatasetSamples(data, tokenizer=ByteTokenizer())
     with pytest.raises(ValueError, match="column 'name' has the id 'n0' more than once"):
-        DatasetSamples(datasets.concatenate_datasets([data, data]), id_column="name")
+        HFDatasetSamples(datasets.concatenate_datasets([data, data]), id_column="name")
     empty = datasets.Dataset.from_dict({"input_ids": [[1], []]})
     with pytest.raises(ValueError, match="sample 1: length must be a positive integer, got 0"):
-        DatasetSamples(empty).lengths()
+        HFDatasetSamples(empty).lengths()
     gap = datasets.Dataset.from_dict({"input_ids": [[1], None]})
     with pytest.raises(ValueError, match="row 1 has nothing in column 'input_ids'"):
-        DatasetSamples(gap).lengths()
+        HFDatasetSamples(gap).lengths()
     within = datasets.Dataset.from_dict({"input_ids": [[1, None]]})
     with pytest.raises(ValueError, match="column 'input_ids' has a gap where an integer should stand"):
-        DatasetSamples(within)["0"]
+        HFDatasetSamples(within)["0"]
     with pytest.raises(KeyError, match="n17"):
-        DatasetSamples(data, id_column="name")["n17"]
+        HFDatasetSamples(data, id_column="name")["n17"]
 
 
 def test_a_plan_of_another_dataset_is_refused() -> None:
-    samples = DatasetSamples(tokens())
+    samples = HFDatasetSamples(tokens())
     plan = planned(samples)
-    short = DatasetSamples(tokens().select(range(15)))
-    for use in (to_dataset, to_iterable_dataset, PlannedTokens):
+    short = HFDatasetSamples(tokens().select(range(15)))
+    for use in (to_dataset, to_iterable_dataset, PlanDataset):
         with pytest.raises(ValueError, match=r"2 of its 17 samples are not there \('15', '16'\)"):
             use(plan, short)
-    other = DatasetSamples(tokens().select(range(16, -1, -1)))
+    other = HFDatasetSamples(tokens().select(range(16, -1, -1)))
     with pytest.raises(ValueError, match=r"has \d tokens, but \d were planned"):
         to_dataset(plan, other)
 
 
 def test_samples_pass_to_workers_by_pickle() -> None:
-    samples = pickle.loads(pickle.dumps(DatasetSamples(tokens(), id_column="name")))
+    samples = pickle.loads(pickle.dumps(HFDatasetSamples(tokens(), id_column="name")))
     assert np.array_equal(samples["n5"]["input_ids"], TOKENS[5])
 
 

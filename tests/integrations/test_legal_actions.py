@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from phalanx.core.environment import Environment
-from phalanx.core.spaces import Record
+from phalanx.core.spaces import Composite
 from phalanx.integrations.environments import mask_size
-from phalanx.integrations.gymnax import GymnaxStyle
+from phalanx.integrations.gymnax import GymnaxEnv
 from phalanx.registry import register
 from tests.helpers.lights_out import LAMPS, LightsOut, all_but
 from tests.helpers.small_environments import Lane, arc
@@ -90,7 +90,7 @@ def test_stoa_has_it_in_the_extras_and_beside_the_observation() -> None:
 
 
 def test_gymnax_style_has_it_in_the_info() -> None:
-    env = GymnaxStyle(LightsOut())
+    env = GymnaxEnv(LightsOut())
     key = jax.random.PRNGKey(0)
     _, state = env.reset(key)
     assert env.action_mask(state).all()
@@ -108,11 +108,11 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
     state, _ = environment.reset(key)
     own = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
     with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
-        GymnaxStyle(environment).step(key, state, own)
+        GymnaxEnv(environment).step(key, state, own)
     with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
-        GymnaxStyle(environment).step_env(key, state, own)
+        GymnaxEnv(environment).step_env(key, state, own)
     numbers = np.stack([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
-    numbers = numbers if isinstance(environment.action_space, Record) else numbers[0]
+    numbers = numbers if isinstance(environment.action_space, Composite) else numbers[0]
     pytest.importorskip("stoa")
     from phalanx.integrations.stoa import PhalanxToStoa
 

@@ -9,16 +9,16 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from phalanx.data import IterableSource, LivePlan, LivePlanConfig, PackingConfig  # noqa: E402
+from phalanx.data import IterableSource, PackingConfig, StreamingPlan, StreamingPlanConfig  # noqa: E402
 from phalanx.integrations.live_loader import LiveTokens  # noqa: E402
 
 
-def live() -> LivePlan:
+def live() -> StreamingPlan:
     def rows(start: int):
         return ({"input_ids": [n % 50 + 1] * (n % 7 + 2)} for n in itertools.count(start))
 
-    config = LivePlanConfig(packing=PackingConfig(max_length=16), rows=3, pool_packs=8)
-    return LivePlan({"web": IterableSource(rows), "code": IterableSource(rows)}, config)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=16), rows=3, pool_packs=8)
+    return StreamingPlan({"web": IterableSource(rows), "code": IterableSource(rows)}, config)
 
 
 def test_batches_are_packed_rows_and_the_state_brings_back_the_next():

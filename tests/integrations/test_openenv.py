@@ -20,13 +20,13 @@ from websockets.sync.client import ClientConnection, connect
 from phalanx.integrations.openenv import OpenEnvServer, ServerLimits, Session
 from phalanx.puzzles import PuzzleEnvironment
 from phalanx.text import TextEnvironment, TextInfo, TextStep
-from phalanx.text.env_spec import text_environments
+from phalanx.text.env_spec import text_env_factory
 from tests.helpers.openenv import running, wait_until
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OpenEnvServer]:
-    with running(text_environments("sudoku"), sessions=8, message_bytes=4096, opening_seconds=0.5) as found:
+    with running(text_env_factory("sudoku"), sessions=8, message_bytes=4096, opening_seconds=0.5) as found:
         yield found
 
 

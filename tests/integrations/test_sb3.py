@@ -8,12 +8,12 @@ stable_baselines3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.vec_env import VecMonitor  # noqa: E402
 
 from phalanx.integrations.gymnasium import PhalanxVectorEnv  # noqa: E402
-from phalanx.integrations.sb3 import PhalanxVecEnv  # noqa: E402
+from phalanx.integrations.sb3 import SB3VecEnv  # noqa: E402
 from tests.helpers.small_environments import Lane, arc  # noqa: E402
 
 
 def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_infos() -> None:
-    venv = PhalanxVecEnv(Lane(), 3, flat=False, seed=4)
+    venv = SB3VecEnv(Lane(), 3, flat=False, seed=4)
     twin = PhalanxVectorEnv(Lane(), 3, autoreset_mode="SameStep")
     seen, (like, _) = venv.reset(), twin.reset(seed=[4, 5, 6])
     np.testing.assert_array_equal(seen["observation"], like["observation"])
@@ -36,7 +36,7 @@ def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_info
 
 
 def test_masks_are_given_for_each_environment_and_missing_ones_are_told() -> None:
-    venv = PhalanxVecEnv(arc(), 2, seed=0)
+    venv = SB3VecEnv(arc(), 2, seed=0)
     venv.reset()
     assert venv.has_attr("action_masks")
     masks = venv.env_method("action_masks")
@@ -44,7 +44,7 @@ def test_masks_are_given_for_each_environment_and_missing_ones_are_told() -> Non
     assert masks[0].dtype == bool
     assert len(masks[0]) == sum(venv.action_space.nvec)
     assert len(venv.env_method("action_masks", indices=[1])) == 1
-    assert not PhalanxVecEnv(Lane(), 2).has_attr("action_masks")
+    assert not SB3VecEnv(Lane(), 2).has_attr("action_masks")
     with pytest.raises(AttributeError, match="have action_masks and render, not 'fly'"):
         venv.env_method("fly")
     with pytest.raises(AttributeError, match="no 'goal' of their own to set"):
@@ -53,7 +53,7 @@ def test_masks_are_given_for_each_environment_and_missing_ones_are_told() -> Non
 
 
 def test_ppo_of_stable_baselines3_trains_on_a_batch() -> None:
-    venv = VecMonitor(PhalanxVecEnv(arc(), 8))
+    venv = VecMonitor(SB3VecEnv(arc(), 8))
     model = stable_baselines3.PPO(
         "MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=2, learning_rate=2e-2, gamma=0.5, seed=0
     )
@@ -64,7 +64,7 @@ def test_ppo_of_stable_baselines3_trains_on_a_batch() -> None:
 
 def test_maskable_ppo_never_acts_illegally() -> None:
     contrib = pytest.importorskip("sb3_contrib")
-    venv = PhalanxVecEnv(arc(), 4)
+    venv = SB3VecEnv(arc(), 4)
     model = contrib.MaskablePPO("MlpPolicy", venv, n_steps=16, batch_size=32, n_epochs=1, seed=0)
     model.learn(128)
     seen = venv.reset()

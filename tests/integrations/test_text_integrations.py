@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from phalanx.integrations.trl import environment_factory
 from phalanx.text.env import TextEnvironment
-from phalanx.text.env_spec import TextFactory, checked_seed, text_environments
+from phalanx.text.env_spec import TextFactory, text_env_factory, validate_seed
 from tests.helpers.chat_model import stub_model
 from tests.helpers.openenv import play_by_openenv, running
 
@@ -63,7 +63,7 @@ class Transcript:
 
 @functools.cache
 def factory_of(name: str, settings: str) -> TextFactory:
-    return text_environments(name, **json.loads(settings))
+    return text_env_factory(name, **json.loads(settings))
 
 
 def plain(case: Case) -> Transcript:
@@ -208,14 +208,14 @@ def test_an_adapter_gives_the_episodes_and_rewards_of_the_environment(
 
 def test_names_settings_and_seeds_are_checked() -> None:
     with pytest.raises(ValueError, match="no kind of puzzle 'sudko'"):
-        text_environments("sudko")
+        text_env_factory("sudko")
     with pytest.raises(ValueError, match="no difficulty 'odd'"):
-        text_environments("sudoku", difficulty="odd")
+        text_env_factory("sudoku", difficulty="odd")
     with pytest.raises(ValueError, match="'arc' is at version 2 here"):
-        text_environments("arc-v9")
+        text_env_factory("arc-v9")
     for seed in (-1, 2**32, True, 1.0, "1", None):
         with pytest.raises(ValueError, match="a seed is a whole number from 0 to 4294967295"):
-            checked_seed(seed)
+            validate_seed(seed)
 
 
 def test_skyrl_needs_an_environment_and_a_seed() -> None:
@@ -226,7 +226,7 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
         SkyRLEnvironment({}, {"seed": 1})
     with pytest.raises(ValueError, match="a seed is a whole number"):
         SkyRLEnvironment({"environment": "sudoku"}, {})
-    given = SkyRLEnvironment(extras={"seed": 1}, environments=text_environments("sudoku"))
+    given = SkyRLEnvironment(extras={"seed": 1}, environments=text_env_factory("sudoku"))
     assert "sudoku" in given.init([])[0][0]["content"]
 
 
@@ -234,8 +234,8 @@ def test_a_name_may_be_registered_with_skyrl_again_but_not_taken_from_another() 
     skyrl_gym = pytest.importorskip("skyrl_gym")
     from phalanx.integrations.skyrl import register
 
-    register("phalanx-again", environments=text_environments("sudoku"))
-    register("phalanx-again", environments=text_environments("binary"))
+    register("phalanx-again", environments=text_env_factory("sudoku"))
+    register("phalanx-again", environments=text_env_factory("binary"))
     prompt, _ = skyrl_gym.make("phalanx-again", env_config={}, extras={"seed": 1}).init([])
     assert "binary" in prompt[0]["content"]
     skyrl_gym.register(id="not-ours", entry_point="somebody.else:Environment")

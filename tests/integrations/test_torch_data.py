@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader  # noqa: E402
 from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, PackingConfig  # noqa: E402
 from phalanx.integrations.model_inputs import labels_of  # noqa: E402
 from phalanx.integrations.torch_data import (  # noqa: E402
-    PlannedTokens,
+    PackedCollator,
+    PlanDataset,
+    PlanLoader,
     PlanSteps,
-    RowCollator,
-    TokenBatch,
-    TokenLoader,
+    TorchBatch,
     attention_bias,
 )
 
@@ -38,11 +38,11 @@ def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:
 PACKED, PADDED = plan_of(), plan_of(packed=False)
 
 
-def small(**settings: Any) -> PlannedTokens:
+def small(**settings: Any) -> PlanDataset:
     """One packed row: `b` of two tokens, and `a` of three, of which the last alone counts."""
     samples = {"a": {"input_ids": [5, 6, 7], "loss_mask": [0, 0, 1]}, "b": {"input_ids": [8, 9]}}
     plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build_now()
-    return PlannedTokens(plan, samples, **settings)
+    return PlanDataset(plan, samples, **settings)
 
 
 def ids(batches: Any) -> list[tuple[str, ...]]:
@@ -85,7 +85,7 @@ def test_a_packed_row_has_no_dense_mask_unless_asked() -> None:
 def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
     samples = {"a": {"input_ids": [5, 6, 7]}, "b": {"input_ids": [8, 9]}}
     plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build_now()
-    (batch,) = PlannedTokens(plan, samples)
+    (batch,) = PlanDataset(plan, samples)
     rows = dict(zip(batch.sample_ids, range(2), strict=True))
     order = [rows["a"], rows["b"]]
     assert batch["input_ids"][order].tolist() == [[5, 6, 7], [8, 9, 0]]
@@ -96,7 +96,7 @@ def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
 
 @pytest.mark.parametrize("plan", [PACKED, PADDED], ids=["packed", "padded"])
 def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) -> None:
-    dataset = PlannedTokens(plan, SAMPLES)
+    dataset = PlanDataset(plan, SAMPLES)
     for epoch in (0, 1):
         dataset.set_epoch(epoch)
         batches = list(DataLoader(dataset, batch_size=None))
@@ -107,19 +107,19 @@ def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) ->
 
 
 def test_ranks_share_an_epoch_and_have_equally_many_batches() -> None:
-    parts = [ids(PlannedTokens(PADDED, SAMPLES, rank=rank, world_size=3)) for rank in range(3)]
+    parts = [ids(PlanDataset(PADDED, SAMPLES, rank=rank, world_size=3)) for rank in range(3)]
     assert len({len(part) for part in parts}) == 1
     assert sorted(name for part in parts for batch in part for name in batch) == sorted(SAMPLES)
 
 
 def test_a_batch_passes_through_pickle_and_keeps_its_names() -> None:
-    batch = next(iter(PlannedTokens(PACKED, SAMPLES)))
+    batch = next(iter(PlanDataset(PACKED, SAMPLES)))
     again = pickle.loads(pickle.dumps(batch))
-    assert isinstance(again, TokenBatch) and again.sample_ids == batch.sample_ids
+    assert isinstance(again, TorchBatch) and again.sample_ids == batch.sample_ids
 
 
-def loader(num_workers: int = 0, **settings: Any) -> TokenLoader:
-    return TokenLoader(PlannedTokens(PACKED, SAMPLES, **settings), num_workers=num_workers)
+def loader(num_workers: int = 0, **settings: Any) -> PlanLoader:
+    return PlanLoader(PlanDataset(PACKED, SAMPLES, **settings), num_workers=num_workers)
 
 
 def test_a_loader_goes_on_from_its_state_and_then_begins_anew() -> None:
@@ -153,7 +153,7 @@ def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
     with pytest.raises(ValueError, match=r"the state is of 2 ranks, but there are 1; .*step=1, world_size=2"):
         loader().load_state_dict(state)
     with pytest.raises(ValueError, match=f"the state is of plan {PACKED.fingerprint}, but this is plan"):
-        TokenLoader(PlannedTokens(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
+        PlanLoader(PlanDataset(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
     with pytest.raises(ValueError, match="not the state of a token loader: it lacks batch, plan, world_size"):
         loader().load_state_dict({"epoch": 0})
 
@@ -161,7 +161,7 @@ def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # on one core
 def test_workers_share_the_batches_and_hand_them_on_in_order() -> None:
     expected = loader()
-    many = TokenLoader(PlannedTokens(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
+    many = PlanLoader(PlanDataset(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
     assert ids(many) == ids(expected)
     many.set_epoch(1)
     assert ids(many) == [batch.samples for batch in PACKED.get_epoch(1)], (
@@ -178,15 +178,15 @@ def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
         {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, -100, 9], "position_ids": [0, 1, 2, 0, 1]},
         {"input_ids": [4], "labels": [-100], "position_ids": [0]},
     ]
-    batch = RowCollator(pad_id=1)(rows)
+    batch = PackedCollator(pad_id=1)(rows)
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9], [4, 1, 1, 1, 1]]
     assert batch["labels"][1].tolist() == [-100] * 5
     segments = np.array([[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]])
     assert "attention_mask" not in batch and not batch["use_cache"]
-    masked = RowCollator(pad_id=1, attention="mask")(rows)
+    masked = PackedCollator(pad_id=1, attention="mask")(rows)
     assert torch.equal(masked["attention_mask"], attention_bias(segments))
     with pytest.raises(ValueError, match="row 1 has no labels; it has input_ids"):
-        RowCollator()([rows[0], {"input_ids": [1]}])
+        PackedCollator()([rows[0], {"input_ids": [1]}])
 
 
 def test_labels_leave_out_what_the_loss_mask_leaves_out() -> None:
@@ -200,18 +200,18 @@ def test_a_plan_of_other_samples_is_refused_at_once() -> None:
     with pytest.raises(
         ValueError, match=r"2 of its 23 samples are not there \('s3', 's7'\); plan the lengths"
     ):
-        PlannedTokens(PACKED, some)
+        PlanDataset(PACKED, some)
 
 
 def test_what_the_plan_settles_cannot_be_asked_of_the_loader() -> None:
     with pytest.raises(TypeError, match=r"expected PlannedTokens\(plan, samples\), got BatchPlan"):
-        TokenLoader(PACKED)
+        PlanLoader(PACKED)
     with pytest.raises(TypeError, match="shuffle is settled by the plan"):
-        TokenLoader(PlannedTokens(PACKED, SAMPLES), shuffle=True)
+        PlanLoader(PlanDataset(PACKED, SAMPLES), shuffle=True)
     with pytest.raises(ValueError, match=r"epoch 0 has \d+ batches, so none begins at 99"):
-        PlannedTokens(PACKED, SAMPLES).set_epoch(0, 99)
+        PlanDataset(PACKED, SAMPLES).set_epoch(0, 99)
     with pytest.raises(ValueError, match="there is no epoch 5; the plan holds epochs 0 to 1"):
-        PlannedTokens(PACKED, SAMPLES).set_epoch(5)
+        PlanDataset(PACKED, SAMPLES).set_epoch(5)
 
 
 def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     packing = PackingConfig(max_length=4)
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build_now()
-    (batch,) = PlannedTokens(plan, samples, attention="varlen")
+    (batch,) = PlanDataset(plan, samples, attention="varlen")
     order = batch.sample_ids
     expected = [token for name in order for token in samples[name]["input_ids"]]
     assert batch["input_ids"].tolist() == [expected] and batch["max_seqlen"] == 3
@@ -239,7 +239,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
     assert batch["cu_seqlens"].tolist() == ends.tolist() and batch["cu_seqlens"].dtype == torch.int32
     assert batch["position_ids"].tolist() == [[n for name in order for n in range(lengths[name])]]
     assert (batch["labels"] != -100).sum() == 2 + 1
-    (aligned,) = PlannedTokens(plan, samples, attention="varlen", align=4, pad_id=9)
+    (aligned,) = PlanDataset(plan, samples, attention="varlen", align=4, pad_id=9)
     assert aligned["cu_seqlens"].tolist() == ends.tolist() and aligned["max_seqlen"] == 4
     assert aligned["cu_seqlens_padded"].tolist() == [0, 4, 8, 12]
     for place, name in enumerate(order):
@@ -248,15 +248,15 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
         assert aligned["position_ids"][0, 4 * place : 4 * place + 4].tolist() == [0, 1, 2, 3]
     assert (aligned["labels"] != -100).sum() == 2 + 1
     with pytest.raises(ValueError, match="aligned with attention='varlen' only"):
-        PlannedTokens(plan, samples, align=4)
+        PlanDataset(plan, samples, align=4)
     with pytest.raises(ValueError, match="align must be at least 1"):
-        list(PlannedTokens(plan, samples, attention="varlen", align=0))
+        list(PlanDataset(plan, samples, attention="varlen", align=0))
 
 
 def test_unpacked_rows_lose_their_padding_end_to_end():
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
     plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build_now()
-    (batch,) = PlannedTokens(plan, samples, attention="varlen")
+    (batch,) = PlanDataset(plan, samples, attention="varlen")
     assert sorted(batch["input_ids"][0].tolist()) == [1, 2, 3, 4]
     assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
 
@@ -265,7 +265,7 @@ def test_the_steps_of_a_plan_go_through_all_epochs_from_anywhere():
     samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build_now(2)
-    steps = PlanSteps(PlannedTokens(plan, samples))
+    steps = PlanSteps(PlanDataset(plan, samples))
     whole = [batch.sample_ids for batch in steps]
     assert whole == [spec.samples for epoch in range(2) for spec in plan.iter_epoch(epoch)]
     steps.set_step(len(plan.get_epoch(0)) + 1)

@@ -21,7 +21,7 @@ from phalanx.arc.env import ArcEnvironment  # noqa: E402
 from phalanx.arc.tasks import ArcTask  # noqa: E402
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
 from phalanx.core.environment import Environment, Key  # noqa: E402
-from phalanx.core.spaces import Box, Discrete, Record, Space  # noqa: E402
+from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space  # noqa: E402
 from phalanx.integrations.torchrl.specs import spec_of, to_jax, to_torch, torch_dtype  # noqa: E402
 
 
@@ -107,8 +107,8 @@ class Counter(Environment[CountState, Outer, Array]):
     @property
     def observation_space(self) -> Space:
         inner = {"level": Box(-np.inf, np.inf, ()), "kind": Discrete(4)}
-        return Record.of(
-            Outer, {"inner": Record.of(Inner, inner), "bits": Box(0, 2**32 - 1, (2,), np.uint32)}
+        return CompositeSpace.of(
+            Outer, {"inner": CompositeSpace.of(Inner, inner), "bits": Box(0, 2**32 - 1, (2,), np.uint32)}
         )
 
     @property

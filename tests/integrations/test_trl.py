@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phalanx.integrations.trl import (
-    MoveTools,
+    ToolEnvironment,
     environment_factory,
     prompt_dataset,
     prompt_rows,
@@ -29,9 +29,9 @@ def test_a_rollout_gets_the_episodes_and_rewards_of_the_environment() -> None:
 
 
 def test_the_only_tool_is_a_move_and_it_is_described() -> None:
-    public = [name for name, _ in inspect.getmembers(MoveTools, inspect.isfunction) if name[0] != "_"]
+    public = [name for name, _ in inspect.getmembers(ToolEnvironment, inspect.isfunction) if name[0] != "_"]
     assert public == ["get_reward", "move", "reset"]
-    assert "answer:" in (MoveTools.move.__doc__ or "")
+    assert "answer:" in (ToolEnvironment.move.__doc__ or "")
 
 
 def test_any_text_environment_can_be_given() -> None:

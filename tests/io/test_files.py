@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from phalanx.io.files import (
-    DamagedFileError,
+    CorruptFileError,
     atomic_directory,
     atomic_write,
-    open_sealed,
-    read_sealed,
-    read_sealed_json,
-    write_sealed_json,
+    open_verified,
+    read_verified,
+    read_verified_json,
+    write_json,
 )
 
 
@@ -172,7 +172,7 @@ def test_where_the_system_cannot_exchange_folders_they_are_renamed(tmp_path, mon
 def test_a_seal_is_the_digest_of_the_file_with_zeros_for_its_digits(tmp_path):
     with atomic_write(tmp_path / "a", sealed=True) as file:
         file.write(b"content")
-    data = read_sealed(tmp_path / "a")
+    data = read_verified(tmp_path / "a")
     mark = b"contentphalanx-sha256:"
     assert data == mark + hashlib.sha256(mark + b"0" * 64).hexdigest().encode()
 
@@ -180,8 +180,8 @@ def test_a_seal_is_the_digest_of_the_file_with_zeros_for_its_digits(tmp_path):
 def test_a_sealed_json_file_is_json_for_everybody(tmp_path):
     record = {"a": [1, 2], "text": "phalanx-sha256:" + "0" * 64}
     with atomic_write(tmp_path / "a.json", "w", sealed=True) as file:
-        write_sealed_json(file, record)
-    assert read_sealed_json(tmp_path / "a.json") == record
+        write_json(file, record)
+    assert read_verified_json(tmp_path / "a.json") == record
     assert json.loads((tmp_path / "a.json").read_text()).keys() == {"a", "text", "seal"}
 
 
@@ -189,18 +189,18 @@ def test_sealed_arrays_are_arrays_for_everybody(tmp_path):
     for values in (np.arange(5), np.frombuffer(b"phalanx-sha256:" + b"0" * 64, np.uint8)):
         with atomic_write(tmp_path / "a.npz", sealed=True) as file:
             np.savez(file, values=values)
-        with open_sealed(tmp_path / "a.npz"), np.load(tmp_path / "a.npz") as archive:
+        with open_verified(tmp_path / "a.npz"), np.load(tmp_path / "a.npz") as archive:
             np.testing.assert_array_equal(archive["values"], values)
 
 
 def test_a_file_without_a_seal_and_one_that_was_changed_are_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"plain")
-    with pytest.raises(DamagedFileError, match=r"a is damaged, or of an older version .* no seal; bake it"):
-        read_sealed(tmp_path / "a", "bake it again")
+    with pytest.raises(CorruptFileError, match=r"a is damaged, or of an older version .* no seal; bake it"):
+        read_verified(tmp_path / "a", "bake it again")
     with atomic_write(tmp_path / "b", sealed=True) as file:
         file.write(b"content" * 100_000)
     data = (tmp_path / "b").read_bytes()
     for place in (0, 300_000, len(data) - 100, len(data) - 70, len(data) - 1):
         (tmp_path / "b").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        with pytest.raises(DamagedFileError, match="b is damaged"):
-            read_sealed(tmp_path / "b")
+        with pytest.raises(CorruptFileError, match="b is damaged"):
+            read_verified(tmp_path / "b")

@@ -15,19 +15,19 @@ from phalanx.kg import (
     KnowledgeBase,
     Prover,
     Rule,
-    entailed,
-    mine,
+    entail,
+    mine_rules,
     parse_atom,
+    parse_query,
     parse_rule,
     proof_depths,
     prove,
     read_knowledge,
-    read_query,
     write_knowledge,
 )
 from phalanx.kg.tables import read_triples
-from phalanx.proofs import Program, ProofConfig, ProofEnv
-from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirst, search_best_first
+from phalanx.proofs import Program, ProofConfig, ProofEnvironment
+from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
 from tests.helpers import proof_cases as pc
 
 FACTS = (
@@ -76,7 +76,7 @@ def test_a_predicate_with_several_arities_is_refused(data):
     with pytest.raises(ValueError, match=r"p with . arguments and with ., as in p"):
         DataHandler.from_knowledge(KnowledgeBase(facts), "both")
     with pytest.raises(ValueError, match="human has one argument in this knowledge base, and 2 in human"):
-        read_query(data, "human(ada,X)")
+        parse_query(data, "human(ada,X)")
 
 
 def test_tables_have_two_to_four_columns(tmp_path):
@@ -113,7 +113,7 @@ def test_proofs_and_depths_are_those_of_the_rules(data):
         assert proof is not None and proof.depth == depth, query
         proof.check(data.facts, data.rules)
     assert [prove(data, query) for query in FALSE] == [None] * len(FALSE)
-    answers = Prover(data.facts, data.rules).answers(read_query(data, "chain(X,Y,Z)"))
+    answers = Prover(data.facts, data.rules).answers(parse_query(data, "chain(X,Y,Z)"))
     assert [str(proof.goal) for proof in answers] == ["chain(ada,bob,eve)"]
     index = IndexManager(data)
     queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
@@ -134,12 +134,12 @@ def test_asking_answers_by_exact_proofs(data):
 
 def test_mining_leaves_other_arities_out_and_says_so(data):
     with pytest.warns(UserWarning, match="4 facts and 4 rules with chain, gave, happy, ... are left out"):
-        assert mine(data, length=2, threads=1).index.arity == 2
+        assert mine_rules(data, length=2, threads=1).index.arity == 2
 
 
 @pytest.mark.parametrize("engine", pc.ENGINES)
 def test_the_environment_says_plain_atoms_and_draws_negatives_of_each_arity(data, engine):
-    env = ProofEnv.from_data(ProofConfig(padding_states=8, engine=engine), data)
+    env = ProofEnvironment.from_data(ProofConfig(padding_states=8, engine=engine), data)
     states, observations = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
     assert observations.derived_sub_indices.shape[-1] == 4
     index, known = env.names, {tuple(row) for row in env.known.triples.tolist()}
@@ -203,7 +203,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     data = DataHandler.from_knowledge(KnowledgeBase(tuple(facts), tuple(rules), domains=domains), "random")
     index = IndexManager(data)
     encoded, encoded_rules = index.encode_atoms(facts), index.encode_rules(rules)
-    rows, _ = entailed(encoded, encoded_rules)
+    rows, _ = entail(encoded, encoded_rules)
     assert {index.decode_atom(row) for row in rows} == model
 
     rng = np.random.default_rng(seed)
@@ -214,7 +214,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     depths = proof_depths(index.encode_atoms(queries), encoded, encoded_rules, 5)
     prover = Prover(facts, rules)
     for query, depth in zip(queries, depths.tolist(), strict=True):
-        proof = next(prover.proofs(read_query(data, query), 5), None)
+        proof = next(prover.proofs(parse_query(data, query), 5), None)
         assert (proof.depth if proof else -1) == depth, query
         if proof is not None:
             proof.check(facts, rules)
@@ -223,7 +223,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     config = ProofConfig(padding_states=256, padding_atoms=12)
     program = Program.of_data(data, index)
     search = BestFirstConfig(expansions=400, max_depth=5, batch_size=8)
-    tried = search_best_first(config, program, BreadthFirst(), index.encode_atoms(queries), search)
+    tried = best_first_search(config, program, BreadthFirstHeuristic(), index.encode_atoms(queries), search)
     for query, depth, length, cut in zip(
         queries, depths.tolist(), tried.length, tried.expansions, strict=True
     ):

@@ -7,7 +7,7 @@ import pytest
 
 from phalanx.kg import joins, leave_one_out
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.chaining import entailed, proof_depths, proof_rounds
+from phalanx.kg.chaining import chaining_rounds, entail, proof_depths
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
@@ -95,17 +95,20 @@ def test_rounds_count_the_layers_of_rules_and_facts_have_none():
     rules = ["near(X,Y) -> linked(X,Y)", "near(X,Z), linked(Z,Y) -> linked(X,Y)"]
     facts = "near(a,b) near(b,c) near(c,d)"
     found = {"near(a,b)": 0, "linked(a,b)": 1, "linked(a,c)": 2, "linked(a,d)": 3, "linked(d,a)": -1}
-    assert ask(proof_rounds, " ".join(found), facts, rules) == found
-    assert ask(proof_rounds, "linked(a,d) linked(a,c)", facts, rules, 2) == {
+    assert ask(chaining_rounds, " ".join(found), facts, rules) == found
+    assert ask(chaining_rounds, "linked(a,d) linked(a,c)", facts, rules, 2) == {
         "linked(a,d)": -1,
         "linked(a,c)": 2,
     }
-    assert ask(proof_rounds, "near(a,b) linked(a,b)", facts, rules, 0) == {"near(a,b)": 0, "linked(a,b)": -1}
+    assert ask(chaining_rounds, "near(a,b) linked(a,b)", facts, rules, 0) == {
+        "near(a,b)": 0,
+        "linked(a,b)": -1,
+    }
 
 
 def test_everything_that_follows_is_listed_once_and_in_order():
     symmetric_and_transitive = (((1, -1, -2), ((1, -2, -1),)), ((1, -1, -2), ((1, -1, -3), (1, -3, -2))))
-    atoms, rounds = entailed(np.array([[1, 2, 1], [1, 2, 3]], np.int32), symmetric_and_transitive)
+    atoms, rounds = entail(np.array([[1, 2, 1], [1, 2, 3]], np.int32), symmetric_and_transitive)
     np.testing.assert_array_equal(atoms, [[1, a, b] for a in (1, 2, 3) for b in (1, 2, 3)])
     np.testing.assert_array_equal(rounds, [2, 1, 2, 0, 2, 0, 2, 1, 2])
 
@@ -115,12 +118,12 @@ def test_nothing_asked_and_nothing_known_are_fine():
     rule = ((1, -1, -2), ((1, -2, -1),))
     assert proof_depths(nothing, nothing, [rule]).shape == (0,)
     assert proof_depths(np.array([[1, 1, 2]], np.int32), nothing, [rule]).tolist() == [-1]
-    assert entailed(nothing, [rule])[0].shape == (0, 3)
+    assert entail(nothing, [rule])[0].shape == (0, 3)
 
 
 def test_rules_that_hold_of_everything_are_refused():
     fact, rule = np.array([[1, 1, 2]], np.int32), ((1, -1, -2), ((1, -1, -3),))
-    for function in (lambda: proof_depths(fact, fact, [rule]), lambda: entailed(fact, [rule])):
+    for function in (lambda: proof_depths(fact, fact, [rule]), lambda: entail(fact, [rule])):
         with pytest.raises(ValueError, match="head that is not in its body"):
             function()
 
@@ -134,14 +137,14 @@ def test_a_constant_in_a_rule_stands_for_itself():
     found = {"european(oslo,europe)": 2, "european(tokyo,europe)": -1, "european(tokyo,asia)": -1}
     assert depths(queries, PLACES, EUROPEAN) == found
     rounds = {"european(oslo,europe)": 1, "european(tokyo,europe)": -1, "european(tokyo,asia)": -1}
-    assert ask(proof_rounds, queries, PLACES, EUROPEAN) == rounds
-    assert ask(proof_rounds, queries, PLACES, EUROPEAN, 1) == rounds
+    assert ask(chaining_rounds, queries, PLACES, EUROPEAN) == rounds
+    assert ask(chaining_rounds, queries, PLACES, EUROPEAN, 1) == rounds
 
 
 def test_a_constant_that_no_fact_and_no_query_has_is_not_taken_for_another():
     # Constants are paired to one number; 9 is greater than all in the facts.
     fact, rule = np.array([[1, 1, 2]], np.int32), ((2, -1, 9), ((1, -1, -2),))
-    atoms, rounds = entailed(fact, [rule])
+    atoms, rounds = entail(fact, [rule])
     assert atoms.tolist() == [[1, 1, 2], [2, 1, 9]] and rounds.tolist() == [0, 1]
     assert proof_depths(np.array([[2, 1, 2]], np.int32), fact, [rule]).tolist() == [-1]
 
@@ -263,11 +266,11 @@ def test_rounds_are_those_of_applying_every_rule_until_nothing_is_new(seed):
         if not new:
             break
         known |= new
-    atoms, rounds = entailed(facts, rules)
+    atoms, rounds = entail(facts, rules)
     assert dict(zip(map(tuple, atoms.tolist()), rounds.tolist(), strict=True)) == known
-    assert proof_rounds(atoms, facts, rules).tolist() == rounds.tolist()
+    assert chaining_rounds(atoms, facts, rules).tolist() == rounds.tolist()
     limited = np.where(rounds <= 2, rounds, -1)
-    assert proof_rounds(atoms, facts, rules, 2).tolist() == limited.tolist()
+    assert chaining_rounds(atoms, facts, rules, 2).tolist() == limited.tolist()
 
 
 @needs_shared_data

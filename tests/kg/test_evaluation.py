@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.kg.atoms import parse_atom
-from phalanx.kg.candidates import Candidates, Ranks, list_metrics, make_candidates, ranks_of, usual_sides
-from phalanx.kg.evaluation import Scores, evaluate_ranking, exact_scorer
+from phalanx.kg.candidates import (
+    CandidateLists,
+    RankCounts,
+    list_metrics,
+    make_candidates,
+    ranks_of,
+    usual_sides,
+)
+from phalanx.kg.evaluation import TripleScores, evaluate_ranking, exact_scorer
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
@@ -17,7 +24,7 @@ QUERIES = np.array([(LIKES, 1, 2), (KNOWS, 3, 4)], np.int32)
 KNOWN = np.array([(LIKES, 1, 2), (LIKES, 1, 4), (LIKES, 5, 2), (KNOWS, 3, 4)], np.int32)
 
 
-def lists(candidates: Candidates) -> list[list[tuple[int, ...]]]:
+def lists(candidates: CandidateLists) -> list[list[tuple[int, ...]]]:
     rows = [tuple(row) for row in candidates.triples.tolist()]
     return [rows[a:b] for a, b in zip(candidates.starts[:-1], candidates.starts[1:], strict=True)]
 
@@ -106,7 +113,7 @@ def test_a_score_that_is_not_a_number_is_an_error() -> None:
 
 
 def metrics_of(above: int, level: int, ties: str, draw: float = 0.0) -> list[float]:
-    ranks = Ranks(np.array([above]), np.array([level]))
+    ranks = RankCounts(np.array([above]), np.array([level]))
     return list_metrics(ranks, ties, np.array([draw]))[0].tolist()
 
 
@@ -126,8 +133,8 @@ def test_random_ties_are_on_average_what_is_expected(above: int, level: int) -> 
     np.testing.assert_allclose(mean, metrics_of(above, level, "expected"), rtol=1e-9)
 
 
-def constant_score(triples: np.ndarray) -> Scores:
-    return Scores(score=np.zeros(len(triples)))
+def constant_score(triples: np.ndarray) -> TripleScores:
+    return TripleScores(score=np.zeros(len(triples)))
 
 
 @pytest.mark.parametrize("ties", ["random", "mean", "expected"])
@@ -148,9 +155,9 @@ def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth()
     values |= dict.fromkeys([(2, 3, 1), (2, 3, 2), (2, 3, 3), (2, 3, 5)], 9.0)
     asked: list[tuple[int, ...]] = []
 
-    def score(triples: np.ndarray) -> Scores:
+    def score(triples: np.ndarray) -> TripleScores:
         asked.extend(tuple(row) for row in triples.tolist())
-        return Scores(
+        return TripleScores(
             score=np.array([values.get(tuple(row), 0.0) for row in triples.tolist()]),
             proved=np.array([tuple(row) in ((1, 1, 2), (1, 1, 1)) for row in triples.tolist()]),
         )
@@ -183,7 +190,7 @@ def test_what_does_not_fit_is_said_in_words() -> None:
     with pytest.raises(ValueError, match="2 queries have 1 depths"):
         evaluate_ranking(constant_score, candidates, depths=np.zeros(1, np.int32))
     with pytest.raises(ValueError, match="the scorer gave 1 of score for 16 triples"):
-        evaluate_ranking(lambda _: Scores(score=np.zeros(1)), candidates)
+        evaluate_ranking(lambda _: TripleScores(score=np.zeros(1)), candidates)
     with pytest.raises(ValueError, match="the split has no queries"):
         evaluate_ranking(constant_score, make_candidates(QUERIES[:0], KNOWN, 5))
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core.backends import extension
-from phalanx.kg import PathNetwork, PathNetworkConfig, learn_network, rank_by_network
+from phalanx.core.backends import native_module
+from phalanx.kg import PathNetwork, PathNetworkConfig, fit_path_network, rank_by_network
 from phalanx.kg.atoms import Atom
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.plain_network import PathQuestions
 from phalanx.kg.rules import plain
 
-native = extension()
+native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
 
 
@@ -99,11 +99,11 @@ def test_learning_and_scoring_survive_anything(rows, layers, specific, more, sca
 @needs_native
 def test_a_network_learns_to_compose_and_is_the_same_on_any_number_of_threads() -> None:
     data, settings = chains(), {"layers": 2, "epochs": 8, "batch_size": 8}
-    learned = learn_network(data, threads=1, **settings)
+    learned = fit_path_network(data, threads=1, **settings)
     untrained = PathNetwork(data, learned.config)
     assert rank_by_network(learned, data, "test").total.mrr == 1.0
     assert rank_by_network(untrained, data, "test").total.mrr < 0.7
-    again = learn_network(data, threads=2, **settings)
+    again = fit_path_network(data, threads=2, **settings)
     np.testing.assert_array_equal(learned.parameters, again.parameters)
 
 
@@ -111,7 +111,7 @@ def test_plain_python_learns_too(monkeypatch) -> None:
     monkeypatch.setattr("phalanx.kg.path_network.extension", lambda: None)
     monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
     data = chains(4)
-    network = learn_network(data, layers=1, epochs=0.1, batch_size=2, threads=1)
+    network = fit_path_network(data, layers=1, epochs=0.1, batch_size=2, threads=1)
     assert network.parameters.dtype == np.float32 and np.isfinite(network.parameters).all()
     assert 0 < rank_by_network(network, data, "valid").total.mrr <= 1
 
@@ -158,4 +158,4 @@ def test_an_embedding_beside_a_network_is_weighed_on_validation() -> None:
 
 def test_there_must_be_something_to_learn_from() -> None:
     with pytest.raises(ValueError, match="no facts about two entities"):
-        learn_network(DataHandler.from_knowledge(KnowledgeBase((Atom("p", "a", "a"),))))
+        fit_path_network(DataHandler.from_knowledge(KnowledgeBase((Atom("p", "a", "a"),))))

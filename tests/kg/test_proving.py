@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
-from phalanx.kg.chaining import entailed, proof_depths
+from phalanx.kg.chaining import entail, proof_depths
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.proving import Proof, Prover, Query, episode_goals, prove, read_query
+from phalanx.kg.proving import Proof, ProofQuery, Prover, episode_goals, parse_query, prove
 from phalanx.kg.vocabulary import IndexManager
 from tests.reference import resolution as oracle
 
@@ -80,17 +80,17 @@ def test_a_query_is_never_its_own_fact():
 def test_a_query_with_variables_is_answered_by_facts_and_by_rules():
     data = family()
     prover = Prover(data.facts, data.rules)
-    found = [(str(proof.goal), proof.depth) for proof in prover.answers(read_query(data, "aunt(X,Y)"))]
+    found = [(str(proof.goal), proof.depth) for proof in prover.answers(parse_query(data, "aunt(X,Y)"))]
     assert found == [("aunt(ann,kim)", 1), ("aunt(ann,cat)", 3), ("aunt(eve,cat)", 5)]
-    found = [str(proof.goal) for proof in prover.answers(read_query(data, "aunt(X,cat)"))]
+    found = [str(proof.goal) for proof in prover.answers(parse_query(data, "aunt(X,cat)"))]
     assert found == ["aunt(ann,cat)", "aunt(eve,cat)"]
-    assert list(prover.answers(read_query(data, "aunt(X,X)"))) == []
+    assert list(prover.answers(parse_query(data, "aunt(X,X)"))) == []
 
 
 def test_one_unknown_in_both_arguments_is_one_thing():
     data = family("likes(a,b). likes(b,a). likes(a,c).", ["r:1:likes(X,Z), likes(Z,Y) -> knows(X,Y)"])
     prover = Prover(data.facts, data.rules)
-    proofs = list(prover.answers(read_query(data, "knows(X,X)")))
+    proofs = list(prover.answers(parse_query(data, "knows(X,X)")))
     assert [str(proof.goal) for proof in proofs] == ["knows(a,a)", "knows(b,b)"]
     for proof in proofs:
         proof.check(data.facts, data.rules)
@@ -98,18 +98,18 @@ def test_one_unknown_in_both_arguments_is_one_thing():
 
 def test_one_capital_letter_an_underscore_and_a_question_mark_make_variables():
     data = family("in(Paris,France). in(X,France).", [])
-    assert read_query(data, "in(Paris,Y)") == Query(Atom("in", "Paris", "Y"), ("", "Y"))
-    assert read_query(data, "in(_place,?x)").free == ("_place", "?x")
-    assert read_query(data, "in(Paris,France).").ground
-    assert read_query(data, "in(X,'France')").ground
+    assert parse_query(data, "in(Paris,Y)") == ProofQuery(Atom("in", "Paris", "Y"), ("", "Y"))
+    assert parse_query(data, "in(_place,?x)").free == ("_place", "?x")
+    assert parse_query(data, "in(Paris,France).").ground
+    assert parse_query(data, "in(X,'France')").ground
     # Each `_` is a variable of its own, so that both arguments may differ.
-    assert len(list(Prover(data.facts, data.rules).answers(read_query(data, "in(_,_)")))) == 2
+    assert len(list(Prover(data.facts, data.rules).answers(parse_query(data, "in(_,_)")))) == 2
 
 
 @pytest.mark.parametrize("query", ["in(Pari,Y)", "in(Where,France)", "in('Y',France)", "in(paris,France)"])
 def test_a_mistyped_constant_is_no_variable(query):
     with pytest.raises(ValueError, match=r"no constant .*nearest (is|are) '.*; a variable is one capital"):
-        read_query(family("in(Paris,France).", []), query)
+        parse_query(family("in(Paris,France).", []), query)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_mistyped_constant_is_no_variable(query):
 )
 def test_unknown_names_are_told_with_the_nearest_one(query, complaint):
     with pytest.raises(ValueError, match=complaint):
-        read_query(family(), query)
+        parse_query(family(), query)
 
 
 def test_a_rule_that_holds_of_everything_is_refused():
@@ -136,7 +136,7 @@ def test_why_there_is_no_proof_is_told_by_rule():
     prover = Prover(data.facts, data.rules)
 
     def why(query, depth=6):
-        return prover.why_not(read_query(data, query), depth)
+        return prover.why_not(parse_query(data, query), depth)
 
     assert why("aunt(cat,bob)") == [
         "r1: no sister(cat,Z)",
@@ -147,7 +147,9 @@ def test_why_there_is_no_proof_is_told_by_rule():
     assert why("wife(ann,X)") == ["no rule has wife in its head"]
     assert why("aunt(ann,kim)")[0] == "aunt(ann,kim) is a fact, which may not prove itself"
     alike = Prover([], [parse_rule("r:1:likes(X,X) -> knows(X,X)")])
-    assert alike.why_not(Query(Atom("knows", "a", "b"))) == ["r: its head, knows(X,X), is of another form"]
+    assert alike.why_not(ProofQuery(Atom("knows", "a", "b"))) == [
+        "r: its head, knows(X,X), is of another form"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_the_shortest_proof_has_the_depth_that_forward_chaining_computes(program
     depths = proof_depths(index.encode_atoms(EVERYTHING), *arrays, max_depth)
     prover = Prover(facts, rules)
     for atom, depth in zip(EVERYTHING, depths.tolist(), strict=True):
-        proof = next(prover.proofs(Query(atom), max_depth), None)
+        proof = next(prover.proofs(ProofQuery(atom), max_depth), None)
         assert (-1 if proof is None else proof.depth) == depth, atom
         if proof is not None:
             proof.check(facts, rules)
@@ -255,10 +257,10 @@ def test_what_follows_by_forward_chaining_and_nothing_else_has_a_proof(seed):
         head = Atom(PREDICATES[random.integers(3)], *random.choice(bound, 2).tolist())
         rules.append(rule_of(f"r{number}", body, head))
     index, *program = encoded(facts, tuple(rules))
-    follows = {index.decode_atom(row) for row in entailed(*program)[0]} - set(facts)
+    follows = {index.decode_atom(row) for row in entail(*program)[0]} - set(facts)
     prover = Prover(facts, rules)
     rest = [atom for atom in EVERYTHING if atom not in facts]
-    found = {atom for atom in rest if next(prover.proofs(Query(atom), 14), None)}
+    found = {atom for atom in rest if next(prover.proofs(ProofQuery(atom), 14), None)}
     assert found == follows
 
 
@@ -281,7 +283,7 @@ def test_answers_and_their_depths_are_those_of_resolution_step_by_step(program, 
                 expected.setdefault(index.decode_atom((1, *state[0][1:])), depth)
         states = {state for state in following if state[0][0] != kept}
     free = tuple(term if term in names else "" for term in terms)
-    proofs = list(Prover(facts, rules).answers(Query(Atom("p", *terms), free), limit))
+    proofs = list(Prover(facts, rules).answers(ProofQuery(Atom("p", *terms), free), limit))
     assert {proof.goal: proof.depth for proof in proofs} == expected
     assert len(proofs) == len(expected)
     for proof in proofs:
@@ -294,7 +296,7 @@ def test_all_proofs_differ_come_in_order_and_need_no_goal_to_prove_itself(progra
     facts, rules = made(program)
     prover = Prover(facts, rules)
     for atom in EVERYTHING[:16]:
-        proofs = [proof for proof, _ in zip(prover.proofs(Query(atom), 4), range(20), strict=False)]
+        proofs = [proof for proof, _ in zip(prover.proofs(ProofQuery(atom), 4), range(20), strict=False)]
         assert len(set(proofs)) == len(proofs)
         assert [proof.depth for proof in proofs] == sorted(proof.depth for proof in proofs)
         for proof in proofs:

@@ -6,7 +6,7 @@ import pytest
 from phalanx.kg.atoms import parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.query_answering import Asker, isotonic
+from phalanx.kg.query_answering import QueryAnswerer, isotonic
 from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.vocabulary import IndexManager
 
@@ -67,10 +67,10 @@ def test_without_rules_they_are_mined() -> None:
 
 def test_likelihoods_are_calibrated_on_validation() -> None:
     data = family("aunt(ann,kim)")
-    asker = Asker(data)
+    asker = QueryAnswerer(data)
     # Asked for aunt(?,kim) and aunt(ann,?): ann twice, which is true, eve once, which is not known to be.
     assert asker.calibration(np.array([0.5, 0.9])) == pytest.approx([2 / 3, 2 / 3])
-    assert Asker(family()).calibration(np.array([0.3])) == [0.3]
+    assert QueryAnswerer(family()).calibration(np.array([0.3])) == [0.3]
 
 
 def test_a_rising_curve_is_fitted() -> None:
@@ -104,5 +104,5 @@ def test_one_fact_and_rules_of_other_shapes() -> None:
     data = DataHandler.from_knowledge(KnowledgeBase((parse_atom("p(a,b)"),)))
     assert [answer.fact for answer in data.ask("p(a,X)")] == [True]
     odd = parse_rule("odd:1:p(X,Z), p(Y,Z), p(X,Y) -> p(X,Y)")
-    asker = Asker(DataHandler.from_knowledge(KnowledgeBase((parse_atom("p(a,b)"),), (odd,))))
+    asker = QueryAnswerer(DataHandler.from_knowledge(KnowledgeBase((parse_atom("p(a,b)"),), (odd,))))
     assert asker.left_out == (odd,) and len(asker.rules) == 0

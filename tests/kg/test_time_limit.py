@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from phalanx.kg import DataHandler, IndexManager, Prover, exact_scorer, time_limit as budgets
-from phalanx.kg.chaining import depths_in_time, proof_depths, proof_rounds
-from phalanx.kg.proving import read_query
-from phalanx.kg.time_limit import Budget, OutOfTime
-from phalanx.proofs import ProofConfig, ProofEnv, QueryConfig, QuerySet, env as environment
+from phalanx.kg.chaining import chaining_rounds, depths_in_time, proof_depths
+from phalanx.kg.proving import parse_query
+from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
+from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +39,17 @@ def clock(monkeypatch):
 
 def test_a_budget_speaks_every_four_seconds_and_ends_in_time(clock):
     said: list[str] = []
-    budget = Budget(13, said.append)
-    with pytest.raises(OutOfTime):
+    budget = TimeLimit(13, said.append)
+    with pytest.raises(TimeLimitExceeded):
         _ = [budget.check(f"at {number}") for number in range(100)]
     assert said == ["at 3 (4 s)", "at 7 (9 s)"]
     with pytest.raises(ValueError, match="seconds must be 0 or more, got -1"):
-        Budget(-1)
+        TimeLimit(-1)
 
 
 def test_without_time_nothing_is_settled_and_it_is_said(queries, program):
     said: list[str] = []
-    depths, settled = depths_in_time(queries, *program, 5, Budget(0, said.append))
+    depths, settled = depths_in_time(queries, *program, 5, TimeLimit(0, said.append))
     assert not settled.any() and (depths == -1).all()
     assert len(said) == 1 and said[0].startswith("out of time after 0 s: proofs of 1 and more steps of ")
 
@@ -58,7 +58,7 @@ def test_what_is_settled_in_time_is_right_and_small_depths_come_first(queries, p
     exact = proof_depths(queries, *program, 5)
     shares = []
     for seconds in (20, 80, 320, 1280, 5120, 10_000_000):
-        depths, settled = depths_in_time(queries, *program, 5, Budget(seconds))
+        depths, settled = depths_in_time(queries, *program, 5, TimeLimit(seconds))
         assert np.array_equal(depths[settled], exact[settled])
         assert (depths[~settled] == -1).all()
         if not settled.all():
@@ -72,11 +72,11 @@ def test_rounds_that_are_not_finished_in_time_do_not_count(queries, program, clo
     finished = set()
     for seconds in range(20, 400, 20):
         said: list[str] = []
-        found = proof_rounds(queries, *program, None, Budget(seconds, said.append))
+        found = chaining_rounds(queries, *program, None, TimeLimit(seconds, said.append))
         if told := re.search(r"out of time .* in more than (\d+) rounds", said[-1]):
             rounds = int(told[1])
             finished.add(rounds)
-            reached = proof_rounds(queries, *program)
+            reached = chaining_rounds(queries, *program)
             assert np.array_equal(found, np.where(reached <= rounds, reached, -1))
     assert {0, 1} <= finished
 
@@ -90,17 +90,17 @@ def test_the_exact_scorer_counts_what_is_not_found_in_time_as_unproved(data, pro
 
 
 def test_a_prover_stops_when_its_time_is_up(data):
-    query = read_query(data, data.test_queries[-1])
-    with pytest.raises(OutOfTime):
-        next(Prover(data.facts, data.rules, Budget(0)).proofs(query))
+    query = parse_query(data, data.test_queries[-1])
+    with pytest.raises(TimeLimitExceeded):
+        next(Prover(data.facts, data.rules, TimeLimit(0)).proofs(query))
 
 
 def test_without_a_depth_limit_no_depth_is_computed(data, monkeypatch):
     monkeypatch.setattr(environment, "depths_in_time", None)
     bare = DataHandler.from_knowledge(dataclasses.replace(data.base, depths={}))
     config = ProofConfig(padding_states=8)
-    assert (ProofEnv.from_data(config, bare, "test").queries.depths == -1).all()
-    given = ProofEnv.from_data(config, data, "test").queries.depths
+    assert (ProofEnvironment.from_data(config, bare, "test").queries.depths == -1).all()
+    given = ProofEnvironment.from_data(config, data, "test").queries.depths
     assert given.tolist() == [data.test_depths[query] for query in data.test_queries]
 
 

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from phalanx.core import backends as engine
-from phalanx.lm.attention import Angles, angles_of, packed_attention
+from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
 
-if not engine.available():
-    pytest.skip(f"native engine: {engine.reason()}", allow_module_level=True)
+if not engine.is_native_available():
+    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
 
 
 @functools.partial(jax.jit, static_argnums=4)
 def attend(
-    qkv: jax.Array, angles: Angles, segments: jax.Array, cotangent: jax.Array, which: engine.Engine
+    qkv: jax.Array, angles: RotaryAngles, segments: jax.Array, cotangent: jax.Array, which: engine.Backend
 ) -> tuple[jax.Array, jax.Array]:
     """What is attended to, and the gradient."""
     attended, pull = jax.vjp(lambda one: packed_attention(one, angles, segments, which), qkv)
     return attended, pull(cotangent)[0]
 
 
-def drawn(rows: int, tokens: int, heads: int, size: int) -> tuple[jax.Array, Angles, jax.Array]:
+def drawn(rows: int, tokens: int, heads: int, size: int) -> tuple[jax.Array, RotaryAngles, jax.Array]:
     """Queries, keys and values large enough for sharp weights; angles; a cotangent."""
     random = np.random.default_rng(tokens)
     qkv = 2 * random.standard_normal((rows, tokens, 3, heads, size), np.float32)
@@ -33,8 +33,8 @@ def drawn(rows: int, tokens: int, heads: int, size: int) -> tuple[jax.Array, Ang
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def turned(places: jax.Array, size: int) -> Angles:
-    return angles_of(places, size, 100.0)
+def turned(places: jax.Array, size: int) -> RotaryAngles:
+    return rotary_angles(places, size, 100.0)
 
 
 def segments_of(kind: str, rows: int, tokens: int) -> jax.Array:
@@ -125,7 +125,7 @@ def test_a_row_by_itself_and_rows_under_vmap_attend_alike() -> None:
     segments = segments_of("packed, then padding", 3, 97)
 
     @jax.jit
-    def gradient(qkv: jax.Array, angles: Angles, segments: jax.Array) -> jax.Array:
+    def gradient(qkv: jax.Array, angles: RotaryAngles, segments: jax.Array) -> jax.Array:
         return jax.grad(lambda one: jnp.sum(packed_attention(one, angles, segments, "native") ** 2))(qkv)
 
     whole = np.asarray(gradient(qkv, angles, segments))

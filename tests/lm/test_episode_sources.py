@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.cli.app import app
-from phalanx.lm import LanguageModel, LanguageModelConfig, Player
-from phalanx.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
+from phalanx.lm import LanguageModel, LanguageModelConfig, LMPolicy
+from phalanx.lm.episodes.arcade import PuzzleServerConfig, PuzzleServerSource
 from phalanx.lm.episodes.environments import EnvironmentSource
 from phalanx.lm.episodes.opening import local_source
 from phalanx.lm.episodes.proof_demonstrations import proof_samples
 from phalanx.lm.episodes.puzzles import PuzzleSource
-from phalanx.lm.episodes.source import Episode
+from phalanx.lm.episodes.source import EpisodeId
 from phalanx.lm.evaluation import score_episodes, score_random_actions
-from phalanx.lm.tasks import Prompter, read_tasks
+from phalanx.lm.tasks import PromptTokenizer, read_tasks
 from phalanx.logging import read_records
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.lm.config import LMDataConfig
@@ -26,7 +26,7 @@ from phalanx.training.lm.sources import played_name
 from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 
-PROMPTER = Prompter("characters")
+PROMPTER = PromptTokenizer("characters")
 MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
 ONE_UPDATE = (
     *MODEL,
@@ -93,7 +93,7 @@ def test_episodes_of_an_environment_keep_to_their_split_and_are_the_same_again(
     asked = {}
     for split in ("training", "valid", "held-out"):
         seeds = itertools.islice(proofs.seeds("proofs", split), 6)
-        episodes = [Episode("proofs", seed) for seed in seeds]
+        episodes = [EpisodeId("proofs", seed) for seed in seeds]
         asked[split] = proofs.begin(episodes).prompts
         assert proofs.begin(episodes).prompts == asked[split]
     assert not set(asked["training"]) & {*asked["valid"], *asked["held-out"]}
@@ -112,7 +112,7 @@ def test_proofs_are_demonstrated_by_steps_that_prove_them(proofs: EnvironmentSou
         said = PROMPTER.text(sample.tokens[sample.mask == 1].tolist())
         by_seed.setdefault(int(sample.sample_id.split("-")[2]), []).append(said)
     whole = [(seed, said) for seed, said in by_seed.items() if seed < 64]
-    batch = proofs.begin([Episode("proofs", seed) for seed, _ in whole])
+    batch = proofs.begin([EpisodeId("proofs", seed) for seed, _ in whole])
     for step in range(max(len(said) for _, said in whole)):
         told = batch.step([said[step] if step < len(said) else "" for _, said in whole])
     # Queries that are true are proved, those that are false are given up, and both end well.
@@ -130,9 +130,11 @@ def test_what_is_played_is_named_and_mistakes_are_told() -> None:
     with pytest.raises(ValueError, match="'proofs' has no settings here"):
         local_source("proofs", PROMPTER, overrides=["x=1"])
     with pytest.raises(ValueError, match="is no HOST:PORT"):
-        ArcadeSource(ArcadeSourceConfig(address="localhost"), PROMPTER)
+        PuzzleServerSource(PuzzleServerConfig(address="localhost"), PROMPTER)
     with pytest.raises(ValueError, match="or one twice"):
-        ArcadeSource(ArcadeSourceConfig(address="localhost:1", games=("lights", "lights:easy")), PROMPTER)
+        PuzzleServerSource(
+            PuzzleServerConfig(address="localhost:1", games=("lights", "lights:easy")), PROMPTER
+        )
 
 
 def test_an_environment_of_one_episode_has_no_other_split() -> None:
@@ -184,7 +186,7 @@ def test_arc_is_played_in_the_prompts_that_are_learned(monkeypatch: pytest.Monke
     model = LanguageModel(
         LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16), key=jax.random.key(0)
     )
-    player = Player(model, PROMPTER, max_new_tokens=2)
+    player = LMPolicy(model, PROMPTER, max_new_tokens=2)
     [score], told = score_episodes(player, source, "arc", count=2)
     assert (score.task, score.puzzles, score.legal_rate) == ("arc", 2, 0.0)
     assert all(one.turns[0].prompt.startswith("arc\n") for one in told)

@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Array, Bool
 
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
-from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EnvironmentConfig
+from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
@@ -25,11 +25,11 @@ from phalanx.lm import (
     EpisodeTokenizer,
     KnownEpisodes,
     ProofTokenizer,
-    TokenRows,
+    StepTokens,
     known_episodes,
 )
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
@@ -39,7 +39,7 @@ def seen_twice() -> dict[str, np.ndarray]:
     return {"working": GRID, "target": GRID[::-1], "similarity": np.array([0.25, 1.0], np.float32)}
 
 
-def row(rows: TokenRows, number: int) -> np.ndarray:
+def row(rows: StepTokens, number: int) -> np.ndarray:
     ends = np.concatenate([[0], np.cumsum(rows.seen + rows.done)])
     return rows.tokens[ends[number] : ends[number + 1]]
 
@@ -112,7 +112,7 @@ def arc() -> ArcEnvironment:
     pair = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=3, max_grid_width=3),
-        environment=EnvironmentConfig(max_episode_steps=4),
+        environment=EpisodeConfig(max_episode_steps=4),
         action=ActionConfig(selection_format="point"),
     )
     return ArcEnvironment.create(config, ArcTask("one", (pair,), (pair,)))
@@ -192,7 +192,7 @@ def test_proof_episodes_become_samples() -> None:
     program = Program.create(facts, [((2, -1, -2), [(1, -1, -3), (1, -3, -2)])], 2, 4)
     config = ProofConfig(padding_atoms=3, padding_states=6, max_depth=4)
     queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
-    environment = ProofEnv.create(config, program, queries, depths=np.array([2, 2], np.int32))
+    environment = ProofEnvironment.create(config, program, queries, depths=np.array([2, 2], np.int32))
     made = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
     tokenizer = ProofTokenizer.for_environment(environment)
     firsts = [one for one in made if one.step_index == 0]
@@ -264,9 +264,9 @@ class WalkTokenizer:
     def view(self, states: Any) -> Any:
         return states
 
-    def encode(self, seen: Any, actions: Any) -> TokenRows:
+    def encode(self, seen: Any, actions: Any) -> StepTokens:
         ones = np.ones(len(seen), np.int32)
-        return TokenRows(np.stack([seen, actions], axis=1).reshape(-1).astype(np.int32), ones, ones)
+        return StepTokens(np.stack([seen, actions], axis=1).reshape(-1).astype(np.int32), ones, ones)
 
     def decode(self, tokens: Any) -> tuple[int, int]:
         return int(tokens[0]), int(tokens[1])

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import PackingConfig, pack_tokens
-from phalanx.lm.flops import training_flops
+from phalanx.lm.flops import train_flops
 from phalanx.lm.generation import generate
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, rotary
 from phalanx.training.lm import update
 from phalanx.training.lm.batches import TokenBatch
 from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMLearner, LMTrainer, losses
+from phalanx.training.lm.update import LMTrainer, SFTState, losses
 
 CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)
 WIDTH = 12
@@ -33,7 +33,7 @@ def model() -> LanguageModel:
 
 
 @functools.cache
-def begun() -> LMLearner:
+def begun() -> SFTState:
     """What AdamW starts with, on the host, where nobody can use it up; its settings do not matter."""
     return jax.device_get(jax.jit(LMTrainer(CONFIG, OptimizerConfig()).start)(jax.random.key(0)))
 
@@ -234,5 +234,5 @@ def test_the_arithmetic_of_an_update_counts_attention_within_segments_alone() ->
     weights = 2 * (8 * 3 * 8 + 8 * 8 + 8 * 16 + 8 * 8) + 2 * 11 * 8
     whole, packed = (np.array([ids], np.int32) for ids in ([1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]))
     # Each of n tokens sees half of the n in the mean; a query and a value of all heads have 8 numbers each.
-    assert training_flops(CONFIG, whole) == 6 * (6 * weights + 2 * 8 * 36)
-    assert training_flops(CONFIG, packed) == 6 * (6 * weights + 2 * 8 * (9 + 4 + 1))
+    assert train_flops(CONFIG, whole) == 6 * (6 * weights + 2 * 8 * 36)
+    assert train_flops(CONFIG, packed) == 6 * (6 * weights + 2 * 8 * (9 + 4 + 1))

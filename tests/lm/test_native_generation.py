@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from phalanx.core import backends as engine
 from phalanx.lm import LanguageModel, LanguageModelConfig
-from phalanx.lm.decoding import Request, Written, write
+from phalanx.lm.decoding import GenerationArrays, GenerationRequest, write
 
-if not engine.available():
-    pytest.skip(f"native engine: {engine.reason()}", allow_module_level=True)
+if not engine.is_native_available():
+    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "width": 12, "depth": 2, "heads": 2, "hidden": 10}
 """Heads of 6 numbers: no size is that of a vector."""
@@ -39,7 +39,7 @@ def model_of(**sizes: Any) -> LanguageModel:
     return make(jax.random.key(4))
 
 
-def request_of(batch: int, padded: int, **changes: Any) -> Request:
+def request_of(batch: int, padded: int, **changes: Any) -> GenerationRequest:
     """Prompts of many lengths, every third the same."""
     rng = np.random.default_rng(batch)
     starts, prompts = rng.integers(0, padded, batch), rng.integers(0, SMALL["vocab_size"], (batch, padded))
@@ -53,7 +53,7 @@ def request_of(batch: int, padded: int, **changes: Any) -> Request:
         "stop_token": jnp.int32(END),
         "choices": None,
     }
-    return Request(**{**usual, **changes})
+    return GenerationRequest(**{**usual, **changes})
 
 
 def texts(batch: int) -> jax.Array:
@@ -66,10 +66,10 @@ def texts(batch: int) -> jax.Array:
     return jax.device_put(table.astype(np.int32))
 
 
-def assert_alike(model: LanguageModel, request: Request, top_k: int = 0) -> Written:
+def assert_alike(model: LanguageModel, request: GenerationRequest, top_k: int = 0) -> GenerationArrays:
     nucleus = float(request.top_p) < 1
     native, xla = (
-        Written(*map(np.asarray, write(model, request, NEW, top_k, nucleus, which)))
+        GenerationArrays(*map(np.asarray, write(model, request, NEW, top_k, nucleus, which)))
         for which in ("native", "xla")
     )
     np.testing.assert_array_equal(native.lengths, xla.lengths)

@@ -12,17 +12,25 @@ from phalanx.arc.generators import generate_tasks
 from phalanx.arc.text import OPERATION_NAMES
 from phalanx.cli.app import app
 from phalanx.config import load_config
-from phalanx.lm import Player, SamplingConfig
+from phalanx.lm import LMPolicy, SamplingConfig
 from phalanx.lm.arc_demonstrations import compact_task
 from phalanx.lm.arcade_scores import random_command
-from phalanx.lm.evaluation import overall, score_puzzles, score_random
-from phalanx.lm.expert_samples import demonstrations
-from phalanx.lm.playing import play_at_random, summary
-from phalanx.lm.tasks import ArcadePrompter, Prompter, TextTask, puzzles_of, read_shares, read_tasks, split_of
+from phalanx.lm.evaluation import mean_score, score_puzzles, score_random
+from phalanx.lm.expert_samples import generate_expert_samples
+from phalanx.lm.playing import episode_record, play_at_random
+from phalanx.lm.tasks import (
+    PromptTokenizer,
+    PuzzleServerPromptTokenizer,
+    TextTask,
+    puzzles_of,
+    read_shares,
+    read_tasks,
+    split_of,
+)
 from phalanx.puzzles.catalog import KINDS
-from phalanx.puzzles.server import ArcadeTextBatch, TelnetClientConfig
+from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
-from phalanx.text.env import TextBatch
+from phalanx.text.env import TextVectorEnvironment
 from phalanx.training import (
     LMTraining,
     LMTrainingConfig,
@@ -86,10 +94,10 @@ def test_a_puzzle_is_in_one_split_whatever_its_seed() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_demonstrations_solve_in_few_characters_and_keep_to_their_split(kind: str) -> None:
-    prompter = Prompter("characters")
+    prompter = PromptTokenizer("characters")
     tasks = (TextTask(kind), TextTask(kind, turns="multi"))
-    samples = list(itertools.islice(demonstrations(tasks, prompter, wander=0.3), 12))
-    again = itertools.islice(demonstrations(tasks, prompter, wander=0.3), 12)
+    samples = list(itertools.islice(generate_expert_samples(tasks, prompter, wander=0.3), 12))
+    again = itertools.islice(generate_expert_samples(tasks, prompter, wander=0.3), 12)
     assert samples == list(again)
     for sample in samples[::2]:
         said = prompter.text(sample.tokens[sample.mask == 1].tolist())
@@ -102,7 +110,9 @@ def test_demonstrations_solve_in_few_characters_and_keep_to_their_split(kind: st
 
 def test_kinds_have_the_shares_that_are_asked_for() -> None:
     tasks = read_tasks("sudoku,hitori")
-    stream = demonstrations(tasks, Prompter("characters"), shares=read_shares("hitori=2", tasks))
+    stream = generate_expert_samples(
+        tasks, PromptTokenizer("characters"), shares=read_shares("hitori=2", tasks)
+    )
     kinds = [sample.dataset_id.partition(":")[0] for sample in itertools.islice(stream, 6)]
     assert kinds == ["sudoku", "hitori", "hitori"] * 2
     with pytest.raises(ValueError, match="'binary', which is not learned"):
@@ -113,12 +123,12 @@ def test_kinds_have_the_shares_that_are_asked_for() -> None:
 
 
 def test_random_answers_are_learned_only_when_asked_for() -> None:
-    prompter = Prompter("characters")
-    stream = demonstrations([LIGHTS], prompter, demonstrated=False)
+    prompter = PromptTokenizer("characters")
+    stream = generate_expert_samples([LIGHTS], prompter, demonstrated=False)
     said = {tuple(sample.tokens[sample.mask == 1].tolist()) for sample in itertools.islice(stream, 80)}
     assert len(said) == 9
     with pytest.raises(ValueError, match=r"set data\.turns=multi"):
-        next(demonstrations([TextTask("lights_out")], prompter, demonstrated=False))
+        next(generate_expert_samples([TextTask("lights_out")], prompter, demonstrated=False))
 
 
 def test_a_run_is_measured_by_playing_and_shows_conversations(run: Path) -> None:
@@ -136,12 +146,12 @@ def test_a_run_is_measured_by_playing_and_shows_conversations(run: Path) -> None
 
 def test_a_player_that_keeps_to_legal_moves_is_never_refused(run: Path) -> None:
     config, model = load_language_model(run)
-    player = Player(model, Prompter(config.data.tokenizer), SamplingConfig(), 8, legal_only=True)
+    player = LMPolicy(model, PromptTokenizer(config.data.tokenizer), SamplingConfig(), 8, legal_only=True)
     scores, told = score_puzzles(player, LIGHTS, count=4, attempts=2)
     assert [score.legal_rate for score in scores] == [1.0, 1.0]
     assert set(scores[1].pass_at_k) == {1, 2}
-    assert overall(scores[:1]).solved_rate == scores[0].solved_rate
-    picture = summary("lights", told[0], 3, 0)["final_state"]._repr_svg_()
+    assert mean_score(scores[:1]).solved_rate == scores[0].solved_rate
+    picture = episode_record("lights", told[0], 3, 0)["final_state"]._repr_svg_()
     assert ">li<" in picture
 
 
@@ -152,7 +162,7 @@ def test_random_legal_moves_are_moves_and_solve_little() -> None:
     environments = [LIGHTS.environment() for _ in range(3)]
     for seed, environment in enumerate(environments):
         environment.reset(seed)
-    told = play_at_random(TextBatch(environments), seed=1)
+    told = play_at_random(TextVectorEnvironment(environments), seed=1)
     assert all(one.turns and environment.done for one, environment in zip(told, environments, strict=True))
 
 
@@ -185,15 +195,15 @@ def test_eval_plays_the_games_of_a_live_server(run: Path) -> None:
             asked += ["--set", setting]
         told = CliRunner().invoke(app, asked, catch_exceptions=False)
         lines = [json.loads(line) for line in told.stdout.splitlines()]
-        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
-        batch = ArcadeTextBatch("lights", client=client, prompt=move_prompt)
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        batch = PuzzleServerVectorEnvironment("lights", client=client, prompt=move_prompt)
         with batch:
             [text] = batch.reset([1])
             # A command of the right form is taken, and what the tokenizer lacks does not stop a model.
             [command] = {random_command("lights", batch.games[0].observation, random.Random(0))}
             assert not batch.step([command]).infos[0].refused
-        read = ArcadePrompter(Prompter(config.data.tokenizer)).prompt(text)
-        assert "\n1 |?|" in Prompter(config.data.tokenizer).text(read)
+        read = PuzzleServerPromptTokenizer(PromptTokenizer(config.data.tokenizer)).prompt(text)
+        assert "\n1 |?|" in PromptTokenizer(config.data.tokenizer).text(read)
     assert [line["player"] for line in lines[:3]] == ["model", "untrained", "random"]
     assert [line["task"] for line in lines[::3]] == [
         "lights:easy:arcade",
@@ -247,7 +257,7 @@ def test_arc_samples_hold_the_demonstrations_but_not_the_answer(monkeypatch: pyt
         if outputs.count(output) == 1
     )
     sample = source.held_out[0]
-    said = Prompter("bytes").text(sample.tokens[sample.mask == 1].tolist())
+    said = PromptTokenizer("bytes").text(sample.tokens[sample.mask == 1].tolist())
     assert said.split()[0] in OPERATION_NAMES
 
 

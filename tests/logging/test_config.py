@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from phalanx.config import PRESET_FOLDER, describe, load_config
+from phalanx.config import PRESET_FOLDER, list_settings, load_config
 from phalanx.logging import ExperimentLogger, LoggingConfig, validate_batched_logging_config
 
 
@@ -38,7 +38,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
 
 
 def test_every_setting_explains_itself() -> None:
-    assert all(row.text for row in describe(LoggingConfig))
+    assert all(row.text for row in list_settings(LoggingConfig))
 
 
 def test_the_batched_preset_differs_from_the_defaults_in_one_setting() -> None:

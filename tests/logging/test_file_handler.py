@@ -25,7 +25,7 @@ from phalanx.logging import (
     ExperimentConfig,
     ExperimentLogger,
     FileHandler,
-    LineFile,
+    JsonlFile,
     LoggingConfig,
     read_lines,
     read_records,
@@ -180,17 +180,17 @@ def test_a_run_that_goes_on_appends_and_drops_a_torn_last_line(tmp_path: Path) -
     path = tmp_path / "batch_metrics.jsonl"
     path.write_bytes(b'{"step": 10}\n{"step": 2')
     assert list(read_records(path)) == [{"step": 10}], "a reader does not see the torn line either"
-    LineFile(path).write_line('{"step": 30}')
+    JsonlFile(path).write_line('{"step": 30}')
     assert path.read_bytes() == b'{"step": 10}\n{"step": 30}\n'
 
 
 def test_a_torn_line_longer_than_what_is_read_at_a_time_is_dropped_whole(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"kept\n" + b"x" * 200_000)
-    LineFile(path).close()
+    JsonlFile(path).close()
     assert path.read_bytes() == b"kept\n"
     path.write_bytes(b"x" * 200_000)
-    LineFile(path).close()
+    JsonlFile(path).close()
     assert path.read_bytes() == b""
 
 
@@ -209,7 +209,7 @@ def test_a_killed_run_leaves_only_whole_lines(tmp_path: Path) -> None:
             pass
     writer.send_signal(signal.SIGKILL)
     assert writer.wait() == -signal.SIGKILL, "it was still writing"
-    LineFile(path).close()
+    JsonlFile(path).close()
     steps = [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()]
     assert steps == list(range(len(steps))) and len(steps) >= 90
     assert path.read_bytes().endswith(b"\n")
@@ -218,7 +218,7 @@ def test_a_killed_run_leaves_only_whole_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compress", [False, True])
 def test_files_rotate_when_asked_and_read_as_one(compress: bool, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    file = LineFile(path, rotate_bytes=8, compress=compress)
+    file = JsonlFile(path, rotate_bytes=8, compress=compress)
     for line in ("aaa", "bbb", "ccc", "ddd", "eee"):
         file.write_line(line)
     end = ".gz" if compress else ""
@@ -232,13 +232,13 @@ def test_files_rotate_when_asked_and_read_as_one(compress: bool, tmp_path: Path)
 
 
 def test_a_line_beyond_the_limit_gets_a_file_to_itself(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "a.log", rotate_bytes=4)
+    file = JsonlFile(tmp_path / "a.log", rotate_bytes=4)
     for line in ("long line", "b", "c"):
         file.write_line(line)
     assert list(read_lines(tmp_path / "a.log")) == ["long line", "b", "c"]
     assert (tmp_path / "a.log").read_text(encoding="utf-8") == "b\nc\n"
     with pytest.raises(ValueError, match="rotate_bytes must be positive, got 0"):
-        LineFile(tmp_path / "b.log", rotate_bytes=0)
+        JsonlFile(tmp_path / "b.log", rotate_bytes=0)
 
 
 def test_a_compression_that_a_kill_interrupted_is_finished(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_compression_that_a_kill_interrupted_is_finished(tmp_path: Path) -> No
         (tmp_path / f"a.000{number}.jsonl").write_text(f"{number}\n", encoding="utf-8")
         (tmp_path / f"a.000{number}.jsonl.gz").write_bytes(gzip.compress(f"{number}\n".encode()))
     assert list(read_lines(tmp_path / "a.jsonl")) == lines, "not twice, and a rotation leaves no live file"
-    LineFile(tmp_path / "a.jsonl", compress=True).write_line("10")
+    JsonlFile(tmp_path / "a.jsonl", compress=True).write_line("10")
     assert [path.name for path in tmp_path.glob("*.jsonl")] == ["a.jsonl"]
     assert list(read_lines(tmp_path / "a.jsonl")) == [*lines, "10"]
 
@@ -258,7 +258,7 @@ def test_a_line_is_written_even_if_the_file_before_it_cannot_be_compressed(
     def full(path: Path) -> None:
         raise OSError(f"no room to compress {path.name}")
 
-    file = LineFile(tmp_path / "a.jsonl", rotate_bytes=4, compress=True)
+    file = JsonlFile(tmp_path / "a.jsonl", rotate_bytes=4, compress=True)
     file.write_line("aaa")
     monkeypatch.setattr("phalanx.logging.handlers.file._compress", full)
     with pytest.raises(OSError, match=r"no room to compress a\.0001\.jsonl"):
@@ -314,7 +314,7 @@ def room_for(size: int) -> Iterator[None]:
 
 def test_a_line_that_fits_only_in_part_is_taken_back_and_later_ones_are_written(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    file = LineFile(path)
+    file = JsonlFile(path)
     with room_for(10):
         file.write_line("12345")
         with pytest.raises(OSError, match="only 4 of 8 bytes fit on the disk"):
@@ -336,7 +336,7 @@ def test_the_same_run_writes_the_same_lines(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_refuses_lines(tmp_path: Path) -> None:
-    file = LineFile(tmp_path / "a")
+    file = JsonlFile(tmp_path / "a")
     file.close()
     file.close()
     with pytest.raises(ValueError, match="is closed"):

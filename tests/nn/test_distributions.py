@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.nn.distributions import MaskedCategorical, entropy_of, masked_log_softmax, sample_by_uniform
+from phalanx.nn.distributions import (
+    MaskedCategorical,
+    entropy as entropy_of,
+    masked_log_softmax,
+    sample_by_uniform,
+)
 
 CHOICES = 5
 ALL = np.arange(CHOICES, dtype=np.int32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from phalanx.nn import layers
-from phalanx.nn.layers import Attention, Convolution, Dense, LayerNorm, pooled
+from phalanx.nn.layers import Attention, Conv3x3, Dense, LayerNorm, pool
 
 KEY = jax.random.key(0)
 
@@ -22,11 +22,11 @@ def once(function: Callable[..., Any], *given: Any) -> Any:
     return jax.jit(lambda *given: function(*given))(*given)
 
 
-def convolution(inputs: int, outputs: int) -> Convolution:
-    return once(lambda key: Convolution(inputs, outputs, key=key), KEY)
+def convolution(inputs: int, outputs: int) -> Conv3x3:
+    return once(lambda key: Conv3x3(inputs, outputs, key=key), KEY)
 
 
-def jaxs_convolution(layer: Convolution, x: jax.Array) -> jax.Array:
+def jaxs_convolution(layer: Conv3x3, x: jax.Array) -> jax.Array:
     kernel = layer.weight.reshape(3, 3, *layer.weight.shape[1:])
     dimensions = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(x[None], kernel, (1, 1), "SAME", dimension_numbers=dimensions)[0]
@@ -98,14 +98,14 @@ def test_attention_is_the_softmax_of_scaled_products_head_by_head() -> None:
 def test_pooling_takes_mean_and_greatest_of_the_cells_inside_alone() -> None:
     features = np.array([[[1, -5], [3, -1]], [[100, 100], [50, 50]]], np.float32)
     inside = np.array([[True, True], [False, False]])
-    assert once(pooled, features, inside).tolist() == [2.0, -3.0, 3.0, -1.0]
+    assert once(pool, features, inside).tolist() == [2.0, -3.0, 3.0, -1.0]
 
 
 def test_pooling_over_no_cells_gives_zeros_and_a_gradient_of_zero() -> None:
     nowhere = np.zeros((2, 2), bool)
 
     def summed(x: jax.Array, inside: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = pooled(x, inside)
+        found = pool(x, inside)
         return found.sum(), found
 
     gradient, found = once(jax.grad(summed, has_aux=True), some(2, 2, 3), nowhere)

@@ -7,7 +7,7 @@ import pytest
 
 from phalanx.core.testing.recorded_rollouts import to_host
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState, ResolutionSettings
 from tests.helpers import knowledge_bases as shared_sets, proof_cases as pc
 from tests.reference import resolution as oracle
@@ -17,7 +17,7 @@ BATCH, STEPS, PLAYS = 48, 5, 2
 
 def play(data: shared_sets.SharedSet, config: ProofConfig) -> ProofState:
     """The states that random play goes through: training queries, and random triples as negatives."""
-    environment = ProofEnv.create(config, data.program, data.train)
+    environment = ProofEnvironment.create(config, data.program, data.train)
     start, step = jax.jit(environment.reset_to), jax.jit(environment.step)
     rng = np.random.default_rng(7)
     # Without a rule for its predicate a query is a dead end.

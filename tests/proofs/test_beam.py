@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float32, Int32
 
-from phalanx.core.profiling import adaptive_batch_size, available_memory, with_smaller_batches
+from phalanx.core.profiling import available_memory, batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.chaining import proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.beam import Found, SearchConfig, bytes_per_query, search_proofs
+from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
 from tests.reference.proof_search import PlainProver, TinyPolicy, beam, best_log_prob
 
 WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
@@ -21,8 +21,8 @@ WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
 DEPTH = 4
 FREE = ProofConfig(padding_states=48, padding_atoms=6, memory_pruning=False)
 PRUNED = ProofConfig(padding_states=48, padding_atoms=6)
-WIDE = SearchConfig(width=64, max_depth=DEPTH, patience=DEPTH)
-NARROW = SearchConfig(width=3, max_depth=DEPTH)
+WIDE = BeamSearchConfig(width=64, max_depth=DEPTH, patience=DEPTH)
+NARROW = BeamSearchConfig(width=3, max_depth=DEPTH)
 
 
 def random_rule(random: np.random.Generator, world: int) -> tuple:
@@ -68,17 +68,17 @@ def policy() -> TinyPolicy:
 
 
 @pytest.fixture(scope="module")
-def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> Found:
-    return search_proofs(FREE, program, policy, knowledge[2], WIDE, batch_size=16)
+def wide(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResult:
+    return beam_search(FREE, program, policy, knowledge[2], WIDE, batch_size=16)
 
 
 @pytest.fixture(scope="module")
-def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> Found:
-    return search_proofs(PRUNED, program, policy, knowledge[2], NARROW, batch_size=16)
+def narrow(knowledge: tuple, program: Program, policy: TinyPolicy) -> SearchResult:
+    return beam_search(PRUNED, program, policy, knowledge[2], NARROW, batch_size=16)
 
 
 def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_depth(
-    knowledge: tuple, wide: Found
+    knowledge: tuple, wide: SearchResult
 ) -> None:
     facts, rules, queries = knowledge
     depths = proof_depths(queries, facts, rules, DEPTH)
@@ -91,14 +91,14 @@ def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_d
 
 
 def test_the_best_proof_of_a_wide_search_is_the_most_probable_of_all(
-    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: Found
+    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: SearchResult
 ) -> None:
     expected = [best_log_prob(prover, policy, tuple(query), DEPTH) for query in knowledge[2].tolist()]
     np.testing.assert_allclose(wide.log_prob, expected, rtol=1e-4)
 
 
 def test_a_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_proof(
-    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: Found, narrow: Found
+    knowledge: tuple, prover: PlainProver, policy: TinyPolicy, wide: SearchResult, narrow: SearchResult
 ) -> None:
     plain = [beam(prover, policy, tuple(query), 3, DEPTH) for query in knowledge[2].tolist()]
     log_probs, lengths, expanded = (np.array(column) for column in zip(*plain, strict=True))
@@ -110,19 +110,19 @@ def test_a_narrow_search_keeps_the_most_probable_states_and_stops_at_the_first_p
 
 
 def test_neither_order_nor_batch_size_matters(
-    knowledge: tuple, program: Program, policy: TinyPolicy, narrow: Found
+    knowledge: tuple, program: Program, policy: TinyPolicy, narrow: SearchResult
 ) -> None:
     order = np.random.default_rng(0).permutation(len(knowledge[2]))
-    shuffled = search_proofs(PRUNED, program, policy, knowledge[2][order], NARROW, batch_size=5)
+    shuffled = beam_search(PRUNED, program, policy, knowledge[2][order], NARROW, batch_size=5)
     np.testing.assert_array_equal(shuffled.length, narrow.length[order])
     np.testing.assert_array_equal(shuffled.expansions, narrow.expansions[order])
     np.testing.assert_allclose(shuffled.log_prob, narrow.log_prob[order], rtol=1e-4)
-    alone = search_proofs(PRUNED, program, policy, knowledge[2][order[:1]], NARROW, batch_size=5)
+    alone = beam_search(PRUNED, program, policy, knowledge[2][order[:1]], NARROW, batch_size=5)
     assert alone.length[0] == narrow.length[order[0]]
 
 
 def test_no_queries_give_empty_answers(program: Program, policy: TinyPolicy) -> None:
-    found = search_proofs(PRUNED, program, policy, np.zeros((0, 3), np.int32), NARROW)
+    found = beam_search(PRUNED, program, policy, np.zeros((0, 3), np.int32), NARROW)
     assert [leaf.shape for leaf in found] == [(0,)] * 5
 
 
@@ -150,10 +150,10 @@ FAMILY = Program.create(
 GRANDPARENTS = np.array([(2, 1, 3), (2, 1, 2)], np.int32)
 
 
-def search_grandparents(logit: float) -> Found:
+def search_grandparents(logit: float) -> SearchResult:
     settings = ProofConfig(padding_states=4, padding_atoms=3)
     policy = Indifferent(jnp.float32(logit))
-    return search_proofs(settings, FAMILY, policy, GRANDPARENTS, SearchConfig(width=2), batch_size=2)
+    return beam_search(settings, FAMILY, policy, GRANDPARENTS, BeamSearchConfig(width=2), batch_size=2)
 
 
 def test_an_indifferent_policy_gives_each_choice_its_share_and_giving_up_is_one() -> None:
@@ -169,16 +169,16 @@ def test_logits_that_are_no_numbers_are_an_error_and_not_a_failed_proof() -> Non
 
 
 def test_a_batch_is_a_power_of_two_that_a_quarter_of_the_memory_holds() -> None:
-    assert adaptive_batch_size(1_000, available=300_000) == 64
-    assert adaptive_batch_size(1_000, available=256_000, at_most=48) == 32
-    assert adaptive_batch_size(1_000, available=10) == 1
+    assert batch_size_for_memory(1_000, available=300_000) == 64
+    assert batch_size_for_memory(1_000, available=256_000, at_most=48) == 32
+    assert batch_size_for_memory(1_000, available=10) == 1
     with pytest.raises(ValueError, match="need positive numbers, got 0 bytes"):
-        adaptive_batch_size(0)
+        batch_size_for_memory(0)
 
 
 def test_the_memory_of_this_machine_holds_a_batch() -> None:
     assert available_memory() > 1 << 20
-    assert adaptive_batch_size(bytes_per_query(PRUNED, NARROW), at_most=8) == 8
+    assert batch_size_for_memory(bytes_per_query(PRUNED, NARROW), at_most=8) == 8
 
 
 def test_a_batch_is_halved_until_it_fits() -> None:
@@ -190,7 +190,7 @@ def test_a_batch_is_halved_until_it_fits() -> None:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")
         return "done"
 
-    assert with_smaller_batches(run, 32) == ("done", 4)
+    assert retry_with_smaller_batches(run, 32) == ("done", 4)
     assert tried == [32, 16, 8, 4]
 
 
@@ -202,4 +202,4 @@ def test_other_errors_and_a_batch_of_one_that_does_not_fit_are_raised(message: s
         raise jax.errors.JaxRuntimeError(message)
 
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
-        with_smaller_batches(run, size)
+        retry_with_smaller_batches(run, size)

@@ -8,14 +8,14 @@ from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import Program, ProofConfig
 from phalanx.proofs.search.best_first import (
     BestFirstConfig,
-    BreadthFirst,
-    Confident,
-    RandomOrder,
-    Uniform,
-    search_best_first,
+    BreadthFirstHeuristic,
+    ConfidenceHeuristic,
+    RandomHeuristic,
+    UniformHeuristic,
+    best_first_search,
 )
-from phalanx.proofs.search.goal_features import GoalFeatures
-from phalanx.proofs.search.heuristics import GuideConfig, train_guide, untrained_guide
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor
+from phalanx.proofs.search.heuristics import HeuristicConfig, train_heuristic, untrained_heuristic
 
 CONFIG = ProofConfig(padding_states=32, padding_atoms=6)
 SEARCH = BestFirstConfig(expansions=60, max_depth=14, batch_size=64)
@@ -27,7 +27,7 @@ def genealogy():
     data = DataHandler.from_knowledge(base)
     index = IndexManager(data)
     program = Program.of_data(data, index)
-    return program, GoalFeatures(program), index.encode_atoms(queries)
+    return program, GoalFeatureExtractor(program), index.encode_atoms(queries)
 
 
 def small(*rules: str) -> tuple[Program, IndexManager]:
@@ -41,7 +41,7 @@ def small(*rules: str) -> tuple[Program, IndexManager]:
 def test_the_expansions_of_a_proof_are_counted_and_unprovable_queries_end():
     program, index = small("r0:0.9:parent(X,Y), parent(Y,Z) -> friend(X,Z)")
     queries = index.encode_atoms(map(parse_atom, ("friend(a,c)", "friend(a,d)", "parent(a,d)")))
-    found = search_best_first(CONFIG, program, BreadthFirst(), queries, SEARCH)
+    found = best_first_search(CONFIG, program, BreadthFirstHeuristic(), queries, SEARCH)
     # The query, then parent(a,Y), parent(Y,c), one step of which leaves nothing. A query is no fact itself.
     assert found.proved.tolist() == [True, False, False]
     assert found.expansions.tolist() == [2, 3, 1] and found.length.tolist() == [2, -1, -1]
@@ -53,39 +53,41 @@ def test_rules_go_by_their_confidence_where_that_is_asked_for():
         f"r{n}:{n / 10}:friend(X,Y), {'parent' if n == 8 else 'friend'}(Y,Z) -> parent(X,Z)" for n in (2, 5)
     ]
     program, index = small(*rules, "r8:0.8:parent(X,Y), parent(Y,Z) -> parent(X,Z)")
-    features = GoalFeatures(program, np.array([0.2, 0.5, 0.8], np.float32))
+    features = GoalFeatureExtractor(program, np.array([0.2, 0.5, 0.8], np.float32))
     asked = index.encode_atoms([parse_atom("parent(a,c)")])
-    by_confidence = search_best_first(CONFIG, program, Confident(features.confidence), asked, SEARCH)
-    in_order = search_best_first(CONFIG, program, BreadthFirst(), asked, SEARCH)
+    by_confidence = best_first_search(
+        CONFIG, program, ConfidenceHeuristic(features.confidence), asked, SEARCH
+    )
+    in_order = best_first_search(CONFIG, program, BreadthFirstHeuristic(), asked, SEARCH)
     assert by_confidence.expansions[0] == 2 < in_order.expansions[0]
 
 
 def test_a_budget_is_kept_and_a_way_is_a_proof_s_states(genealogy):
     program, _, queries = genealogy
     tight = SEARCH.model_copy(update={"expansions": 5})
-    for guide in (Uniform(), RandomOrder(), BreadthFirst()):
-        found = search_best_first(CONFIG, program, guide, queries[:20], tight)
+    for guide in (UniformHeuristic(), RandomHeuristic(), BreadthFirstHeuristic()):
+        found = best_first_search(CONFIG, program, guide, queries[:20], tight)
         assert (found.expansions <= 5).all() and not found.proved.any(), "a proof takes eight"
 
 
 def test_a_trained_guide_finds_more_proofs_per_expansion_than_one_that_learned_nothing(genealogy):
     program, features, queries = genealogy
-    config = GuideConfig(queries=60, rounds=2, epochs=5, search=SEARCH)
+    config = HeuristicConfig(queries=60, rounds=2, epochs=5, search=SEARCH)
     held_out, training = queries[:40], queries[40:]
-    trained = train_guide(config, CONFIG, program, features, training)
+    trained = train_heuristic(config, CONFIG, program, features, training)
     rates = {}
     for name, guide in (
         ("trained", trained),
-        ("untrained", untrained_guide(config, program, features)),
-        ("uniform", Uniform()),
+        ("untrained", untrained_heuristic(config, program, features)),
+        ("uniform", UniformHeuristic()),
     ):
-        found = search_best_first(CONFIG, program, guide, held_out, SEARCH)
+        found = best_first_search(CONFIG, program, guide, held_out, SEARCH)
         rates[name] = found.proofs_per_expansion(SEARCH.expansions)
     assert rates["trained"] > 2 * max(rates["untrained"], rates["uniform"]), rates
 
 
 def test_the_same_seed_trains_the_same_guide(genealogy):
     program, features, queries = genealogy
-    config = GuideConfig(queries=20, rounds=1, epochs=1, search=SEARCH)
-    one, other = (train_guide(config, CONFIG, program, features, queries) for _ in range(2))
+    config = HeuristicConfig(queries=20, rounds=1, epochs=1, search=SEARCH)
+    one, other = (train_heuristic(config, CONFIG, program, features, queries) for _ in range(2))
     np.testing.assert_array_equal(one.network.last.weight, other.network.last.weight)

@@ -4,8 +4,8 @@ import pytest
 
 from phalanx.core import backends as native
 from phalanx.core.testing.transition_checks import (
+    check_done_states_are_absorbing,
     check_environment,
-    check_finished_states_stay_finished,
     check_invalid_actions_change_nothing,
     check_vmap_equals_batch_functions,
 )
@@ -13,8 +13,8 @@ from tests.helpers import families as f
 
 
 def test_the_native_engine_conforms() -> None:
-    if not native.available():
-        pytest.skip(native.reason())
+    if not native.is_native_available():
+        pytest.skip(native.native_unavailable_reason())
     check_environment(f.environment(engine="native"), num_steps=60)
 
 
@@ -26,7 +26,7 @@ def test_an_environment_that_skips_unary_actions_and_has_no_end_action_conforms(
     env = f.environment(skip_unary_actions=True, end_proof_action=False, max_depth=3)
     for check in (
         check_vmap_equals_batch_functions,
-        check_finished_states_stay_finished,
+        check_done_states_are_absorbing,
         check_invalid_actions_change_nothing,
     ):
         check(env, 0, num_steps=40)

@@ -10,8 +10,8 @@ import pytest
 from phalanx.core.testing.transition_checks import check_environment
 from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
 from phalanx.kg.kge import KGE, KGEConfig
-from phalanx.proofs import ProofConfig, ProofEnv
-from phalanx.proofs.search.beam import SearchConfig, UniformPolicy, search_proofs
+from phalanx.proofs import ProofConfig, ProofEnvironment
+from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 
 DATA = DataHandler.from_knowledge(
     KnowledgeBase(
@@ -27,16 +27,16 @@ ENGINES = ("native", "xla")
 
 
 @functools.cache
-def environment(engine: str = "xla", *, closes: bool = True, **settings: object) -> ProofEnv:
+def environment(engine: str = "xla", *, closes: bool = True, **settings: object) -> ProofEnvironment:
     """With the embedding or without it; what one test has compiled serves the others."""
     return made(MODEL if closes else None, engine=engine, **settings)
 
 
-def made(kge: KGE | None, **settings: object) -> ProofEnv:
-    return ProofEnv.from_data(CONFIG.model_copy(update=settings), DATA, "valid", NAMES, kge=kge)
+def made(kge: KGE | None, **settings: object) -> ProofEnvironment:
+    return ProofEnvironment.from_data(CONFIG.model_copy(update=settings), DATA, "valid", NAMES, kge=kge)
 
 
-def started(env: ProofEnv, query: str, label: bool = True):
+def started(env: ProofEnvironment, query: str, label: bool = True):
     row = jnp.asarray(NAMES.encode_atom(parse_atom(query)), jnp.int32)
     return env.reset_to(row, jnp.bool_(label))[0]
 
@@ -109,9 +109,9 @@ def test_the_engines_agree_and_the_environment_conforms():
 def test_a_search_adds_the_embedding_s_logarithms_to_the_policy_s():
     queries = NAMES.encode_atoms(DATA.valid_queries)
     program, config = environment().program, CONFIG
-    alone = search_proofs(config, program, UniformPolicy(), queries, SearchConfig(width=4))
+    alone = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(width=4))
     assert alone.proved.tolist() == [True, False]
-    found = search_proofs(config, program, UniformPolicy(), queries, SearchConfig(width=4), kge=MODEL)
+    found = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(width=4), kge=MODEL)
     assert found.proved.tolist() == [True, True] and found.length.tolist() == [2, 3]
     # Two choices at each of three steps; the last one is the embedding's.
     assert found.log_prob[1] == pytest.approx(-np.log(8) + belief("parent(b,d)"), abs=1e-5)

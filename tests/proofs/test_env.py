@@ -14,9 +14,9 @@ from hypothesis import given, settings, strategies as st
 from phalanx.core import backends as native
 from phalanx.core.testing.recorded_rollouts import differences
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import KnownArrays, KnownTriples, QuerySet, corrupt, sample_query
+from phalanx.proofs.queries import KnownArrays, NegativeSampler, QuerySet, corrupt, sample_query
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import resolution as oracle
 
@@ -24,21 +24,23 @@ GRANDCHILD = ((f.PARENT, f.ANN, f.X), (f.ANCESTOR, f.X, f.CAT))
 
 
 @pytest.fixture(scope="module")
-def env() -> ProofEnv:
+def env() -> ProofEnvironment:
     return f.environment()
 
 
-def test_a_positive_query_is_offered_its_rules_and_the_end_but_not_itself_as_a_fact(env: ProofEnv) -> None:
+def test_a_positive_query_is_offered_its_rules_and_the_end_but_not_itself_as_a_fact(
+    env: ProofEnvironment,
+) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     assert f.offered(state) == [((f.PARENT, f.ANN, f.CAT),), GRANDCHILD, f.END]
 
 
-def test_the_same_query_labeled_negative_is_proved_by_its_fact(env: ProofEnv) -> None:
+def test_the_same_query_labeled_negative_is_proved_by_its_fact(env: ProofEnvironment) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT), label=False)
     assert f.offered(state)[0] == f.TRUE
 
 
-def test_a_proof_ends_at_true_and_pays_one(env: ProofEnv) -> None:
+def test_a_proof_ends_at_true_and_pays_one(env: ProofEnvironment) -> None:
     state = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     steps = GRANDCHILD, ((f.ANCESTOR, f.BOB, f.CAT),), f.TRUE
     state, observation, reward, done, info = f.take(env, state, *steps)
@@ -47,7 +49,7 @@ def test_a_proof_ends_at_true_and_pays_one(env: ProofEnv) -> None:
     assert f.offered(state) == [f.TRUE] and observation.action_mask.tolist() == [True] + [False] * 7
 
 
-def test_the_end_action_leads_to_the_false_state(env: ProofEnv) -> None:
+def test_the_end_action_leads_to_the_false_state(env: ProofEnvironment) -> None:
     state, _, reward, done, info = f.take(env, f.start(env, (f.SIBLING, f.BOB, f.EVE)), f.END)
     assert tuple(map(tuple, np.asarray(state.goals)[:1].tolist())) == f.FALSE
     assert bool(done) and bool(info.given_up) and not bool(info.proved)
@@ -71,7 +73,9 @@ def test_running_out_of_steps_is_a_truncation_that_pays_for_the_verdict() -> Non
 
 
 @pytest.mark.parametrize("action", [-1, 3, 7, 8, 1000])
-def test_a_masked_out_action_costs_the_penalty_and_moves_only_the_clock(env: ProofEnv, action: int) -> None:
+def test_a_masked_out_action_costs_the_penalty_and_moves_only_the_clock(
+    env: ProofEnvironment, action: int
+) -> None:
     before = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     after, _, reward, done, info = env.step(before, jnp.int32(action))
     assert (float(reward), bool(done), int(info.operation_type), int(info.step_count)) == (-1.0, False, -1, 1)
@@ -93,7 +97,7 @@ def test_at_most_twenty_states_are_skipped() -> None:
         np.array([[31, 1, 1]], np.int32), [((k, -1, -2), [(k + 1, -1, -2)]) for k in range(1, 31)], 31, 2
     )
     config = ProofConfig(padding_states=4, padding_atoms=2, skip_unary_actions=True, end_proof_action=False)
-    env = ProofEnv.create(config, chain, np.array([[1, 1, 1]], np.int32))
+    env = ProofEnvironment.create(config, chain, np.array([[1, 1, 1]], np.int32))
     state = f.start(env, (1, 1, 2))
     assert int(state.skipped) == 20 and int(state.goals[0, 0]) == 21
 
@@ -152,7 +156,7 @@ def drawn_from(known: KnownArrays, corruption: str, triple: jax.Array) -> tuple[
 def test_negatives_are_exactly_the_triples_that_are_not_known(cells: set, domains: list, side: str) -> None:
     """Every free replacement is drawn, and nothing else; domains are kept."""
     triples = [(cell // 36 + 1, cell // 6 % 6 + 1, cell % 6 + 1) for cell in sorted(cells)]
-    known = KnownTriples.create(np.array(triples, np.int32), 2, 6, np.array([0, *domains], np.int32))
+    known = NegativeSampler.create(np.array(triples, np.int32), 2, 6, np.array([0, *domains], np.int32))
     triple, column = triples[0], 1 if side == "head" else 2
     replaced = [(*triple[:column], c, *triple[column + 1 :]) for c in range(1, 7)]
     same_domain = [t for t in replaced if domains[t[column] - 1] == domains[triple[column] - 1]]
@@ -166,17 +170,17 @@ def test_negatives_are_exactly_the_triples_that_are_not_known(cells: set, domain
 def test_corrupting_either_side_falls_back_on_the_side_that_is_free() -> None:
     """r(1, ?) is known with everyone, so only the first argument can be replaced; then nothing can."""
     everyone = np.array([(1, 1, c) for c in range(1, 4)], np.int32)
-    known = KnownTriples.create(everyone, 1, 3)
+    known = NegativeSampler.create(everyone, 1, 3)
     drawn, possible = drawn_from(known.arrays, "either", jnp.array([1, 1, 2], jnp.int32))
     assert np.asarray(possible).all() and {tuple(r) for r in drawn.tolist()} == {(1, 2, 2), (1, 3, 2)}
-    full = KnownTriples.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
+    full = NegativeSampler.create(np.array([(1, a, b) for a in (1, 2) for b in (1, 2)], np.int32), 1, 2)
     queries = QuerySet.create(np.array([[1, 1, 2]], np.int32))
     sample = jax.jit(jax.vmap(lambda w: sample_query(QueryConfig(), queries, full, w)))
     assert np.asarray(sample(words(40, 5)).label).all()
 
 
 def test_corrupting_both_sides_changes_the_first_and_is_never_known() -> None:
-    known = KnownTriples.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
+    known = NegativeSampler.create(np.array([(1, 1, 1), (1, 2, 2), (1, 3, 1)], np.int32), 1, 3)
     drawn, _ = drawn_from(known.arrays, "both", jnp.array([1, 1, 1], jnp.int32))
     assert {tuple(row) for row in drawn.tolist()} == {(1, 2, 1), (1, 2, 3), (1, 3, 2), (1, 3, 3)}
 
@@ -200,7 +204,7 @@ def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
     for seed in range(2):
         program, kb = pc.random_program(300 + seed)
         config = ProofConfig(padding_states=7, padding_atoms=4, max_depth=8)
-        env = ProofEnv.create(config, program, program.facts)
+        env = ProofEnvironment.create(config, program, program.facts)
         state, _ = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(seed), 400))
         step, rng = jax.jit(env.step), np.random.default_rng(seed)
         for _ in range(8):
@@ -224,7 +228,7 @@ def test_nothing_is_left_of_earlier_states_and_episodes() -> None:
     """Rows behind the successors are empty at every step, and a state begun anew is a new state."""
     program, _ = pc.random_program(7)
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
-    env = ProofEnv.create(config, program, program.facts)
+    env = ProofEnvironment.create(config, program, program.facts)
     keys = jax.random.split(jax.random.PRNGKey(0), 80)
     fresh, _ = state, observation = jax.jit(env.batch_reset)(keys)
     step, rng = jax.jit(env.step), np.random.default_rng(0)
@@ -239,7 +243,7 @@ def test_nothing_is_left_of_earlier_states_and_episodes() -> None:
     assert differences(fresh, again, "state begun anew") == []
 
 
-def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnv) -> None:
+def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnvironment) -> None:
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(0), 6))
 
     def three_steps(key: jax.Array) -> jax.Array:
@@ -254,11 +258,11 @@ def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnv) -> Non
     assert np.array_equal(np.asarray(nested).reshape(6, 3), single)
 
 
-@pytest.mark.skipif(not native.available(), reason=native.reason())
+@pytest.mark.skipif(not native.is_native_available(), reason=native.native_unavailable_reason())
 def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
     gc.collect(1)  # what is made from here on is young, and a collection of the young is enough
     program = dataclasses.replace(f.program(), rule_order=np.array([0, 1, 7], np.int32))
-    env = ProofEnv.create(ProofConfig(engine="native"), program, f.QUERIES)
+    env = ProofEnvironment.create(ProofConfig(engine="native"), program, f.QUERIES)
     query, label = jnp.asarray(f.QUERIES[0]), jnp.bool_(True)
     function = jax.jit(env.reset_to)
     compiled = function.lower(query, label).compile()
@@ -285,7 +289,7 @@ def test_equal_programs_are_equal_and_hash_alike() -> None:
     assert one != Program.create(f.FACTS[1:], f.RULES, 3, 5)
 
 
-def test_a_program_that_has_been_used_can_be_pickled(env: ProofEnv) -> None:
+def test_a_program_that_has_been_used_can_be_pickled(env: ProofEnvironment) -> None:
     f.start(env, f.QUERIES[0])
     assert pickle.loads(pickle.dumps(env)) == env
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from phalanx.proofs.config import ProofConfig, QueryConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import Node, ResolutionSettings
+from phalanx.proofs.state import ResolutionSettings, SearchNode
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import resolution as oracle
 
@@ -46,7 +46,7 @@ def program() -> Program:
     return Program.create(np.array(FACTS, np.int32), RULES, 9, CONSTANTS)
 
 
-def expanded(engine: str, *goals: oracle.Atom) -> Node:
+def expanded(engine: str, *goals: oracle.Atom) -> SearchNode:
     config = ProofConfig(padding_states=4, padding_atoms=4, engine=engine, end_proof_action=False)
     return pc.expand_cases(
         ResolutionSettings.of(config, program()), config, [pc.Case(goals, (EDGE, 1, 1), False, ())]
@@ -74,7 +74,9 @@ def test_1_as_many_successors_as_fit_are_no_overflow(engine: str) -> None:
 
 
 def test_1_the_end_action_has_its_place_among_those_that_fit() -> None:
-    env = ProofEnv.create(ProofConfig(padding_states=4), program(), np.array([[SELF, 2, 2]], np.int32))
+    env = ProofEnvironment.create(
+        ProofConfig(padding_states=4), program(), np.array([[SELF, 2, 2]], np.int32)
+    )
     state = f.start(env, (CHILD, 1, X))
     assert f.offered(state) == [TRUE, ((12, 0, 0),)]
     config = ProofConfig(padding_states=4, engine=pc.ENGINES[0])
@@ -122,7 +124,7 @@ def test_6_facts_and_queries_are_known_even_when_nothing_is_said_of_them() -> No
     cells = np.array([(1, a, b) for a in (1, 2, 3) for b in (1, 2, 3)], np.int32)
     program = Program.create(cells[:4], [], 1, 3)
     config = ProofConfig(queries=QueryConfig(negative_ratio=9.0), padding_states=4)
-    env = ProofEnv.create(config, program, cells[4:7], known=cells[7:8])
+    env = ProofEnvironment.create(config, program, cells[4:7], known=cells[7:8])
     state, _ = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
     negatives = {tuple(row) for row in np.asarray(state.query)[~np.asarray(state.label)].tolist()}
     assert negatives == {(1, 3, 3)}

@@ -8,14 +8,20 @@ import pytest
 from jaxtyping import Array, Float
 
 from phalanx.kg.chaining import proof_depths
-from phalanx.kg.evaluation import HybridConfig, Scores, embedding_scorer, score_candidates
+from phalanx.kg.evaluation import HybridConfig, TripleScores, embedding_scorer, score_candidates
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.link_prediction import ProofRanking, RankingConfig, chains, evaluate_proofs, policy_scorer
-from phalanx.proofs.search.beam import SearchConfig, UniformPolicy
+from phalanx.proofs.link_prediction import (
+    LinkPredictionConfig,
+    ProofLinkPrediction,
+    chains,
+    evaluate_proofs,
+    policy_scorer,
+)
+from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy
 
-SEARCH = SearchConfig(width=16, max_depth=3)
+SEARCH = BeamSearchConfig(width=16, max_depth=3)
 
 
 class Oracle:
@@ -42,14 +48,16 @@ class Ignorant:
 
 
 @pytest.fixture(scope="module")
-def ranking() -> ProofRanking:
+def ranking() -> ProofLinkPrediction:
     data = DataHandler(num_families=3, generations=4)
-    config = RankingConfig(corruptions=10, search=SEARCH, max_queries=30, fit_queries=30, batch_size=32)
+    config = LinkPredictionConfig(
+        corruptions=10, search=SEARCH, max_queries=30, fit_queries=30, batch_size=32
+    )
     settings = ProofConfig(padding_states=64, padding_atoms=6)
-    return ProofRanking.create(data, IndexManager(data), settings, config)
+    return ProofLinkPrediction.create(data, IndexManager(data), settings, config)
 
 
-def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofRanking) -> None:
+def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
     result = evaluate_proofs("exact", ranking)
     assert (result.total.queries, result.total.lists) == (30, 60)
     assert result.total.mrr > 0.9
@@ -58,7 +66,9 @@ def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofRankin
     assert set(result.predicates) <= set(ranking.index.predicates)
 
 
-def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(ranking: ProofRanking) -> None:
+def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(
+    ranking: ProofLinkPrediction,
+) -> None:
     result = evaluate_proofs("rl", ranking, policy=UniformPolicy())
     provable = sum(part.queries for depth, part in result.depths.items() if depth > 0) / 30
     assert 0.5 < provable < 0.9
@@ -67,7 +77,7 @@ def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(ranking
     assert result.depths[2].proved == 1.0 and result.depths[2].mrr > 0.9
 
 
-def test_screening_changes_no_score(ranking: ProofRanking) -> None:
+def test_screening_changes_no_score(ranking: ProofLinkPrediction) -> None:
     candidates = ranking.candidates(ranking.queries("test", 10))
     options = (ranking.environment, ranking.program, UniformPolicy(), SEARCH)
     whole = score_candidates(policy_scorer(*options, batch_size=32), candidates)
@@ -78,7 +88,7 @@ def test_screening_changes_no_score(ranking: ProofRanking) -> None:
     assert np.isneginf(whole.score[~whole.proved]).all() and not whole.proved.all()
 
 
-def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofRanking) -> None:
+def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofLinkPrediction) -> None:
     perfect, blind = Oracle(ranking.data, ranking.index), Ignorant()
     assert evaluate_proofs("kge", ranking, kge=perfect).total.mrr == 1.0
     assert evaluate_proofs("kge", ranking, kge=blind).total.mrr < 0.5
@@ -88,11 +98,11 @@ def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofRanking) -> 
     assert by_proof.total.proved is not None
     # Without a policy the proofs are the exact prover's; the embedding outweighs those of corruptions.
     strong = ranking.config.model_copy(update={"hybrid": HybridConfig(kge_weight=10.0)})
-    both = ProofRanking.create(ranking.data, ranking.index, ranking.environment, strong)
+    both = ProofLinkPrediction.create(ranking.data, ranking.index, ranking.environment, strong)
     assert evaluate_proofs("hybrid", both, kge=perfect).total.mrr == 1.0
 
 
-def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofRanking) -> None:
+def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPrediction) -> None:
     embedding = Oracle(ranking.data, ranking.index)
     assert evaluate_proofs("learned", ranking, kge=embedding).total.mrr > 0.99
     seen = []
@@ -114,12 +124,12 @@ def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofR
 @pytest.mark.parametrize(
     ("mode", "message"), [("rl", "mode 'rl' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")]
 )
-def test_what_a_mode_needs_is_said(ranking: ProofRanking, mode: str, message: str) -> None:
+def test_what_a_mode_needs_is_said(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_proofs(mode, ranking)
 
 
-def test_some_queries_of_a_split_are_drawn_by_the_seed(ranking: ProofRanking) -> None:
+def test_some_queries_of_a_split_are_drawn_by_the_seed(ranking: ProofLinkPrediction) -> None:
     every, some = ranking.queries("test", None), ranking.queries("test", 5)
     assert len(some) == 5 and {tuple(row) for row in some.tolist()} <= {tuple(row) for row in every.tolist()}
     np.testing.assert_array_equal(some, ranking.queries("test", 5))
@@ -131,23 +141,23 @@ def test_rules_that_hold_of_everything_cannot_be_chained_and_are_searched_withou
     assert not chains([((1, -1, -3), ((1, -1, -2),))])
 
 
-def test_depths_are_those_of_forward_chaining(ranking: ProofRanking) -> None:
+def test_depths_are_those_of_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
     expected = proof_depths(queries, ranking.program.facts, ranking.rules, SEARCH.max_depth)
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 
 
 def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
-    ranking: ProofRanking, capsys: pytest.CaptureFixture[str]
+    ranking: ProofLinkPrediction, capsys: pytest.CaptureFixture[str]
 ) -> None:
     positives = {tuple(row) for row in ranking.queries("valid", None).tolist()}
 
-    def search(triples: np.ndarray) -> Scores:
+    def search(triples: np.ndarray) -> TripleScores:
         true = np.array([tuple(row) in positives for row in triples.tolist()])
         # Everything is proved, and the policy alone tells what is true.
         log_prob = np.where(true, -0.1, -5.0)
         every = np.ones(len(triples), bool)
-        return Scores(log_prob, proved=every, log_prob=log_prob, length=every.astype(np.int64))
+        return TripleScores(log_prob, proved=every, log_prob=log_prob, length=every.astype(np.int64))
 
     chosen = ranking.weigh(search, embedding_scorer(Ignorant()))
     assert chosen.rl_weight == 0.03, "the least that is enough"

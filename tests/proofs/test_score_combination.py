@@ -10,10 +10,10 @@ import pytest
 from jaxtyping import Array, Float
 
 from phalanx.kg.atoms import parse_atom
-from phalanx.kg.candidates import Candidates, make_candidates
+from phalanx.kg.candidates import CandidateLists, make_candidates
 from phalanx.kg.evaluation import (
     HybridConfig,
-    Scores,
+    TripleScores,
     combine,
     embedding_scorer,
     evaluate_ranking,
@@ -22,17 +22,17 @@ from phalanx.kg.evaluation import (
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
-from phalanx.proofs.score_combination import FEATURES, Combination, features_of, fit_combination
+from phalanx.proofs.score_combination import FEATURES, ScoreCombination, features_of, fit_combination
 from tests.helpers.file_damage import write_json
 
 TRIPLES = np.array([(1, 1, 2), (1, 2, 1), (1, 2, 2)], np.int32)
-SEARCHED = Scores(
+SEARCHED = TripleScores(
     score=np.array([-1.5, -np.inf, -0.5]),
     proved=np.array([True, False, True]),
     log_prob=np.array([-1.5, -np.inf, -0.5]),
     length=np.array([2, -1, 1]),
 )
-BELIEVED = Scores(score=np.array([3.0, 2.0, -1.0]), log_belief=np.log([0.5, 0.25, 0.1]))
+BELIEVED = TripleScores(score=np.array([3.0, 2.0, -1.0]), log_belief=np.log([0.5, 0.25, 0.1]))
 
 
 def test_a_hybrid_adds_belief_and_proof_by_the_weights() -> None:
@@ -50,7 +50,7 @@ def test_a_hybrid_adds_belief_and_proof_by_the_weights() -> None:
 def test_a_hybrid_says_what_it_misses() -> None:
     with pytest.raises(ValueError, match="a hybrid needs a scorer that proves"):
         combine(BELIEVED, BELIEVED, HybridConfig())
-    without = Scores(score=np.zeros(3), proved=np.zeros(3, bool))
+    without = TripleScores(score=np.zeros(3), proved=np.zeros(3, bool))
     with pytest.raises(ValueError, match=r"rl_weight is 0.5, but the search gives proofs no probability"):
         combine(without, BELIEVED, HybridConfig(rl_weight=0.5))
 
@@ -80,12 +80,12 @@ def index() -> IndexManager:
 
 
 @pytest.fixture(scope="module")
-def candidates(index: IndexManager) -> Candidates:
+def candidates(index: IndexManager) -> CandidateLists:
     queries = np.array([(p, a, a + 1) for p in (1, 2) for a in range(1, 40)], np.int32)
     return make_candidates(queries, queries, index.num_constants, corruptions=10)
 
 
-def noisy_scores(candidates: Candidates) -> tuple[Scores, Scores]:
+def noisy_scores(candidates: CandidateLists) -> tuple[TripleScores, TripleScores]:
     """For predicate 1 a proof says all there is to know, for predicate 2 the embedding does; else noise."""
     random = np.random.default_rng(0)
     size, first = len(candidates.triples), candidates.is_positive
@@ -93,23 +93,23 @@ def noisy_scores(candidates: Candidates) -> tuple[Scores, Scores]:
     proved = np.where(proofs_count, first, random.random(size) < 0.4)
     embedded = random.normal(size=size) + np.where(proofs_count, 0.0, 4.0 * first)
     log_prob = np.where(proved, -random.random(size), -np.inf)
-    search = Scores(
+    search = TripleScores(
         score=log_prob, proved=proved, log_prob=log_prob, length=np.where(proved, 2, -1).astype(np.int64)
     )
-    return search, Scores(score=embedded, log_belief=-np.log1p(np.exp(-embedded)))
+    return search, TripleScores(score=embedded, log_belief=-np.log1p(np.exp(-embedded)))
 
 
-def mrr(candidates: Candidates, score: np.ndarray) -> float:
+def mrr(candidates: CandidateLists, score: np.ndarray) -> float:
     by_triple = dict(zip(map(tuple, candidates.triples.tolist()), score.tolist(), strict=True))
 
-    def look_up(triples: np.ndarray) -> Scores:
-        return Scores(score=np.array([by_triple[tuple(row)] for row in triples.tolist()]))
+    def look_up(triples: np.ndarray) -> TripleScores:
+        return TripleScores(score=np.array([by_triple[tuple(row)] for row in triples.tolist()]))
 
     return evaluate_ranking(look_up, candidates, ties="expected").total.mrr
 
 
 def test_learned_weights_find_out_whom_to_trust_for_each_predicate(
-    index: IndexManager, candidates: Candidates
+    index: IndexManager, candidates: CandidateLists
 ) -> None:
     search, belief = noisy_scores(candidates)
     features = features_of(search, belief)
@@ -123,11 +123,11 @@ def test_learned_weights_find_out_whom_to_trust_for_each_predicate(
     assert learned.own[1, kge] > learned.own[0, kge]
 
 
-def test_learned_weights_are_the_most_likely_ones(index: IndexManager, candidates: Candidates) -> None:
+def test_learned_weights_are_the_most_likely_ones(index: IndexManager, candidates: CandidateLists) -> None:
     features = features_of(*noisy_scores(candidates))
     learned = fit_combination(candidates, features, index, shared_penalty=0.5, own_penalty=2.0)
 
-    def loss(combination: Combination) -> float:
+    def loss(combination: ScoreCombination) -> float:
         score = combination.score(candidates.triples[:, 0], features)
         total = 0.25 * np.sum(combination.shared**2) + 1.0 * np.sum(combination.own**2)
         for start, end in zip(candidates.starts[:-1], candidates.starts[1:], strict=True):
@@ -136,7 +136,7 @@ def test_learned_weights_are_the_most_likely_ones(index: IndexManager, candidate
 
     random = np.random.default_rng(1)
     for _ in range(20):
-        moved = Combination(
+        moved = ScoreCombination(
             learned.predicates,
             learned.mean,
             learned.scale,
@@ -146,7 +146,7 @@ def test_learned_weights_are_the_most_likely_ones(index: IndexManager, candidate
         assert loss(moved) > loss(learned)
 
 
-def test_a_feature_that_never_varies_does_no_harm(index: IndexManager, candidates: Candidates) -> None:
+def test_a_feature_that_never_varies_does_no_harm(index: IndexManager, candidates: CandidateLists) -> None:
     features = features_of(*noisy_scores(candidates))
     features[:, FEATURES.index("length")] = 2.1
     learned = fit_combination(candidates, features, index)
@@ -155,12 +155,12 @@ def test_a_feature_that_never_varies_does_no_harm(index: IndexManager, candidate
 
 
 def test_a_combination_comes_back_from_its_file(
-    index: IndexManager, candidates: Candidates, tmp_path: Path
+    index: IndexManager, candidates: CandidateLists, tmp_path: Path
 ) -> None:
     search, belief = noisy_scores(candidates)
     learned = fit_combination(candidates, features_of(search, belief), index)
     learned.save(tmp_path / "combination.json")
-    loaded = Combination.load(tmp_path / "combination.json", index)
+    loaded = ScoreCombination.load(tmp_path / "combination.json", index)
     triples = candidates.triples
     before = learned.scorer(lambda _: search, lambda _: belief)(triples)
     after = loaded.scorer(lambda _: search, lambda _: belief)(triples)
@@ -170,15 +170,15 @@ def test_a_combination_comes_back_from_its_file(
 
 
 def test_a_file_that_does_not_fit_is_refused(
-    index: IndexManager, candidates: Candidates, tmp_path: Path
+    index: IndexManager, candidates: CandidateLists, tmp_path: Path
 ) -> None:
     path = tmp_path / "combination.json"
     path.write_text("[1, 2]")
     with pytest.raises(ValueError, match=r"combination.json is damaged, or of an older version"):
-        Combination.load(path, index)
+        ScoreCombination.load(path, index)
     write_json(path, {"version": 1})
     with pytest.raises(ValueError, match=r"combination.json is not a combination that was saved here"):
-        Combination.load(path, index)
+        ScoreCombination.load(path, index)
     fit_combination(candidates, features_of(*noisy_scores(candidates)), index).save(path)
     record = json.loads(path.read_text())
     for changed, message in (
@@ -188,4 +188,4 @@ def test_a_file_that_does_not_fit_is_refused(
     ):
         write_json(path, record | changed)
         with pytest.raises(ValueError, match=message):
-            Combination.load(path, index)
+            ScoreCombination.load(path, index)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
-from phalanx.proofs import ProofConfig, ProofEnv
+from phalanx.proofs import ProofConfig, ProofEnvironment
 from tests.helpers import families as f
 
 DATA = DataHandler.from_knowledge(
@@ -20,7 +20,7 @@ DATA = DataHandler.from_knowledge(
         ),
     )
 )
-ENV = ProofEnv.from_data(
+ENV = ProofEnvironment.from_data(
     ProofConfig(padding_states=6, padding_atoms=3, max_depth=4, queries={"negative_ratio": 0}), DATA, "valid"
 )
 STATE = ENV.reset(jax.random.PRNGKey(0))[0]
@@ -76,7 +76,7 @@ def test_names_and_pictures_need_names() -> None:
     assert ENV.render_modes == ("svg", "ansi") and "<svg" in ENV.render(STATE)
     with pytest.raises(ValueError, match="drawn as svg or ansi, not as 'human'"):
         ENV.render(STATE, "human")
-    bare = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives)
+    bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
     assert not bare.has_text and bare.render_modes == () and bare.render(STATE) is None
     assert bare.task_name(STATE) == ""
     with pytest.raises(ValueError, match=r"has no words; make it with ProofEnv\.from_data, or with"):
@@ -84,8 +84,10 @@ def test_names_and_pictures_need_names() -> None:
 
 
 def test_environments_that_differ_in_names_alone_are_equal_and_share_a_compilation() -> None:
-    named = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives, names=IndexManager(DATA, 3))
-    bare = ProofEnv.create(ENV.config, ENV.program, ENV.queries.positives)
+    named = ProofEnvironment.create(
+        ENV.config, ENV.program, ENV.queries.positives, names=IndexManager(DATA, 3)
+    )
+    bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
     assert named == bare and hash(named) == hash(bare)
     assert named.has_text and not bare.has_text
 

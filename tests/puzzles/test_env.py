@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.puzzles import PuzzleBatch, PuzzleEnvironment
+from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.catalog import KINDS
-from phalanx.text import TextBatch, TextRewards
+from phalanx.text import TextRewards, TextVectorEnvironment
 
 TURNS = ("multi", "single")
 GARBLED = (
@@ -143,8 +143,8 @@ def test_rewards_are_settings() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_batch_does_what_single_environments_do(name: str) -> None:
     seeds = list(range(12))
-    batch, alone = PuzzleBatch(name, size=12), [PuzzleEnvironment(name) for _ in seeds]
-    together = TextBatch([PuzzleEnvironment(name) for _ in seeds])
+    batch, alone = PuzzleVectorEnvironment(name, size=12), [PuzzleEnvironment(name) for _ in seeds]
+    together = TextVectorEnvironment([PuzzleEnvironment(name) for _ in seeds])
     texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
     assert batch.reset(seeds) == together.reset(seeds) == texts
     for turn in range(3):
@@ -159,7 +159,7 @@ def test_a_batch_does_what_single_environments_do(name: str) -> None:
 
 
 def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
-    batch = PuzzleBatch("sudoku", size=3)
+    batch = PuzzleVectorEnvironment("sudoku", size=3)
     first = batch.reset([0, 1, 2])
     texts = batch.reset_where([False, True, False], [7, 8, 9])
     assert [texts[0], texts[2]] == [first[0], first[2]]
@@ -167,14 +167,14 @@ def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
 
 
 def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
-    batch = PuzzleBatch("sudoku", size=2)
+    batch = PuzzleVectorEnvironment("sudoku", size=2)
     with pytest.raises(ValueError, match="seeds must be 2, one for each environment, got 3"):
         batch.reset([1, 2, 3])
     batch.reset([1, 2])
     with pytest.raises(ValueError, match="answers must be 2"):
         batch.step(["1 1 1"])
     with pytest.raises(ValueError, match="at least one environment"):
-        PuzzleBatch("sudoku", size=0)
+        PuzzleVectorEnvironment("sudoku", size=0)
 
 
 def test_settings_that_make_no_sense_are_refused_in_words() -> None:

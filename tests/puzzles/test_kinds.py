@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.core import backends as engine
-from phalanx.puzzles import Draws, Puzzle, PuzzleEnvironment, puzzle_kind, puzzle_kinds
+from phalanx.puzzles import Puzzle, PuzzleEnvironment, SplitMix64, puzzle_kind, puzzle_kinds
 from phalanx.puzzles.catalog import KINDS
 from phalanx.puzzles.engines import TWINS
 from tests.reference.puzzles.solution_counts import (
@@ -24,7 +24,7 @@ from tests.reference.puzzles.solution_counts import (
 
 RECORDED = Path(__file__).parent / "recorded_puzzles.json"
 LEVELS = ("easy", "medium", "hard")
-needs_native = pytest.mark.skipif(engine.extension() is None, reason="the compiled extension is not here")
+needs_native = pytest.mark.skipif(engine.native_module() is None, reason="the compiled extension is not here")
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -84,7 +84,7 @@ def test_both_engines_make_and_solve_the_same_puzzles(name: str, monkeypatch: py
     cases = [(level, seeds) for level, seeds in zip(LEVELS, (6, 2, 1), strict=True)]
     native = [kind.generate_many(range(seeds), level) for level, seeds in cases]
     monkeypatch.setenv("PHALANX_NATIVE", "0")
-    assert engine.extension() is None
+    assert engine.native_module() is None
     assert [kind.generate_many(range(seeds), level) for level, seeds in cases] == native
     if kind.unique:
         assert [kind.count_solutions(puzzle) for puzzle in native[1]] == [1] * 2
@@ -222,7 +222,7 @@ def test_names_and_difficulties_that_do_not_exist_are_refused_in_words() -> None
 
 @needs_native
 def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
-    native = engine.extension()
+    native = engine.native_module()
     assert native is not None
     for kind, parameters in (
         ("sudoku", [9, 3, 4, 1]), ("sudoku", [25, 5, 5, 1]), ("binary", [5, 3]), ("nonogram", [16, 50]),
@@ -241,7 +241,7 @@ def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
 
 def test_draws_are_splitmix64() -> None:
     # The first outputs for seed 1234567 of the reference implementation, their upper halves.
-    draws = Draws(1234567)
+    draws = SplitMix64(1234567)
     wanted = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert [draws.below(1 << 32) for _ in wanted] == [number >> 32 for number in wanted]
 

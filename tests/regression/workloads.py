@@ -94,7 +94,7 @@ def machine_key() -> str:
     extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
     return (
         f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
-        f"native {engine.isa()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+        f"native {engine.instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
     )
 
 
@@ -220,15 +220,15 @@ def collation() -> Digests:
 @workload("integers")
 def streaming_plan() -> Digests:
     """Digest the batches of a mixture of two streams on 3 ranks, without balancing."""
-    from phalanx.data import LivePlan, LivePlanConfig, Mixture, PackingConfig, SimulatedSource
+    from phalanx.data import Mixture, PackingConfig, SimulatedSource, StreamingPlan, StreamingPlanConfig
 
     found = {}
     for rank in range(3):
         sources = {
             name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))
         }
-        config = LivePlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16, seed=5)
-        plan = LivePlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
+        config = StreamingPlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16, seed=5)
+        plan = StreamingPlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
         batches = itertools.islice(plan.batches(rank, 3), 40)
         found[f"rank {rank}"] = digest_arrays(
             *(
@@ -334,7 +334,7 @@ def arc_expert_plans() -> Digests:
     from phalanx.arc import ArcConfig
     from phalanx.arc.config import ActionConfig, DatasetConfig
     from phalanx.arc.generators import generate_tasks
-    from phalanx.arc.planner import make_plan, solution_plan
+    from phalanx.arc.planner import plan_grids, solution_plan
 
     found, tasks = {}, generate_tasks((), 15, seed=2, max_height=8, max_width=8)
     for action_format in ("point", "bbox", "mask"):
@@ -345,7 +345,7 @@ def arc_expert_plans() -> Digests:
         arrays = []
         for task in tasks:
             plans = [solution_plan(task, 0, config, submit=True)]
-            plans += [make_plan(pair.input, pair.output, config) for pair in task.pairs[:2]]
+            plans += [plan_grids(pair.input, pair.output, config) for pair in task.pairs[:2]]
             arrays += [array for plan in plans for array in (plan.operations, plan.selections)]
         found[action_format] = digest_arrays(*arrays)
     return found
@@ -356,13 +356,13 @@ def arc_augmentation() -> Digests:
     """Digest tasks that were rotated, mirrored and recolored at random."""
     import jax
 
-    from phalanx.arc.augmentation import augmented_tasks
+    from phalanx.arc.augmentation import augment_tasks
     from phalanx.arc.generators import generate_tasks
 
     tasks = generate_tasks((), 15, seed=3, max_height=8, max_width=8)
     return {
-        "default": digest_text(map(_grids, augmented_tasks(tasks, jax.random.key(0)))),
-        "all colors": digest_text(map(_grids, augmented_tasks(tasks, jax.random.key(1), keep_black=False))),
+        "default": digest_text(map(_grids, augment_tasks(tasks, jax.random.key(0)))),
+        "all colors": digest_text(map(_grids, augment_tasks(tasks, jax.random.key(1), keep_black=False))),
     }
 
 
@@ -482,32 +482,32 @@ def _rule_lines(rules: Any) -> Iterator[str]:
 @workload("integers")
 def mined_rules() -> Digests:
     """Digest rules mined from the generated families, with support and confidence."""
-    from phalanx.kg import mine
+    from phalanx.kg import mine_rules
 
     return {
-        "standard confidence": digest_text(_rule_lines(mine(_family()))),
-        "pca confidence": digest_text(_rule_lines(mine(_family(), confidence="pca", length=2))),
+        "standard confidence": digest_text(_rule_lines(mine_rules(_family()))),
+        "pca confidence": digest_text(_rule_lines(mine_rules(_family(), confidence="pca", length=2))),
     }
 
 
 @workload("integers", SHARED_DATA / "kg")
 def mined_rules_of_shared_data() -> Digests:
     """Digest rules mined from benchmark knowledge graphs."""
-    from phalanx.kg import DataHandler, mine
+    from phalanx.kg import DataHandler, mine_rules
 
     found = {}
     for name in ("umls", "nations", "family"):
         data = DataHandler(path=SHARED_DATA / "kg" / name, on_leak="drop")
-        found[name] = digest_text(_rule_lines(mine(data, length=2, min_support=5, min_confidence=0.1)))
+        found[name] = digest_text(_rule_lines(mine_rules(data, length=2, min_support=5, min_confidence=0.1)))
     return found
 
 
 def _rank_counts(aggregations: Iterable[str]) -> Digests:
     """Digest how many candidates score above and equal to each true answer."""
-    from phalanx.kg import RuleRanker, mine
+    from phalanx.kg import RulePredictor, mine_rules
     from phalanx.kg.rules.predictor import LEARNINGS
 
-    ranker, found = RuleRanker(mine(_family(), length=2), _family(), threads=1), {}
+    ranker, found = RulePredictor(mine_rules(_family(), length=2), _family(), threads=1), {}
     for aggregation in aggregations:
         ranks = ranker.ranks("test", aggregation, ranker.weights(aggregation, LEARNINGS[1]))
         found[aggregation] = digest_arrays(ranks.above, ranks.level)
@@ -523,9 +523,9 @@ def rule_ranks() -> Digests:
 @workload("floats")
 def rule_ranks_from_scores() -> Digests:
     """Digest rank counts of the aggregators that compute scores, whose ties depend on rounding."""
-    from phalanx.kg import mine, rank_by_rules
+    from phalanx.kg import mine_rules, rank_by_rules
 
-    by_relation = rank_by_rules(mine(_family(), length=2), _family(), "test", "by-relation", threads=1)
+    by_relation = rank_by_rules(mine_rules(_family(), length=2), _family(), "test", "by-relation", threads=1)
     return {
         **_rank_counts(["noisy-or", "power", "learned"]),
         "by-relation": digest_arrays(
@@ -573,12 +573,17 @@ def _proof_config(**settings: Any) -> Any:
 @workload("integers")
 def best_first_search() -> Digests:
     """Digest results of best-first search with heuristics that do not depend on rounding."""
-    from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirst, RandomOrder, search_best_first
+    from phalanx.proofs.search.best_first import (
+        BestFirstConfig,
+        BreadthFirstHeuristic,
+        RandomHeuristic,
+        best_first_search,
+    )
 
     (_, program, queries), found = _encoded_family(), {}
     search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
-    for name, heuristic in (("breadth first", BreadthFirst()), ("random order", RandomOrder(1))):
-        result = search_best_first(_proof_config(), program, heuristic, queries, search)
+    for name, heuristic in (("breadth first", BreadthFirstHeuristic()), ("random order", RandomHeuristic(1))):
+        result = best_first_search(_proof_config(), program, heuristic, queries, search)
         found[name] = digest_arrays(result.proved, result.expansions, result.length, result.overflow)
     return found
 
@@ -586,11 +591,11 @@ def best_first_search() -> Digests:
 @workload("floats")
 def beam_search() -> Digests:
     """Digest results of beam search with a uniform policy; paths that nearly tie depend on rounding."""
-    from phalanx.proofs.search.beam import SearchConfig, UniformPolicy, search_proofs
+    from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 
     _, program, queries = _encoded_family()
-    search = SearchConfig(width=4, max_depth=5)
-    result = search_proofs(_proof_config(), program, UniformPolicy(), queries, search, batch_size=16)
+    search = BeamSearchConfig(width=4, max_depth=5)
+    result = beam_search(_proof_config(), program, UniformPolicy(), queries, search, batch_size=16)
     return {
         "proofs": digest_arrays(result.proved, result.length, result.expansions, result.overflow),
         "log probabilities": digest_arrays(result.log_prob),
@@ -599,7 +604,7 @@ def beam_search() -> Digests:
 
 @functools.cache
 def _proof_steps(engine: str) -> Any:
-    from phalanx.proofs.env import ProofEnv
+    from phalanx.proofs.env import ProofEnvironment
 
     config = _proof_config(max_depth=8, engine=engine, skip_unary_actions=True)
 
@@ -608,7 +613,7 @@ def _proof_steps(engine: str) -> Any:
         counts = (state.count, state.too_long, state.skipped, state.step_count, state.depth)
         return state.goals, state.successors, state.query, *flags, *counts
 
-    return _random_steps(ProofEnv.from_data(config, _family(), "train"), read_state, lambda info: ())
+    return _random_steps(ProofEnvironment.from_data(config, _family(), "train"), read_state, lambda info: ())
 
 
 @workload("integers")
@@ -642,22 +647,26 @@ def episode_tokens() -> Digests:
     from phalanx.lm import EnvironmentStream
     from phalanx.lm.arc_demonstrations import arc_samples
     from phalanx.lm.episodes.proof_demonstrations import proof_samples
-    from phalanx.lm.expert_samples import demonstrations
-    from phalanx.lm.tasks import Prompter, read_tasks
-    from phalanx.proofs.env import ProofEnv
+    from phalanx.lm.expert_samples import generate_expert_samples
+    from phalanx.lm.tasks import PromptTokenizer, read_tasks
+    from phalanx.proofs.env import ProofEnvironment
     from phalanx.training.arc_training import load_arc_training
 
-    prompter, single, multi = Prompter("characters"), read_tasks("puzzles"), read_tasks("puzzles::multi")
+    prompter, single, multi = (
+        PromptTokenizer("characters"),
+        read_tasks("puzzles"),
+        read_tasks("puzzles::multi"),
+    )
     arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
-    proofs = ProofEnv.from_data(_proof_config(max_depth=8), _family(), "train")
+    proofs = ProofEnvironment.from_data(_proof_config(max_depth=8), _family(), "train")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
         "arc, expert": arc_samples(arc, prompter, seed=1),
-        "arc, expert, full prompts": arc_samples(arc, Prompter("bytes"), seed=1, compact=False),
+        "arc, expert, full prompts": arc_samples(arc, PromptTokenizer("bytes"), seed=1, compact=False),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
-        "proofs, expert": proof_samples(proofs, Prompter("bytes"), seed=1),
-        "puzzles, expert": demonstrations(single + multi, prompter, seed=1, wander=0.2),
-        "puzzles, random": demonstrations(multi, prompter, seed=1, demonstrated=False),
+        "proofs, expert": proof_samples(proofs, PromptTokenizer("bytes"), seed=1),
+        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, wander=0.2),
+        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, demonstrated=False),
     }
     return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
 
@@ -875,8 +884,8 @@ def search_heuristic() -> Digests:
     from phalanx.kg import write_knowledge
     from phalanx.kg.family_generator import generate_genealogy
     from phalanx.proofs.search.best_first import BestFirstConfig
-    from phalanx.proofs.search.heuristics import GuideConfig
-    from phalanx.training.search_heuristic import GuideTraining, GuideTrainingConfig
+    from phalanx.proofs.search.heuristics import HeuristicConfig
+    from phalanx.training.search_heuristic import HeuristicTraining, HeuristicTrainingConfig
 
     base, queries = generate_genealogy(300, distances=(2,), queries=60)
     search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
@@ -884,21 +893,21 @@ def search_heuristic() -> Digests:
         write_knowledge(
             Path(folder), dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:])
         )
-        config = GuideTrainingConfig(
+        config = HeuristicTrainingConfig(
             dataset=folder,
             predicates=("ancestor",),
-            guide=GuideConfig(queries=20, rounds=2, epochs=2, search=search),
+            guide=HeuristicConfig(queries=20, rounds=2, epochs=2, search=search),
             environment=_proof_config(),
         )
-        return _train(GuideTraining(config), 2, ("proved", "proofs_per_expansion"))
+        return _train(HeuristicTraining(config), 2, ("proved", "proofs_per_expansion"))
 
 
 @workload("floats")
 def path_network() -> Digests:
     """Train a path network on generated families."""
-    from phalanx.kg import learn_network
+    from phalanx.kg import fit_path_network
 
-    network = learn_network(_family(), layers=2, epochs=0.5, threads=1)
+    network = fit_path_network(_family(), layers=2, epochs=0.5, threads=1)
     return {"parameters": digest_arrays(network.parameters)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import phalanx
 from phalanx.core import Environment
-from phalanx.text import EnvironmentText, EnvironmentTextBatch, TextRewards
+from phalanx.text import TextRewards, TextVectorWrapper, TextWrapper
 from tests.helpers.corridor import Corridor
 
 
@@ -45,7 +45,7 @@ def make(name: str) -> Environment:
 @pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
 def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     environment = make(name)
-    text = EnvironmentText(environment)
+    text = TextWrapper(environment)
     for seed in range(2):
         played = play(environment, seed, 4)
         state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
@@ -58,9 +58,9 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
 
 def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
     environment = Corridor()
-    batch = EnvironmentTextBatch(environment, size=3, max_refused=2, rewards=TextRewards(refused=-0.5))
+    batch = TextVectorWrapper(environment, size=3, max_refused=2, rewards=TextRewards(refused=-0.5))
     first = batch.reset([0, 1, 2])
-    alone = EnvironmentText(environment)
+    alone = TextWrapper(environment)
     assert first == [alone.reset(seed) for seed in range(3)]
     answer = play(environment, 1, 1)[0][0]
     step = batch.step(["nonsense", answer, ""])
@@ -79,7 +79,7 @@ def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
 
 
 def test_what_cannot_be_done_is_said_in_words() -> None:
-    batch = EnvironmentTextBatch(Corridor(), size=2)
+    batch = TextVectorWrapper(Corridor(), size=2)
     for call in (
         lambda: batch.prompts,
         lambda: batch.step(["a", "b"]),
@@ -92,4 +92,4 @@ def test_what_cannot_be_done_is_said_in_words() -> None:
         has_text = False
 
     with pytest.raises(ValueError, match="Mute has no words"):
-        EnvironmentText(Mute())
+        TextWrapper(Mute())

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
-from phalanx.arc.episode_files import read_episodes
-from phalanx.arc.expert import Expert
-from phalanx.arc.planner import as_action
+from phalanx.arc.episode_files import read_recorded_episodes
+from phalanx.arc.expert import ArcExpert
+from phalanx.arc.planner import action_from_arrays
 from phalanx.cli.app import app
 from phalanx.data import write_samples
 from phalanx.lm import ArcTokenizer, EnvironmentStream
@@ -48,7 +48,7 @@ TASK = ArcTask("ring", (GridPair(RING, np.full((3, 3), 3, np.int8)),), ())
 
 
 def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_what_is_right():
-    expert = Expert(small().arc, (TASK,))
+    expert = ArcExpert(small().arc, (TASK,))
     wrong, right = np.full((3, 3), 3, np.int8), np.full((3, 3), 3, np.int8)
     wrong[0, 0] = wrong[2, 2] = 7
     grids = np.stack([RING, wrong, right])
@@ -62,7 +62,7 @@ def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_wh
 
 
 def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
-    followed = Expert(small().arc, (TASK,)).follow(
+    followed = ArcExpert(small().arc, (TASK,)).follow(
         np.array([0, 1, -1, 2]), np.array([True, False, True, True]), np.array([False, False, False, True])
     )
     assert followed.tolist() == [1, -1, -1, 0]
@@ -157,7 +157,7 @@ def test_a_run_that_goes_on_comes_to_the_same_numbers(tmp_path: Path):
 def _scripted(states, count, key):
     """Fills the ring's middle; the environment ends the episode by itself."""
     cells = np.array([[1, 1]], np.int32)
-    return as_action(np.array([3], np.int32), cells), count
+    return action_from_arrays(np.array([3], np.int32), cells), count
 
 
 def episode_file(path: Path, grids=("input", "working")) -> Path:
@@ -173,7 +173,7 @@ def episode_file(path: Path, grids=("input", "working")) -> Path:
 
 
 def test_episodes_from_a_file_get_the_hand_in_that_they_lack(tmp_path: Path):
-    steps = read_episodes(episode_file(tmp_path / "rings.jsonl"), small().environment)
+    steps = read_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), small().environment)
     assert np.asarray(steps.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
     assert np.array_equal(steps.observations.input_grid[1], RING)
     assert np.array_equal(steps.observations.working_grid[1], np.full((3, 3), 3))
@@ -182,7 +182,7 @@ def test_episodes_from_a_file_get_the_hand_in_that_they_lack(tmp_path: Path):
 def test_files_that_show_too_little_are_refused(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl", ("working",))
     with pytest.raises(ValueError, match="does not show the input"):
-        read_episodes(path, small().environment)
+        read_recorded_episodes(path, small().environment)
 
 
 def test_the_command_learns_from_a_file(tmp_path: Path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from phalanx.training import CheckpointConfig, EvaluationConfig, RunConfig
-from phalanx.training.checkpoints import Checkpoints, config_digest
+from phalanx.training.checkpoints import Checkpointer, config_digest
 
 SAVE_FOR_EVER = """
 import itertools, sys
@@ -42,9 +42,9 @@ def state(seed: int) -> State:
 
 
 def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
-    with Checkpoints(tmp_path) as checkpoints:
+    with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
-    with Checkpoints(tmp_path) as checkpoints:
+    with Checkpointer(tmp_path) as checkpoints:
         assert checkpoints.latest() == 7
         assert checkpoints.facts(7) == {"update": 7, "seconds": 1.5}
         back = checkpoints.restore(7, state(2))
@@ -56,7 +56,7 @@ def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    with Checkpoints(tmp_path, keep=2) as checkpoints:
+    with Checkpointer(tmp_path, keep=2) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, state(step), {})
         assert checkpoints.latest() == 3
@@ -64,7 +64,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 def test_arrays_of_other_shapes_are_refused_in_words(tmp_path: Path) -> None:
-    with Checkpoints(tmp_path) as checkpoints:
+    with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(1, {"a": jnp.zeros(3)}, {})
         with pytest.raises(ValueError, match="checkpoint 1 does not fit this training"):
             checkpoints.restore(1, {"a": jnp.zeros(3), "b": jnp.zeros(4)})
@@ -83,7 +83,7 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-        with Checkpoints(tmp_path, keep=2) as checkpoints:
+        with Checkpointer(tmp_path, keep=2) as checkpoints:
             step = checkpoints.latest()
             assert step is not None
             back = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})

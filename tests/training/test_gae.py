@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.training.ppo.config import generalized_advantages
+from phalanx.training.ppo.config import gae
 
 NO, YES = False, True
-compiled = jax.jit(generalized_advantages, static_argnums=(5, 6))
+compiled = jax.jit(gae, static_argnums=(5, 6))
 
 
 def plain_loop(rewards, values, next_values, terminated, done, gamma, gae_lambda) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_advantages_are_those_of_torchrl(name: str, seed: int) -> None:
     ],
 )
 def test_truncation_bootstraps_and_termination_does_not(terminated: bool, advantages: list[float]) -> None:
-    by_name = jax.jit(functools.partial(generalized_advantages, gamma=0.5, gae_lambda=0.5))
+    by_name = jax.jit(functools.partial(gae, gamma=0.5, gae_lambda=0.5))
     got, targets = by_name(
         rewards=np.array([[1.0], [1.0]], np.float32),
         values=np.array([[4.0], [2.0]], np.float32),
@@ -120,14 +120,14 @@ def with_one_odd_shape(place: int, shape: tuple[int, ...]) -> list[Any]:
 def test_an_array_of_another_shape_is_refused(place: int, shape: tuple[int, ...]) -> None:
     arrays = with_one_odd_shape(place, shape)
     with pytest.raises(TypeError):  # by the annotations, which the tests switch on
-        generalized_advantages(*arrays, 0.9, 0.9)
+        gae(*arrays, 0.9, 0.9)
     with pytest.raises(ValueError, match=r"must all have one shape \[time, batch\], got .*\[3, 2\]"):
-        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)
+        inspect.unwrap(gae)(*arrays, 0.9, 0.9)
 
 
 def test_all_arrays_of_time_batch_one_are_refused_too() -> None:
     arrays = [jnp.zeros((3, 2, 1))] * 3 + [jnp.zeros((3, 2, 1), bool)] * 2
     with pytest.raises(TypeError):
-        generalized_advantages(*arrays, 0.9, 0.9)
+        gae(*arrays, 0.9, 0.9)
     with pytest.raises(ValueError, match=r"\[3, 2, 1\]"):
-        inspect.unwrap(generalized_advantages)(*arrays, 0.9, 0.9)
+        inspect.unwrap(gae)(*arrays, 0.9, 0.9)

@@ -16,12 +16,12 @@ from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
 from phalanx.logging import read_records
 from phalanx.training import GRPOConfig, GRPOTraining, GRPOTrainingConfig, OptimizerConfig, Progress, train
 from phalanx.training.lm.grpo_update import (
-    Answer,
-    GRPOLearner,
+    Completion,
+    GRPOState,
     GRPOTrainer,
-    answer_rows,
-    distinct_answers,
     group_advantages,
+    merge_duplicates,
+    pack_completions,
     turn_advantages,
     with_reference,
 )
@@ -45,8 +45,8 @@ TINY = (
     "evaluation.puzzles=2",
 )
 ANSWERS = [
-    Answer([5, 6, 7], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0),
-    Answer([5, 6, 7], [4, 1], [-4.4, -4.1], -1.0),
+    Completion([5, 6, 7], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0),
+    Completion([5, 6, 7], [4, 1], [-4.4, -4.1], -1.0),
 ]
 
 
@@ -56,7 +56,7 @@ def trainer(**settings: object) -> GRPOTrainer:
 
 
 @functools.cache
-def begun() -> GRPOLearner:
+def begun() -> GRPOState:
     """What every trainer of `MODEL` starts with, on the host, where nobody can use it up."""
     return jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
 
@@ -75,7 +75,7 @@ def test_advantages_are_relative_to_the_group() -> None:
 
 
 def test_answers_stand_in_rows_with_what_is_known_of_each_token() -> None:
-    [rows] = answer_rows(ANSWERS, width=12, rows=2)
+    [rows] = pack_completions(ANSWERS, width=12, rows=2)
     assert rows.input_ids[0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
     assert rows.segment_ids[0].tolist() == [1] * 6 + [2] * 5 + [0]
     assert rows.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
@@ -83,13 +83,13 @@ def test_answers_stand_in_rows_with_what_is_known_of_each_token() -> None:
     assert rows.advantages[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
     assert not rows.segment_ids[1].any()
     with pytest.raises(ValueError, match="an answer of 6 tokens does not fit"):
-        answer_rows(ANSWERS, width=5, rows=2)
+        pack_completions(ANSWERS, width=5, rows=2)
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
     found, learner = trainer(level=level, kl=0.5), begun()
-    [batch] = answer_rows(ANSWERS, width=16, rows=2)
+    [batch] = pack_completions(ANSWERS, width=16, rows=2)
     count = 5 if level == "token" else 2
     total, metrics = jax.jit(found.loss)(learner.arrays, learner.reference, batch, np.float32(count))
     gains, tokens = [], []
@@ -116,7 +116,7 @@ def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
     found = trainer(kl=0.01)
     loss, learner = jax.jit(found.loss), with_reference(begun())
     kept = jax.tree.map(np.asarray, learner.reference)
-    [batch] = answer_rows(ANSWERS, width=16, rows=2)
+    [batch] = pack_completions(ANSWERS, width=16, rows=2)
     count = np.float32(5)
     before = float(loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
     for _ in range(3):
@@ -131,8 +131,8 @@ def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
 def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
     # Four answers of one row each, and a fifth that is alone in the last batch of rows.
     read = [5, 6, 7, 8, 9, 10, 11]
-    answers = [Answer([number, *read], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0) for number in range(2, 6)]
-    answers += [Answer(read, [4, 1], [-4.4, -4.1], -1.0), Answer(read, [3, 1], [-4.0, -4.0], 0.0)]
+    answers = [Completion([number, *read], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0) for number in range(2, 6)]
+    answers += [Completion(read, [4, 1], [-4.4, -4.1], -1.0), Completion(read, [3, 1], [-4.0, -4.0], 0.0)]
     moved = []
     for rows in (1, 4, 8):
         config = GRPOConfig(width=16, rows=rows)
@@ -150,13 +150,13 @@ def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
 def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
     [first, second] = ANSWERS
     answers = [first, first, first._replace(advantage=0.4), second]
-    merged = distinct_answers(answers)
+    merged = merge_duplicates(answers)
     assert [(one.advantage, one.times) for one in merged] == [(pytest.approx(0.8), 3), (-1.0, 1)]
     for level in ("token", "sequence"):
         found, learner = trainer(level=level), begun()
         # Probabilities as they are, so that nothing is clipped.
-        [batch] = answer_rows(answers, width=32, rows=1)
-        [alike] = answer_rows(merged, width=32, rows=1)
+        [batch] = pack_completions(answers, width=32, rows=1)
+        [alike] = pack_completions(merged, width=32, rows=1)
         gradient = jax.jit(jax.grad(found.loss, has_aux=True))
         both = []
         for rows in (batch, alike):
@@ -168,10 +168,10 @@ def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
 
 def test_the_best_and_the_worst_are_learned_from_and_weigh_as_much_as_all() -> None:
     advantages = [2.0, 1.5, -0.5, -0.7, -0.6, -0.7]
-    answers = [Answer([3], [4 + at], [-1.0], each) for at, each in enumerate(advantages)]
-    kept = distinct_answers([*answers, Answer([9], [4], [-1.0], 1.0)], most=3)
+    answers = [Completion([3], [4 + at], [-1.0], each) for at, each in enumerate(advantages)]
+    kept = merge_duplicates([*answers, Completion([9], [4], [-1.0], 1.0)], most=3)
     assert [(one.advantage, one.times) for one in kept] == [(2.0, 1), (1.5, 1), (-0.7, 4), (1.0, 1)]
-    assert distinct_answers(answers, most=6) == answers
+    assert merge_duplicates(answers, most=6) == answers
 
 
 def test_a_move_is_compared_with_others_on_the_same_board() -> None:
@@ -201,7 +201,7 @@ def test_reward_alone_teaches_which_token_to_write() -> None:
         rewards = np.array([float(said == [arm]) for said, arm in zip(told.tokens, arms, strict=True)])
         advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
         answers = [
-            Answer([1, arm], said, logs, float(advantage))
+            Completion([1, arm], said, logs, float(advantage))
             for arm, said, logs, advantage in zip(arms, told.tokens, told.log_probs, advantages, strict=True)
         ]
         learner, _ = found.update(learner, answers)

@@ -11,8 +11,8 @@ from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.training.kge import (
     Examples,
-    KGELearner,
     KGETrainer,
+    KGETrainState,
     Minibatch,
     binary_loss,
     minibatch_loss,
@@ -148,7 +148,7 @@ def family() -> tuple[IndexManager, np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def learn(family: tuple, config: KGEConfig) -> tuple[KGELearner, list[float]]:
+def learn(family: tuple, config: KGEConfig) -> tuple[KGETrainState, list[float]]:
     numbers, train, _, _ = family
     trainer = KGETrainer(config, train, numbers.num_predicates, numbers.num_constants)
     learner, losses = trainer.start(), []

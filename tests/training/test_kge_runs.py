@@ -17,8 +17,8 @@ from phalanx.training import (
     KGEData,
     KGETraining,
     KGETrainingConfig,
-    Outcome,
     Progress,
+    TrainResult,
     load_kge_training,
     run_dir as runs,
     train,
@@ -49,19 +49,19 @@ def data() -> KGEData:
 
 
 @pytest.fixture(scope="module")
-def whole(data: KGEData, tmp_path_factory: pytest.TempPathFactory) -> tuple[KGETraining, Outcome]:
+def whole(data: KGEData, tmp_path_factory: pytest.TempPathFactory) -> tuple[KGETraining, TrainResult]:
     """Six epochs without a pause."""
     training = KGETraining(small_config(), data)
     return training, train(training, tmp_path_factory.mktemp("kge") / "whole")
 
 
 def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
-    whole: tuple[KGETraining, Outcome], data: KGEData
+    whole: tuple[KGETraining, TrainResult], data: KGEData
 ) -> None:
     training, outcome = whole
     result, run = training.result, outcome.run
     assert result is not None
-    facts = runs.read_facts(run)
+    facts = runs.read_metadata(run)
     assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
     assert (facts["best_epoch"], facts["mrr_100"]) == (result.epoch, result.mrr_100)
     lines = list(read_records(run / "batch_metrics.jsonl"))
@@ -87,13 +87,13 @@ def interrupt_at(epoch: int):
 
 @pytest.mark.parametrize("epoch", [1, 3], ids=["before any evaluation", "after the first"])
 def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
-    whole: tuple[KGETraining, Outcome], data: KGEData, tmp_path: Path, epoch: int
+    whole: tuple[KGETraining, TrainResult], data: KGEData, tmp_path: Path, epoch: int
 ) -> None:
     run, training = tmp_path / "run", KGETraining(small_config(), data)
     first = train(KGETraining(small_config(), data), run, show=interrupt_at(epoch))
     assert first.interrupted
     assert first.update == epoch
-    assert runs.read_facts(run)["status"] == "interrupted"
+    assert runs.read_metadata(run)["status"] == "interrupted"
     load_kge(run / "kge", data.index_manager)
     second = train(training, run, resume=True)
     assert not second.interrupted
@@ -101,7 +101,7 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     assert bits(training.result) == bits(whole[0].result)
 
 
-def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, Outcome], data: KGEData) -> None:
+def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, TrainResult], data: KGEData) -> None:
     changed = data._replace(train=data.train[1:])
     with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
         train(KGETraining(small_config(), changed), whole[1].run, resume=True)
@@ -124,7 +124,7 @@ def test_an_embedding_of_random_triples_does_not_validate_on_what_it_learned(tmp
         data = KGEData.read(str(tmp_path))
     assert not {*map(tuple, data.valid.tolist())} & {*map(tuple, data.train.tolist())}
     train(KGETraining(small_config("kge.epochs=60", "evaluation.every=10"), data), tmp_path / "run")
-    assert runs.read_facts(tmp_path / "run")["mrr"] < 0.4
+    assert runs.read_metadata(tmp_path / "run")["mrr"] < 0.4
 
 
 @pytest.mark.parametrize("name", list_presets("train/kge"))

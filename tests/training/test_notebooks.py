@@ -10,7 +10,7 @@ from phalanx.arc import TaskBuffer
 from phalanx.arc.generators import generate_tasks
 from phalanx.core import Trajectory
 from phalanx.logging.report import read_run
-from phalanx.svg import curve
+from phalanx.svg import line_chart
 from phalanx.training import train
 from tests.helpers.descent import Descent, DescentConfig
 
@@ -33,7 +33,7 @@ def test_a_trajectory_draws_the_returns_of_its_environments() -> None:
 
 
 def test_a_curve_leaves_out_what_is_not_finite() -> None:
-    line = curve([0.0, np.nan, 2.0], 100, 10).parts[-1]
+    line = line_chart([0.0, np.nan, 2.0], 100, 10).parts[-1]
     assert line.args["d"] == "M0,10 L100,0"
 
 

@@ -12,9 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from phalanx.config import in_words
-from phalanx.training import Report
+from phalanx.training import UpdateResult
 from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.update import PPO, Learner, Sample
+from phalanx.training.ppo.update import PPO, PPOBatch, PPOState
 from phalanx.training.rollout import Rollout, collect, start_rollouts
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork, policy_of
 from tests.reference.ppo import advantages_of, plain_loss
@@ -78,12 +78,12 @@ def close(one: Any, other: Any, **tolerance: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def update() -> Callable[[Learner], tuple[Learner, Report]]:
+def update() -> Callable[[PPOState], tuple[PPOState, UpdateResult]]:
     return quickly(ppo().update, donate_argnums=0)
 
 
 @pytest.fixture(scope="module")
-def start() -> Callable[[int], Learner]:
+def start() -> Callable[[int], PPOState]:
     begin = quickly(ppo().start)
     return lambda seed: begin(network(), jax.random.key(seed), NUMBERS)
 
@@ -213,7 +213,7 @@ def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> 
 def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
     # Environment 3 at time 5 is written 3.05.
     written = (np.arange(ENVS) + 0.01 * np.arange(STEPS)[:, None]).astype(np.float32)
-    grouped = quickly(lambda written: ppo()._grouped(Sample(*[written] * 6)).log_probs)
+    grouped = quickly(lambda written: ppo()._grouped(PPOBatch(*[written] * 6)).log_probs)
     rows = np.asarray(grouped(written))
     assert rows.shape == (4, 2 * STEPS)
     for group in range(4):

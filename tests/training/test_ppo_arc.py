@@ -12,19 +12,19 @@ import pytest
 
 from phalanx.logging import Handler
 from phalanx.logging.report import read_run
-from phalanx.training import ArcTraining, Outcome, Progress, load_arc_policy, run_dir as runs, train
+from phalanx.training import ArcTraining, Progress, TrainResult, load_arc_policy, run_dir as runs, train
 from tests.helpers.small_training import metrics_of, small_config, small_handlers
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     """Six updates without a pause."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return train(ArcTraining(small_config()), folder, handlers=small_handlers)
 
 
 def test_the_first_of_several_seeds_is_left_for_the_report_where_a_page_can_play_it(
-    whole: Outcome, tmp_path: Path
+    whole: TrainResult, tmp_path: Path
 ) -> None:
     assert not (whole.run / "agent.json").exists(), "the network of this run is another"
     training = ArcTraining(small_config("network.kind=planes"))
@@ -60,8 +60,8 @@ def bits(tree) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(plain)]
 
 
-def test_a_run_has_the_files_that_the_documents_name(whole: Outcome) -> None:
-    facts = runs.read_facts(whole.run)
+def test_a_run_has_the_files_that_the_documents_name(whole: TrainResult) -> None:
+    facts = runs.read_metadata(whole.run)
     assert facts["status"] == "finished"
     assert (facts["kind"], facts["updates"], facts["environment_steps"]) == ("arc", 6, 6 * 8 * 4)
     assert facts["families"] == ["fill_enclosed"]
@@ -73,7 +73,7 @@ def test_a_run_has_the_files_that_the_documents_name(whole: Outcome) -> None:
     assert read_run(whole.run).notes == []
 
 
-def test_sampled_episodes_are_whole_and_drawn_step_by_step(whole: Outcome) -> None:
+def test_sampled_episodes_are_whole_and_drawn_step_by_step(whole: TrainResult) -> None:
     episodes = [json.loads(line) for line in (whole.run / "episodes.jsonl").read_text().splitlines()]
     assert [episode["episode_num"] for episode in episodes] == [3, 3, 6, 6]
     for episode in episodes:
@@ -88,12 +88,12 @@ def test_sampled_episodes_are_whole_and_drawn_step_by_step(whole: Outcome) -> No
 
 
 def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
-    whole: Outcome, tmp_path: Path
+    whole: TrainResult, tmp_path: Path
 ) -> None:
     config = small_config()
     first = train(ArcTraining(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
     assert first.interrupted and first.update == 3
-    assert runs.read_facts(tmp_path / "run")["status"] == "interrupted"
+    assert runs.read_metadata(tmp_path / "run")["status"] == "interrupted"
     second = train(ArcTraining(config), tmp_path / "run", resume=True, handlers=small_handlers)
     assert not second.interrupted
     for ours, theirs in zip(bits(second.learner), bits(whole.learner), strict=True):
@@ -101,7 +101,7 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     assert metrics_of(tmp_path / "run") == metrics_of(whole.run)
 
 
-def test_the_network_of_a_run_is_loaded_as_it_was(whole: Outcome) -> None:
+def test_the_network_of_a_run_is_loaded_as_it_was(whole: TrainResult) -> None:
     _, network = load_arc_policy(whole.run)
     loaded = [leaf for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array)]
     for ours, theirs in zip(loaded, jax.tree.leaves(whole.learner.network), strict=True):
@@ -115,7 +115,7 @@ def test_a_folder_that_holds_something_is_never_written_to(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_run_goes_on_only_with_its_own_config(whole: Outcome) -> None:
+def test_a_run_goes_on_only_with_its_own_config(whole: TrainResult) -> None:
     with pytest.raises(
         ValueError, match=r"another config: learning_rate: 0.002 \(now learning_rate: 0.003\)"
     ):
@@ -127,7 +127,7 @@ def test_a_run_goes_on_only_with_its_own_config(whole: Outcome) -> None:
         )
 
 
-def test_a_run_goes_on_only_with_its_own_tasks(whole: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_only_with_its_own_tasks(whole: TrainResult, monkeypatch: pytest.MonkeyPatch) -> None:
     training = ArcTraining(small_config())
     monkeypatch.setattr(training, "data_fingerprint", lambda: "of other tasks")
     with pytest.raises(ValueError, match=r"the data has changed since checkpoint 6 .* another --out"):
@@ -138,7 +138,7 @@ def test_a_run_goes_on_only_with_its_own_tasks(whole: Outcome, monkeypatch: pyte
     )
 
 
-def test_a_checkpoint_of_another_config_is_refused(whole: Outcome, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_config_is_refused(whole: TrainResult, tmp_path: Path) -> None:
     other = small_config("ppo.gamma=0.5")
     run = runs.create_run(tmp_path / "other", other, {"kind": "arc"})
     (run / "checkpoints").symlink_to(whole.run / "checkpoints")
@@ -160,12 +160,12 @@ class FullDisk(Handler):
 
 
 def test_a_full_disk_is_reported_and_the_training_goes_on(
-    whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_room(*_, **__) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phalanx.training.checkpoints.Checkpoints.save", no_room)
+    monkeypatch.setattr("phalanx.training.checkpoints.Checkpointer.save", no_room)
     outcome = train(
         ArcTraining(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
     )
@@ -193,7 +193,7 @@ def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
 
 
 def test_the_next_free_name_is_numbered(tmp_path: Path) -> None:
-    assert runs.next_free(tmp_path / "arc") == tmp_path / "arc"
+    assert runs.next_free_dir(tmp_path / "arc") == tmp_path / "arc"
     (tmp_path / "arc").mkdir()
     (tmp_path / "arc-2").mkdir()
-    assert runs.next_free(tmp_path / "arc") == tmp_path / "arc-3"
+    assert runs.next_free_dir(tmp_path / "arc") == tmp_path / "arc-3"

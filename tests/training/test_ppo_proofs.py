@@ -18,11 +18,16 @@ from phalanx.kg.formats import write_knowledge
 from phalanx.kg.kge import KGE, KGEConfig, save_kge
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
-from phalanx.proofs.env import ProofEnv
-from phalanx.proofs.evaluation import evaluate_queries, held_out_queries
+from phalanx.proofs.env import ProofEnvironment
+from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import create_proof_network
 from phalanx.proofs.state import ProofObservation
-from phalanx.training.proof_training import DepthStage, ProofSetting, ProofTrainingConfig, load_proof_training
+from phalanx.training.proof_training import (
+    CurriculumStage,
+    ProofSetting,
+    ProofTrainingConfig,
+    load_proof_training,
+)
 
 SMALL = (
     "generated.num_families=2",
@@ -88,21 +93,21 @@ def test_an_environment_from_data_has_its_facts_rules_queries_and_depths(tmp_pat
     data = DataHandler(path=tmp_path)
     config = small().proofs
     everything = config.model_copy(update={"queries": config.queries.model_copy(update={"min_depth": None})})
-    assert ProofEnv.from_data(everything, data, "valid").queries.depths.tolist() == [-1, -1, -1]
-    env = ProofEnv.from_data(everything, data, "valid", depth_limit=6)
+    assert ProofEnvironment.from_data(everything, data, "valid").queries.depths.tolist() == [-1, -1, -1]
+    env = ProofEnvironment.from_data(everything, data, "valid", depth_limit=6)
     assert (len(env.program.facts), len(env.program.heads)) == (3, 2)
     # One step by r0; r1, then wife(eve,z) by its fact, and father(adam,abel) is one; nothing proves the last.
     assert env.queries.depths.tolist() == [1, 2, -1]
     assert env.known.domains.tolist() == [0, 2, 1, 2, 1]
     (tmp_path / "valid_depths.txt").write_text("husband(adam,eve) 7\n")
     given = DataHandler(path=tmp_path)
-    assert ProofEnv.from_data(everything, given, "valid").queries.depths.tolist() == [7, -1, -1]
-    exact = ProofEnv.from_data(everything, given, "valid", depth_limit=1)
+    assert ProofEnvironment.from_data(everything, given, "valid").queries.depths.tolist() == [7, -1, -1]
+    exact = ProofEnvironment.from_data(everything, given, "valid", depth_limit=1)
     assert exact.queries.depths.tolist() == [1, -1, -1]
     with pytest.raises(ValueError, match="has no test queries"):
-        ProofEnv.from_data(everything, data, "test")
+        ProofEnvironment.from_data(everything, data, "test")
     with pytest.raises(ValueError, match=r"variables for 2 atoms .* padding_atoms=3"):
-        ProofEnv.from_data(everything, data, "valid", IndexManager(data, padding_atoms=2))
+        ProofEnvironment.from_data(everything, data, "valid", IndexManager(data, padding_atoms=2))
     with pytest.raises(ValueError, match=r"seed shape the generated knowledge base, and .* is read"):
         DataHandler(path=tmp_path, seed=0)
 
@@ -117,7 +122,7 @@ def test_a_run_may_name_the_folder_of_a_knowledge_base(setting: ProofSetting, tm
 
 def test_a_curriculum_draws_from_each_stage_in_its_updates() -> None:
     config = small("curriculum=[{update: 1, min_depth: 2, max_depth: 2}, {update: 3, min_depth: 3}]")
-    assert config.curriculum[0] == DepthStage(update=1, min_depth=2, max_depth=2)
+    assert config.curriculum[0] == CurriculumStage(update=1, min_depth=2, max_depth=2)
     setting = ProofSetting.create(
         config.model_copy(
             update={
@@ -153,7 +158,7 @@ def test_scores_count_positives_and_corruptions_apart(setting: ProofSetting) -> 
     assert drawn.label.tolist() == [True] * 6 + [False] * 6
     positives, negatives = np.split(np.asarray(drawn.query), 2)
     np.testing.assert_array_equal(np.sum(positives != negatives, axis=1), 1)
-    scores = evaluate_queries(setting.held_out, FirstChoice(), drawn, batch_size=5)
+    scores = evaluate_prover(setting.held_out, FirstChoice(), drawn, batch_size=5)
     assert scores.episodes == 12
     assert scores.false_proof_share == 0
     proved = scores.proved_share
@@ -161,7 +166,7 @@ def test_scores_count_positives_and_corruptions_apart(setting: ProofSetting) -> 
     assert scores.success_rate == pytest.approx((proved * 6 + 6) / 12)
     assert sum(kind["episodes"] for kind in scores.families.values()) == 12
     assert scores.families["corrupted"] == {"episodes": 6, "success_rate": 1.0}
-    assert evaluate_queries(setting.held_out, FirstChoice(), drawn) == scores
+    assert evaluate_prover(setting.held_out, FirstChoice(), drawn) == scores
 
 
 def test_an_embedding_closes_goals_in_training_and_belongs_to_its_data(
@@ -178,7 +183,7 @@ def test_an_embedding_closes_goals_in_training_and_belongs_to_its_data(
     network = eqx.filter_jit(lambda key: create_proof_network(config, closing.index, key))(
         jax.random.PRNGKey(0)
     )
-    scores = evaluate_queries(closing.held_out, network, held_out_queries(closing.held_out, 6))
+    scores = evaluate_prover(closing.held_out, network, held_out_queries(closing.held_out, 6))
     assert scores.episodes > 6
     _, seen = jax.jit(closing.held_out.reset)(jax.random.PRNGKey(0))
     last = int(np.asarray(seen.action_mask).sum()) - 1

@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 
 from phalanx.logging import read_records
-from phalanx.training import CheckpointConfig, EvaluationConfig, Origin, read_facts, restore_policy, train
-from phalanx.training.run_dir import standing
+from phalanx.training import (
+    CheckpointConfig,
+    CheckpointRef,
+    EvaluationConfig,
+    read_metadata,
+    restore_policy,
+    train,
+)
+from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
 
 KILLED = """
@@ -59,13 +66,13 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path
     run = tmp_path / "run"
     killed = subprocess.run([sys.executable, "-c", KILLED, Path(__file__).parents[2], run], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert standing(run) == "killed early"
+    assert run_status(run) == "killed early"
     with pytest.raises(ValueError, match="no checkpoint to resume from: start it again with --resume auto"):
         train(Descent(config()), run, resume=True)
     with pytest.raises(ValueError, match=r"was started with another config: rate: 0.5"):
         train(Descent(config(rate=0.25)), run, resume="auto")
     assert not train(Descent(config()), run, resume="auto").interrupted
-    assert (standing(run), read_facts(run)["status"]) == ("finished", "finished")
+    assert (run_status(run), read_metadata(run)["status"]) == ("finished", "finished")
 
 
 def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_path: Path) -> None:
@@ -97,7 +104,7 @@ def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
         show=lambda progress: os.kill(os.getpid(), signal.SIGTERM),
     )
     assert (stopped.update, stopped.interrupted) == (5, True)
-    assert [one["update"] for one in read_facts(run)["extended"]] == [2, 4]
+    assert [one["update"] for one in read_metadata(run)["extended"]] == [2, 4]
     # What went on is a run of six updates, and says so by itself.
     assert train(Descent(config(num_updates=6)), run, resume=True).update == 6
     with pytest.raises(ValueError, match="num_updates was 6: a run can be extended, and not cut to 5"):
@@ -119,7 +126,7 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) ->
     outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run}@4")
     start = float(first.evaluations[0]["distance"])
     assert outcome.evaluations[0]["distance"] == pytest.approx(start / 2**4)
-    assert read_facts(outcome.run)["init_from"] == {
+    assert read_metadata(outcome.run)["init_from"] == {
         "run": str(first.run),
         "step": 4,
         "kind": "descent",
@@ -191,7 +198,7 @@ def test_a_network_of_another_architecture_is_refused_in_words(
 def test_an_algorithm_without_weights_of_its_own_trains_and_is_no_origin(tmp_path: Path) -> None:
     first = train(Opaque(config(num_updates=1)), tmp_path / "first").run
     with pytest.raises(ValueError, match="does not say which of its arrays are weights"):
-        train(Opaque(config()), tmp_path / "second", init_from=Origin(first))
+        train(Opaque(config()), tmp_path / "second", init_from=CheckpointRef(first))
 
 
 class Wandering(Descent):

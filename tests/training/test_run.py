@@ -19,9 +19,9 @@ from phalanx.training import (
     CheckpointConfig,
     EvaluationConfig,
     Progress,
-    Report,
+    UpdateResult,
     initial_policy,
-    read_facts,
+    read_metadata,
     restore_policy,
     train,
 )
@@ -86,7 +86,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_to_the_same_bits(
     first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
     assert (first.signal, first.update, first.interrupted) == (number, 2, True)
     assert signal.getsignal(number) is before
-    assert read_facts(first.run)["status"] == "interrupted"
+    assert read_metadata(first.run)["status"] == "interrupted"
     second = train(Descent(config()), tmp_path / "run", resume=True)
     assert (second.signal, second.update, second.interrupted) == (None, 6, False)
     np.testing.assert_array_equal(second.learner["number"], whole.learner["number"])
@@ -106,12 +106,12 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_an_error_is_passed_on_and_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     def show(progress: Progress) -> None:
-        assert read_facts(tmp_path / "run")["status"] == "running"
+        assert read_metadata(tmp_path / "run")["status"] == "running"
         raise ZeroDivisionError("in the middle")
 
     with pytest.raises(ZeroDivisionError, match="in the middle"):
         train(Descent(config()), tmp_path / "run", show=show)
-    assert read_facts(tmp_path / "run")["status"] == "failed"
+    assert read_metadata(tmp_path / "run")["status"] == "failed"
 
 
 class Exhausted(Descent):
@@ -121,7 +121,7 @@ class Exhausted(Descent):
         start, update = super().compile()
         left = iter(range(2))
 
-        def limited(learner) -> tuple[object, Report]:
+        def limited(learner) -> tuple[object, UpdateResult]:
             next(left)
             return update(learner)
 
@@ -133,7 +133,7 @@ def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
     assert (outcome.update, outcome.interrupted) == (2, False)
     assert outcome.evaluations[-1]["last"]
     assert saved(outcome.run) == [2]
-    assert read_facts(outcome.run)["status"] == "finished"
+    assert read_metadata(outcome.run)["status"] == "finished"
 
 
 def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -
     np.testing.assert_array_equal([values[-1] for values in numbers], outcome.learner["number"])
     assert [line["steps"] for line in outcome.evaluations] == [0] * 3 + [18] * 3
     # The whole run's facts count all seeds; a seed's agree with its own logs.
-    assert (read_facts(outcome.run)["steps"], read_facts(outcome.run)["num_seeds"]) == (54, 3)
-    assert [read_facts(file.parent)["steps"] for file in files] == [18] * 3
+    assert (read_metadata(outcome.run)["steps"], read_metadata(outcome.run)["num_seeds"]) == (54, 3)
+    assert [read_metadata(file.parent)["steps"] for file in files] == [18] * 3
     each = [restore_policy(Descent(config(num_seeds=3)), outcome.run, seed=seed) for seed in range(3)]
     np.testing.assert_array_equal(each, outcome.learner["number"])
     with pytest.raises(ValueError, match="has 3 seeds, and none of number 3"):

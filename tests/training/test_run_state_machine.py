@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 from phalanx.io.files import _machine
 from phalanx.logging import read_records
 from phalanx.logging.report.tables import metrics_table
-from phalanx.training import CheckpointConfig, Progress, initial_policy, read_facts, restore_policy, train
-from phalanx.training.run_dir import standing
+from phalanx.training import CheckpointConfig, Progress, initial_policy, read_metadata, restore_policy, train
+from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World
 from tests.helpers.descent import Descent, DescentConfig
 
@@ -77,7 +77,7 @@ class RunFolderMachine(RuleBasedStateMachine):
         table = metrics_table(read_records(self.run / "batch_metrics.jsonl"))
         assert table.axes["update"].tolist() == list(range(1, UPDATES + 1))
         assert table.columns["loss"].tolist() == [self.start / 2**step for step in range(1, UPDATES + 1)]
-        assert read_facts(self.run)["status"] == "finished"
+        assert read_metadata(self.run)["status"] == "finished"
 
     @rule(at=st.integers(1, UPDATES))
     def is_killed(self, at: int) -> None:
@@ -154,7 +154,7 @@ class RunFolderMachine(RuleBasedStateMachine):
         if not self.begun:
             return
         there = self.run / "checkpoints"
-        assert (standing(self.run) == "killed early") == (
+        assert (run_status(self.run) == "killed early") == (
             not there.is_dir() or not any(path.name.isdecimal() for path in there.iterdir())
         )
         if self.whole:

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from phalanx.cli.app import app
 from phalanx.kg import write_knowledge
 from phalanx.kg.family_generator import generate_genealogy
-from phalanx.proofs import BestFirstConfig, GuideConfig, ProofConfig
-from phalanx.training import GuideTraining, GuideTrainingConfig, load_guide, train
-from phalanx.training.search_heuristic import GuideEvaluationConfig
+from phalanx.proofs import BestFirstConfig, HeuristicConfig, ProofConfig
+from phalanx.training import HeuristicTraining, HeuristicTrainingConfig, load_heuristic, train
+from phalanx.training.search_heuristic import HeuristicEvaluationConfig
 
 
 @pytest.fixture(scope="module")
@@ -28,24 +28,24 @@ def folder(tmp_path_factory):
     return path
 
 
-def config_of(folder) -> GuideTrainingConfig:
-    return GuideTrainingConfig(
+def config_of(folder) -> HeuristicTrainingConfig:
+    return HeuristicTrainingConfig(
         dataset=str(folder),
         predicates=("ancestor",),
-        guide=GuideConfig(
+        guide=HeuristicConfig(
             queries=60,
             rounds=2,
             epochs=6,
             search=BestFirstConfig(expansions=60, max_depth=14, batch_size=64),
         ),
         environment=ProofConfig(padding_states=64),
-        evaluation=GuideEvaluationConfig(queries=20, expansions=40),
+        evaluation=HeuristicEvaluationConfig(queries=20, expansions=40),
     )
 
 
 @pytest.fixture(scope="module")
 def whole(folder, tmp_path_factory):
-    return train(GuideTraining(config_of(folder)), tmp_path_factory.mktemp("guide") / "whole")
+    return train(HeuristicTraining(config_of(folder)), tmp_path_factory.mktemp("guide") / "whole")
 
 
 def test_a_trained_guide_proves_more_for_each_node_than_it_did_and_than_uniform_search(whole):
@@ -58,14 +58,14 @@ def test_a_trained_guide_proves_more_for_each_node_than_it_did_and_than_uniform_
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(folder, whole, tmp_path):
     config = config_of(folder)
     short = config.model_copy(update={"guide": config.guide.model_copy(update={"rounds": 1})})
-    train(GuideTraining(short), tmp_path / "stopped")
-    again = train(GuideTraining(config), tmp_path / "stopped", resume=True, extend=True)
+    train(HeuristicTraining(short), tmp_path / "stopped")
+    again = train(HeuristicTraining(config), tmp_path / "stopped", resume=True, extend=True)
     for one, other in zip(*(jax.tree.leaves(run.learner.network) for run in (whole, again)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, folder):
-    training, guide = load_guide(whole.run)
+    training, guide = load_heuristic(whole.run)
     tried = training.search(guide, training.valid, 40, 14)
     row = int(np.flatnonzero(tried.proved)[0])
     query = str(training.data.names.decode_atom(training.valid[row]))
@@ -87,4 +87,4 @@ def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, fold
 def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
     with pytest.raises(ValueError, match="has no rules to prove by: `phalanx mine"):
-        GuideTraining(GuideTrainingConfig(dataset=str(tmp_path)))
+        HeuristicTraining(HeuristicTrainingConfig(dataset=str(tmp_path)))

@@ -23,10 +23,10 @@ from phalanx.puzzles.server import MockGymStream
 from phalanx.training import (
     LMTraining,
     LMTrainingConfig,
-    Outcome,
     PlannedBatches,
     Progress,
     StreamedBatches,
+    TrainResult,
     load_language_model,
     open_source,
     train,
@@ -80,7 +80,7 @@ def config_of(path: Path, *overrides: str) -> LMTrainingConfig:
 
 def run(
     config: LMTrainingConfig, folder: Path, resume: bool = False, stop_after: int | None = None
-) -> Outcome:
+) -> TrainResult:
     """Train; a stop is asked for as Ctrl-C asks for it."""
     import os
     import signal

@@ -11,7 +11,7 @@ import pytest
 
 import phalanx
 from phalanx.arc.env import ArcEnvironment
-from phalanx.training import ArcTraining, Outcome, load_arc_policy, train
+from phalanx.training import ArcTraining, TrainResult, load_arc_policy, train
 from phalanx.training.trained_policy import Policy
 from tests.helpers.small_training import small_config
 
@@ -22,7 +22,7 @@ CONFIG = small_config(
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     return train(ArcTraining(CONFIG), tmp_path_factory.mktemp("policies") / "run")
 
 
@@ -41,7 +41,7 @@ def same(actions: Any, others: Any) -> None:
         np.testing.assert_array_equal(own, other)
 
 
-def test_it_is_the_network_of_the_run(outcome: Outcome) -> None:
+def test_it_is_the_network_of_the_run(outcome: TrainResult) -> None:
     policy = phalanx.load_policy(outcome.run)
     same(eqx.filter(policy.network, eqx.is_array), outcome.learner.network)
     same(eqx.filter(load_arc_policy(outcome.run)[1], eqx.is_array), outcome.learner.network)
@@ -50,7 +50,7 @@ def test_it_is_the_network_of_the_run(outcome: Outcome) -> None:
     assert len(repr(outcome)) < 2000
 
 
-def test_it_acts_alone_as_in_a_batch_and_draws_with_a_key(outcome: Outcome, observations: Any) -> None:
+def test_it_acts_alone_as_in_a_batch_and_draws_with_a_key(outcome: TrainResult, observations: Any) -> None:
     policy = phalanx.load_policy(f"{outcome.run}@1")
     together = policy.act_batch(observations)
     for row in range(5):
@@ -63,7 +63,7 @@ def test_it_acts_alone_as_in_a_batch_and_draws_with_a_key(outcome: Outcome, obse
 
 
 def test_the_export_acts_as_the_policy_does_on_batches_of_any_size(
-    outcome: Outcome, environment: ArcEnvironment, observations: Any
+    outcome: TrainResult, environment: ArcEnvironment, observations: Any
 ) -> None:
     policy = phalanx.load_policy(outcome.run)
     assert isinstance(policy, Policy)
@@ -87,7 +87,7 @@ def _names(exported: Any) -> list[str]:
 
 
 def test_the_export_is_written_and_read_back(
-    outcome: Outcome, environment: ArcEnvironment, observations: Any, tmp_path: Path
+    outcome: TrainResult, environment: ArcEnvironment, observations: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("flatbuffers")
     policy = phalanx.load_policy(outcome.run)
@@ -113,7 +113,7 @@ def test_a_run_without_a_policy_that_acts_is_refused(tmp_path: Path) -> None:
         phalanx.load_policy(run)
 
 
-def test_the_policy_is_shown_as_a_moving_picture(outcome: Outcome, tmp_path: Path) -> None:
+def test_the_policy_is_shown_as_a_moving_picture(outcome: TrainResult, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     from typer.testing import CliRunner
 
@@ -132,7 +132,7 @@ def test_the_policy_is_shown_as_a_moving_picture(outcome: Outcome, tmp_path: Pat
 
 
 def test_without_pillow_it_is_said_what_to_install(
-    outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outcome: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
 
@@ -146,7 +146,7 @@ def test_without_pillow_it_is_said_what_to_install(
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # the test reads the film by a fork, too
-def test_the_policy_is_shown_as_a_film(outcome: Outcome, tmp_path: Path) -> None:
+def test_the_policy_is_shown_as_a_film(outcome: TrainResult, tmp_path: Path) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     from typer.testing import CliRunner
 

@@ -13,15 +13,15 @@ from phalanx.arc.networks.arc import create_arc_network
 from phalanx.training import (
     Algorithm,
     ArcTraining,
+    CheckpointRef,
     KGETraining,
     LMTraining,
-    Origin,
     ProofTraining,
-    Report,
     RunConfig,
+    UpdateResult,
     load_kge_training,
     load_proof_training,
-    read_facts,
+    read_metadata,
     train,
 )
 from phalanx.training.warm_start import begin_with, weight_names
@@ -70,7 +70,7 @@ def test_an_embedding_goes_on_from_the_newest_epoch_of_another(tmp_path: Path) -
     first = train(kge(), tmp_path / "first")
     algorithm = kge("kge.seed=4")
     start, _ = algorithm.compile()
-    learner, told = begin_with(algorithm, start(jax.random.key(0)), Origin(first.run))
+    learner, told = begin_with(algorithm, start(jax.random.key(0)), CheckpointRef(first.run))
     assert told == {"run": str(first.run), "step": 2, "kind": "kge"}
     newest = first.learner.learner.kge
     for own, other in zip(jax.tree.leaves(learner.learner.kge), jax.tree.leaves(newest), strict=True):
@@ -80,7 +80,7 @@ def test_an_embedding_goes_on_from_the_newest_epoch_of_another(tmp_path: Path) -
     wide = kge("kge.dim=8")
     wider = jax.jit(wide.start)(jax.random.key(0))
     with pytest.raises(ValueError, match=r"has other sizes than this one: model-entities is float32\[.*4\]"):
-        begin_with(wide, wider, Origin(first.run))
+        begin_with(wide, wider, CheckpointRef(first.run))
 
 
 class Imitation(Algorithm[dict]):
@@ -99,7 +99,7 @@ class Imitation(Algorithm[dict]):
         return {"student": eqx.filter(self._network, eqx.is_array), "seen": jnp.int32(0)}
 
     def update(self, learner):
-        return learner, Report({}, counts={"environment_steps": jnp.int32(1)})
+        return learner, UpdateResult({}, counts={"environment_steps": jnp.int32(1)})
 
     def policy(self, learner):
         return eqx.combine(learner["student"], self._network)
@@ -108,13 +108,15 @@ class Imitation(Algorithm[dict]):
 def test_a_policy_begins_with_the_network_of_another_algorithm(tmp_path: Path) -> None:
     origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
     algorithm = ArcTraining(small_config("ppo.num_updates=1"))
-    learner, told = begin_with(algorithm, jax.jit(algorithm.start)(jax.random.key(0)), Origin(origin.run))
+    learner, told = begin_with(
+        algorithm, jax.jit(algorithm.start)(jax.random.key(0)), CheckpointRef(origin.run)
+    )
     assert told["kind"] == "imitation"
     wanted = jax.tree.leaves(origin.learner["student"])
     for own, other in zip(jax.tree.leaves(learner.network), wanted, strict=True):
         np.testing.assert_array_equal(own, other)
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run))
-    assert read_facts(outcome.run)["init_from"]["step"] == 1
+    assert read_metadata(outcome.run)["init_from"]["step"] == 1
     wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run
     with pytest.raises(ValueError, match=r"has other sizes than this one: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "refused", init_from=str(wide))

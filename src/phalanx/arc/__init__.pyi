@@ -10,13 +10,13 @@ from .actions import (
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
 )
-from .answers import paint_and_submit as paint_and_submit
-from .augmentation import augmented as augmented, augmented_tasks as augmented_tasks
+from .answers import submit_grids as submit_grids
+from .augmentation import augment as augment, augment_tasks as augment_tasks
 from .config import (
     ActionConfig as ActionConfig,
     ArcConfig as ArcConfig,
     DatasetConfig as DatasetConfig,
-    EnvironmentConfig as EnvironmentConfig,
+    EpisodeConfig as EpisodeConfig,
     JaxArcConfig as JaxArcConfig,
     ObservationConfig as ObservationConfig,
     RewardConfig as RewardConfig,
@@ -25,11 +25,11 @@ from .config import (
 )
 from .env import ArcEnvironment as ArcEnvironment
 from .evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
-from .evaluation_mode import handed_in as handed_in
+from .evaluation_mode import submitted_grids as submitted_grids
 from .expert_episodes import (
-    Demonstrations as Demonstrations,
-    Transitions as Transitions,
-    demonstrations as demonstrations,
+    ExpertEpisodeBatch as ExpertEpisodeBatch,
+    ExpertEpisodes as ExpertEpisodes,
+    plan_expert_episodes as plan_expert_episodes,
 )
 from .functional import arc_reset as arc_reset, arc_step as arc_step
 from .generators.generate import (
@@ -40,10 +40,10 @@ from .generators.generate import (
 from .networks.arc import create_arc_network as create_arc_network
 from .networks.stem_and_heads import ArcNetworkConfig as ArcNetworkConfig
 from .networks.transduction import (
-    AnswerNetwork as AnswerNetwork,
-    AnswerNetworkConfig as AnswerNetworkConfig,
-    answer_loss as answer_loss,
-    answer_of as answer_of,
+    TransductionNetwork as TransductionNetwork,
+    TransductionNetworkConfig as TransductionNetworkConfig,
+    predict_output as predict_output,
+    transduction_loss as transduction_loss,
 )
 from .observation import (
     ArcObservation as ArcObservation,
@@ -60,22 +60,26 @@ from .operations import (
     operation_name as operation_name,
     operations_in as operations_in,
 )
-from .pair_dataset import Instances as Instances, canvas_note as canvas_note, read_instances as read_instances
-from .planner import Plan as Plan, plan_pair as plan_pair, solution_actions as solution_actions
+from .pair_dataset import (
+    GridPairDataset as GridPairDataset,
+    canvas_note as canvas_note,
+    load_pair_dataset as load_pair_dataset,
+)
+from .planner import ActionPlan as ActionPlan, plan_pair as plan_pair, solution_actions as solution_actions
 from .random_agent import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
 from .reward import (
-    REWARD_NUMBERS as REWARD_NUMBERS,
+    REWARD_WEIGHTS as REWARD_WEIGHTS,
     RewardFunction as RewardFunction,
     StepInfo as StepInfo,
     Transition as Transition,
 )
 from .state import ArcEnvState as ArcEnvState, ArcState as ArcState
 from .submission import (
-    HandIn as HandIn,
-    TaskAnswers as TaskAnswers,
-    examination as examination,
-    hand_in as hand_in,
-    hand_in_at_random as hand_in_at_random,
+    Submission as Submission,
+    TaskSubmission as TaskSubmission,
+    submission_env as submission_env,
+    submit as submit,
+    submit_random as submit_random,
 )
 from .task_buffer import TaskBuffer as TaskBuffer
 from .task_files import load_tasks as load_tasks

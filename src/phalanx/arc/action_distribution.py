@@ -17,7 +17,7 @@ from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.core.environment import Key
-from phalanx.nn.distributions import entropy_of, masked_log_softmax, sample_by_uniform
+from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
 
 PlaceKind = Literal["cells", "axes", "category_axes"]
 
@@ -56,7 +56,7 @@ class _Places(eqx.Module):
     columns: int = eqx.field(static=True)
 
     def entropy(self) -> Float[Array, " groups"]:
-        return sum((entropy_of(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
+        return sum((entropy(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
 
     def sample(self, uniforms: Float[Array, " axes"], group: Int32[Array, ""]) -> tuple[Array, Array]:
         return self._cell(
@@ -123,7 +123,7 @@ class ArcDistribution(eqx.Module):
         within = sum((place.entropy() for place in self.places), jnp.zeros(len(set(self.groups))))
         chances = jnp.exp(self.operations)
         within = within[np.asarray(self.groups)]
-        return entropy_of(self.operations) + jnp.sum(jnp.where(chances > 0, chances * within, 0.0))
+        return entropy(self.operations) + jnp.sum(jnp.where(chances > 0, chances * within, 0.0))
 
     def _group(self, choice: Int32[Array, ""]) -> Int32[Array, ""]:
         return jnp.asarray(self.groups, jnp.int32)[choice]
@@ -165,12 +165,12 @@ class MakeArcDistribution:
 def _places(ids: tuple[int, ...], logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:
     """`ids`: an operation of each group."""
     if isinstance(logits, CellLogits):
-        there = reachable(ids, inside.reshape(-1))
+        there = selectable_cells(ids, inside.reshape(-1))
         cells = masked_log_softmax(logits.cells.reshape(there.shape), there)
         return _Places((cells,), inside.shape[1])
     # A grid is a rectangle in its canvas's corner, so rows and columns that hold a cell are all there is.
-    rows = masked_log_softmax(logits.rows, reachable(ids, inside.any(axis=1)))
-    columns = masked_log_softmax(logits.columns, reachable(ids, inside.any(axis=0)))
+    rows = masked_log_softmax(logits.rows, selectable_cells(ids, inside.any(axis=1)))
+    columns = masked_log_softmax(logits.columns, selectable_cells(ids, inside.any(axis=0)))
     return _Places((rows, columns), inside.shape[1])
 
 
@@ -181,12 +181,14 @@ def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(kind) for kind in kinds)
 
 
-def reachable(ids: tuple[int, ...], inside: Bool[Array, " places"]) -> Bool[Array, "operations places"]:
+def selectable_cells(
+    ids: tuple[int, ...], inside: Bool[Array, " places"]
+) -> Bool[Array, "operations places"]:
     """The places that each operation may name: those of the grid, and for a resize all of the canvas."""
     return inside | (np.asarray(ids) == Operation.RESIZE)[:, None]
 
 
-def joint_logits(
+def joint_operation_logits(
     cells: CellLogits, ids: tuple[int, ...], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " operations"]:
     """What makes an operation as likely as the cells that it may name together.
@@ -194,5 +196,5 @@ def joint_logits(
     As an operation's logits it turns the choice of an operation and then a cell into one over pairs of both.
     """
     # A large number in place of infinity, whose gradient would be NaN otherwise.
-    there = reachable(ids, inside.reshape(-1))
+    there = selectable_cells(ids, inside.reshape(-1))
     return jax.nn.logsumexp(jnp.where(there, cells.cells.reshape(there.shape), -1e30), axis=1)

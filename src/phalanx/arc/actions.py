@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.core.environment import Key
-from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.core.spaces import Box, Composite, Discrete, Space
 
 _INT32 = np.iinfo(np.int32)
 
 
-def whole_numbers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
+def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
     """Whole numbers as int32; fractions are refused, not cut, and what is too large stays too large."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype == jnp.int32:
@@ -50,11 +50,11 @@ def _within(value: Int[Array, "*batch"], side: int) -> Bool[Array, "*batch"]:
 class PointAction(eqx.Module):
     """An operation on one cell, or a batch of them."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """0 to 41; see `phalanx.arc.operations`."""
-    row: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    row: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Counted from the top."""
-    col: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    col: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Counted from the left."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
@@ -75,15 +75,15 @@ class PointAction(eqx.Module):
 class BboxAction(eqx.Module):
     """An operation on a box of cells, or a batch of them; corners are included and come in any order."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """0 to 41; see `phalanx.arc.operations`."""
-    r1: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    r1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """One corner's row."""
-    c1: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    c1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """One corner's column."""
-    r2: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    r2: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """The other corner's row."""
-    c2: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    c2: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """The other corner's column."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
@@ -108,7 +108,7 @@ class BboxAction(eqx.Module):
 class MaskAction(eqx.Module):
     """An operation on any set of cells, or a batch of them."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=whole_numbers)
+    operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """0 to 41; see `phalanx.arc.operations`."""
     selection: Bool[Array, "*batch rows columns"] = eqx.field(converter=cell_mask)
     """The cells, on the whole canvas."""
@@ -184,10 +184,10 @@ def action_space(config: ArcConfig) -> Space:
     row, column = Discrete(rows), Discrete(columns)
     match config.action.selection_format:
         case "point":
-            return Record.of(PointAction, {"operation": operation, "row": row, "col": column})
+            return Composite.of(PointAction, {"operation": operation, "row": row, "col": column})
         case "bbox":
             corners = {"r1": row, "c1": column, "r2": row, "c2": column}
-            return Record.of(BboxAction, {"operation": operation, **corners})
+            return Composite.of(BboxAction, {"operation": operation, **corners})
         case "mask":
             cells = Box(0, 1, (rows, columns), np.bool_)
-            return Record.of(MaskAction, {"operation": operation, "selection": cells})
+            return Composite.of(MaskAction, {"operation": operation, "selection": cells})

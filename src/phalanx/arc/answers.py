@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int8
 
 from phalanx.arc.actions import MaskAction, create_mask_action
-from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, EnvironmentConfig
+from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.arc.state import ArcState
@@ -19,14 +19,14 @@ from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair
 
 HAND_IN = ArcConfig(
-    environment=EnvironmentConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
+    environment=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
     action=ActionConfig(selection_format="mask"),
 )
 """The full canvas and masks: an answer takes a resize, a fill for each color, and Submit."""
 _BATCH_SIZE = 512
 
 
-def paint_and_submit(
+def submit_grids(
     pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
 ) -> Bool[np.ndarray, " pairs"]:
     """Which answers (-1 outside their areas) are right.

@@ -24,7 +24,7 @@ _TRANSPOSE = 1
 
 
 @partial(jax.jit, static_argnames=("symmetries", "colors", "keep_black"))
-def augmented(
+def augment(
     arrays: TaskArrays, key: Key, *, symmetries: bool = True, colors: bool = True, keep_black: bool = True
 ) -> TaskArrays:
     """Each task under a symmetry and a permutation of colors of its own, the same for all its pairs.
@@ -45,10 +45,10 @@ def augmented(
     fixed = (NUM_COLORS if not colors else 1) if keep_black or not colors else 0
     order = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
     same = jnp.broadcast_to(jnp.arange(fixed), (count, fixed))
-    return changed(arrays, drawn, jnp.concatenate([same, order], axis=-1).astype(jnp.int32))
+    return transform_tasks(arrays, drawn, jnp.concatenate([same, order], axis=-1).astype(jnp.int32))
 
 
-def changed(
+def transform_tasks(
     arrays: TaskArrays, symmetries: Int32[Array, " tasks"], permutations: Int32[Array, "tasks 10"]
 ) -> TaskArrays:
     """Each task under a given symmetry (0 to 7, by the bits of `NUM_SYMMETRIES`) and permutation of colors.
@@ -70,13 +70,13 @@ def changed(
     return arrays._replace(pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
 
 
-def augmented_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:
+def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:
     """The same on the host, for whoever needs grids: tasks under a drawn symmetry and permutation each.
 
     Families and solutions are left out, because they may not hold for what comes of it.
     """
     room = max(max(task.max_shape) for task in tasks)
-    arrays = jax.device_get(augmented(TaskBuffer.from_tasks(tasks, num_rows=room).arrays, key, **settings))
+    arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=room).arrays, key, **settings))
     columns, bits = np.arange(_WORD, dtype=np.uint32), np.arange(NUM_PLANES)[:, None, None]
     cells = ((arrays.pairs[..., None] >> columns & 1) << bits).sum(axis=2).astype(np.int8)
 

@@ -27,7 +27,7 @@ def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
     return planes
 
 
-def area_of(grid: object) -> np.ndarray:
+def trim(grid: object) -> np.ndarray:
     """A grid without the cells of -1 that stand outside its area where it is shown on a canvas.
 
     >>> area_of([[1, 2, -1], [-1, -1, -1]]).tolist()
@@ -47,7 +47,7 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
 
 # Each is compiled as one where the caller compiles nothing, and else is part of the caller's program.
 @partial(jax.jit, static_argnums=2, inline=True)
-def area_words(
+def area_bits(
     height: Int[Array, "*batch"], width: Int[Array, "*batch"], rows: int
 ) -> UInt32[Array, "*batch rows"]:
     """The first `height` rows and `width` columns as row words."""

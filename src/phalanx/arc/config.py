@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.config import Config
-from phalanx.core.backends import Engine
+from phalanx.core.backends import Backend
 
 if TYPE_CHECKING:
     from phalanx.arc.env import ArcEnvironment
@@ -23,7 +23,7 @@ INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
 """In the order of `InitialGrid` in arc_kernel.h."""
 
 
-class EnvironmentConfig(Config):
+class EpisodeConfig(Config):
     """How an episode runs and ends."""
 
     max_episode_steps: int = Field(default=100, ge=1)
@@ -133,7 +133,7 @@ class ObservationConfig(Config):
 class ArcConfig(Config):
     """Everything that shapes an ARC environment; hashable, so static under `jit`."""
 
-    environment: EnvironmentConfig = EnvironmentConfig()
+    environment: EpisodeConfig = EpisodeConfig()
     """How an episode runs and ends."""
     dataset: DatasetConfig = DatasetConfig()
     """The canvas, and the default tasks."""
@@ -143,7 +143,7 @@ class ArcConfig(Config):
     """What a step pays."""
     observation: ObservationConfig = ObservationConfig()
     """What an agent sees."""
-    engine: Engine = "auto"
+    engine: Backend = "auto"
     """`native` (C++, CPU), `xla`, or `auto`: native where it can be used."""
 
     @property

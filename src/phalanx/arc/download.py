@@ -25,7 +25,7 @@ from typing import IO, Protocol, runtime_checkable
 from phalanx.arc.datasets import DATASETS, data_directory
 from phalanx.arc.task_files import read_splits
 from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch_url
+from phalanx.io.untrusted import Progress, fetch
 
 MAX_BYTES = 1 << 30
 """More than this, unpacked or fetched, is not a collection of ARC tasks but a mistake or a trap."""
@@ -285,7 +285,7 @@ def _fetched(source: str, scratch: Path, progress: Progress | None) -> Path:
             raise FileNotFoundError(f"{source}: no such file or folder")
         return path
     file = scratch / "download"
-    fetch_url(source, file, MAX_BYTES, progress)
+    fetch(source, file, MAX_BYTES, progress)
     return file
 
 

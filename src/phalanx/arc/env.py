@@ -16,14 +16,14 @@ from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 from phalanx.arc import text as words
 from phalanx.arc.actions import Action, action_space, random_action
 from phalanx.arc.backends import transition
-from phalanx.arc.backends.interface import Packed, blank_states, check_packed, fields_of
-from phalanx.arc.bitplanes import area_of, pack_grid
+from phalanx.arc.backends.interface import Packed, blank_states, check_packed, encode_action
+from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import Answers, begin, examined, settle, words_by_test
+from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, start, step, words_by_test
 from phalanx.arc.observation import (
     Observation,
     is_plain,
-    legal_ids,
+    legal_operation_ids,
     legal_operations,
     observation_of,
     observation_space,
@@ -36,15 +36,15 @@ from phalanx.arc.reward import (
     RewardNumbers,
     StepInfo,
     as_reward,
+    compute_reward,
     info_of,
-    pay,
-    reward_numbers,
+    reward_weights_by_name,
     transition_of,
 )
-from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, Work, bound_to
-from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
+from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, SubmissionState, bound_to
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, with_answers
 from phalanx.arc.task_files import config_tasks
-from phalanx.arc.task_sampling import START_WORDS, draw_start, given_start, task_bounds
+from phalanx.arc.task_sampling import START_WORDS, cumulative_weights, sample_start, start_at
 from phalanx.arc.tasks import as_grid
 from phalanx.core import backends as native
 from phalanx.core.environment import Key, Keys, TracedEnvironment
@@ -78,10 +78,10 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
     weights: Float32[Array, "*groups tasks"] | None
     """How often each task is drawn in proportion to the others; None draws all equally often."""
     numbers: RewardNumbers
-    """What the default reward pays, in the order of `REWARD_NUMBERS`; `config.reward` has the first ones."""
+    """What the default reward pays, in the order of `REWARD_WEIGHTS`; `config.reward` has the first ones."""
     reward: RewardFunction | None = None
     """Pays in the default reward's place."""
-    answers: Answers | None = None
+    answers: HiddenTestOutputs | None = None
     """The outputs of test pairs, in evaluation."""
 
     version: ClassVar[int] = 2
@@ -102,8 +102,8 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         `weights` are as in `with_weights`. `reward` is a function from one `Transition` to a number; an
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
-        buffer = None if task is None else unsealed(as_buffer(task))
-        made: Any = _environment(cls, config, buffer, native.reason())  # type: ignore[arg-type]
+        buffer = None if task is None else with_answers(as_buffer(task))
+        made: Any = _environment(cls, config, buffer, native.native_unavailable_reason())  # type: ignore[arg-type]
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))
         return made if weights is None else made.with_weights(weights)
@@ -123,7 +123,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return self._start(jax.vmap(self._drawn, (0, None))(keys, self._bounds))
 
     def _drawn(self, key: Key, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
-        words = draw_start(key, self.arrays, bounds)
+        words = sample_start(key, self.arrays, bounds)
         # A whole task begins with its first test pair.
         return words if self.answers is None else words.at[1].set(0)
 
@@ -136,7 +136,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         the one that a whole task begins with, and for a task without demonstrations; the demonstrations
         otherwise. After the last comes the first again.
         """
-        return self._start(given_start(tasks, pairs, self.arrays))
+        return self._start(start_at(tasks, pairs, self.arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
         """The first state of an episode whose working grid is this one, on a pair as `batch_reset_to` counts.
@@ -145,13 +145,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         them outside its area, are left out. `task` is an index or an id. `stack_states` makes batches.
         """
         rows, columns = self.config.grid_shape
-        cells = as_grid(area_of(grid), "state_from_grid")
+        cells = as_grid(trim(grid), "state_from_grid")
         if cells.shape[0] > rows or cells.shape[1] > columns:
             raise ValueError(f"a grid of {cells.shape} does not fit a canvas of {(rows, columns)}")
         index = self.task_buffer.index_of(task) if isinstance(task, str) else task
         if not 0 <= index < len(self.task_buffer):
             raise ValueError(f"there are {len(self.task_buffer)} tasks, so there is no task {index}")
-        state, _ = self._start(given_start(jnp.int32(index), jnp.int32(pair), self.arrays))
+        state, _ = self._start(start_at(jnp.int32(index), jnp.int32(pair), self.arrays))
         planes = pack_grid(cells, rows)
         packed: Packed = transition.with_grid(
             self.config, self.arrays, packed_of(state), planes, *cells.shape
@@ -160,13 +160,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
 
     @property
     def _bounds(self) -> Float32[Array, " tasks"] | None:
-        return None if self.weights is None else task_bounds(self.weights, self.arrays)
+        return None if self.weights is None else cumulative_weights(self.weights, self.arrays)
 
     def _start(self, words: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
         if self.answers is not None:
             tests = words_by_test(words, self.answers.sizes.shape[-2])
             packed: Packed
-            packed, work = begin(self.config, self.arrays, words, self._first_states(tests)[0])
+            packed, work = start(self.config, self.arrays, words, self._first_states(tests)[0])
             state = ArcState(*packed, self._shown, self.config.grid_shape[1], work)
             return state, self._observation(state, None)
         packed, working = self._first_states(words)
@@ -195,7 +195,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             fresh, seen = self.batch_reset(keys)
             return select_rows(mask, (fresh, seen), (bound_to(fresh.tasks, states), observations))
         words = map_where(
-            draw_start,
+            sample_start,
             mask,
             keys,
             jnp.zeros((mask.shape[0], START_WORDS), jnp.uint32),
@@ -211,13 +211,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         self, state: ArcState, action: Action
     ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
         self._check(state)
-        fields = fields_of(action, state.batch_shape, state.grid_shape)
+        fields = encode_action(action, state.batch_shape, state.grid_shape)
         packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
-        work: Work | None = None
+        work: SubmissionState | None = None
         seen: Array | None = outcome.observation
         if self.answers is not None:
             nameless = bound_to(None, state)
-            packed, work, outcome = settle(
+            packed, work, outcome = step(
                 self.config, self.arrays, self.answers, self.numbers, nameless, packed, outcome
             )
             seen = None
@@ -227,7 +227,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         if self.reward is not None:
             limit = self.config.environment.max_episode_steps
             happened = transition_of(state.similarity, new.similarity, ~state.episode_done, outcome, limit)
-            paid = pay(self.reward, happened, ~state.episode_done)
+            paid = compute_reward(self.reward, happened, ~state.episode_done)
         return new, self._observation(new, seen), paid, outcome.done, info
 
     def batch_step(
@@ -256,11 +256,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
         """A random legal operation on random cells of the area."""
-        return random_action(key, self.config, legal_ids(self.config), state.height, state.width)
+        return random_action(key, self.config, legal_operation_ids(self.config), state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """A legal action's cells with an operation that does not exist or is not allowed."""
-        illegal = sorted({-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(legal_ids(self.config)))
+        illegal = sorted(
+            {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(legal_operation_ids(self.config))
+        )
         choice = jax.random.randint(key, (), 0, len(illegal))
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
@@ -296,13 +298,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return self.observation_texts(state)[0]
 
     def observation_texts(self, states: ArcState) -> list[str]:
-        return words.observation_texts(self.config, self.bind(states), legal_ids(self.config))
+        return words.observation_texts(self.config, self.bind(states), legal_operation_ids(self.config))
 
     def parse_action(self, text: str, state: ArcState) -> Action:
-        return words.parse_action(self.config, text, legal_ids(self.config))
+        return words.parse_action(self.config, text, legal_operation_ids(self.config))
 
     def parse_actions(self, texts: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return words.parse_actions(self.config, texts, legal_ids(self.config))
+        return words.parse_actions(self.config, texts, legal_operation_ids(self.config))
 
     def action_text(self, action: Action, state: ArcState) -> str:
         return words.action_text(action)
@@ -330,15 +332,15 @@ def packed_of(state: ArcState) -> Packed:
 @functools.lru_cache(maxsize=128)
 def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
     """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
-    config = config.model_copy(update={"engine": native.resolve_engine(config.engine)})
+    config = config.model_copy(update={"engine": native.resolve_backend(config.engine)})
     tasks = config_tasks(config) if tasks is None else tasks
     tasks.check(config)
-    if config.environment.mode == "evaluation" and Operation.SUBMIT not in legal_ids(config):
+    if config.environment.mode == "evaluation" and Operation.SUBMIT not in legal_operation_ids(config):
         raise ValueError(
             "in evaluation answers are handed in: action.allowed_operations must contain "
             f"{int(Operation.SUBMIT)} (Submit)"
         )
-    arrays, answers = examined(config, tasks)
+    arrays, answers = hide_answers(config, tasks)
     with jax.ensure_compile_time_eval():
-        numbers = jnp.asarray(reward_numbers(config.reward))
+        numbers = jnp.asarray(reward_weights_by_name(config.reward))
     return cls(config, tasks, arrays, None, numbers, answers=answers)

@@ -14,10 +14,10 @@ from jaxtyping import Int, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.expert import Labels
+from phalanx.arc.expert import ArcLabels
 from phalanx.arc.observation import ArcObservation, is_plain
 from phalanx.arc.operations import Operation
-from phalanx.arc.planner import as_action
+from phalanx.arc.planner import action_from_arrays
 from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.data.samples import StreamSample
 from phalanx.lm.episode_tokens import ArcTokenizer, GridName
@@ -32,7 +32,7 @@ _SHOWN: tuple[tuple[GridName, ...], ...] = (
 
 
 @dataclasses.dataclass(frozen=True)
-class EpisodeSteps:
+class LabeledSteps:
     """The steps of a file's successful episodes, each of which ends by handing in."""
 
     observations: PyTree
@@ -49,7 +49,7 @@ class EpisodeSteps:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.actions))
 
 
-def read_episodes(path: Path, environment: ArcEnvironment) -> EpisodeSteps:
+def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
     """The steps of a `.jsonl` file of samples, as the environment's agents see and do them.
 
     Episodes that did not succeed are left out. One that ended with the right grid, but without handing it in,
@@ -132,10 +132,10 @@ class _Reader:
         """The grid that a step leads to."""
         if operation == Operation.COPY_INPUT:
             return given
-        action = as_action(np.int32(operation), np.array(cells, np.int32))
+        action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
         return np.asarray(self.step(self.environment.state_from_grid(working), action)[0].working_grid)
 
-    def steps(self) -> EpisodeSteps:
+    def steps(self) -> LabeledSteps:
         allowed = self.environment.config.action.allowed_operations
         if allowed is not None and (strange := sorted(set(self.operations) - set(allowed))):
             raise ValueError(
@@ -145,7 +145,9 @@ class _Reader:
         observations: PyTree = working
         if not is_plain(self.environment.config):
             observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
-        labels = Labels(np.array(self.operations, np.int32)[:, None], np.array(self.cells, np.int32)[:, None])
+        labels = ArcLabels(
+            np.array(self.operations, np.int32)[:, None], np.array(self.cells, np.int32)[:, None]
+        )
         leaves = jax.tree.leaves((observations, labels))
         digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-        return EpisodeSteps(observations, labels.choices(), digest)
+        return LabeledSteps(observations, labels.choices(), digest)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.evaluation import in_batches, play
+from phalanx.core.evaluation import map_batches, rollout_episodes
 from phalanx.nn.distributions import MakeDistribution
 from phalanx.training.rollout import Network
 
@@ -61,7 +61,7 @@ NO_FAMILY = "no family"
 """Under which tasks count that name none."""
 
 
-class Score(TypedDict):
+class ArcScore(TypedDict):
     """What a set of episodes came to."""
 
     episodes: int
@@ -71,7 +71,7 @@ class Score(TypedDict):
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class ArcResult:
     """A policy's scores on the tasks of an environment."""
 
     mode: EvaluationMode
@@ -88,9 +88,9 @@ class Evaluation:
     """Mean over the solved episodes; none where there are none."""
     pass_at_k: dict[int, float]
     """The chance that one of k attempts at a pair succeeds, mean over the pairs."""
-    families: dict[str, Score]
+    families: dict[str, ArcScore]
     """In order of first appearance."""
-    tasks: dict[str, Score]
+    tasks: dict[str, ArcScore]
     """By id, in the order of the environment's buffer."""
 
     def as_record(self, split: str, with_tasks: bool = False) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def evaluate_arc(
     pass_at: tuple[int, ...] = (),
     seed: int = 0,
     batch_size: int | None = None,
-) -> Evaluation:
+) -> ArcResult:
     """Play every task (in evaluation, where it is handed in as a whole) or every pair, `attempts` times.
 
     The random numbers of an attempt follow from the seed, the task, the pair and the attempt's number, so
@@ -145,19 +145,19 @@ def evaluate_arc(
     keys = None
     if mode == "sampled":
         fingerprints = [task.fingerprint for task in buffer]
-        keys = key_words(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
+        keys = episode_keys(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
 
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
         words = None if keys is None else jax.device_put(keys[rows])
         return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), words)
 
-    results = _Results(*in_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
+    results = _Results(*map_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
     by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
     by_family: dict[str, list[np.ndarray]] = {}
     for task, rows in zip(buffer, by_task, strict=True):
         by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
     solved_by_pair = [int(count) for count in results.solved.reshape(-1, attempts).sum(axis=1)]
-    return Evaluation(
+    return ArcResult(
         mode=mode,
         attempts=attempts,
         **results.score(np.arange(len(episodes))),
@@ -176,7 +176,7 @@ class _Results:
     similarity: Float[np.ndarray, " episodes"]
     lengths: Int[np.ndarray, " episodes"]
 
-    def score(self, rows: Int[np.ndarray, " chosen"]) -> Score:
+    def score(self, rows: Int[np.ndarray, " chosen"]) -> ArcScore:
         """Of some episodes."""
         solved, lengths = self.solved[rows], self.lengths[rows]
         return {
@@ -209,14 +209,14 @@ def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
     return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
 
 
-def copying_solves(task: ArcTask) -> bool:
+def copy_solves(task: ArcTask) -> bool:
     """Whether handing in the inputs as they are would be right."""
     return all(
         pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
     ) and bool(task.tests)
 
 
-def key_words(
+def episode_keys(
     seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
     """A key for each episode, from a digest: quicker than folding numbers in, which must be compiled."""
@@ -241,7 +241,7 @@ def _attempt(
     # The generator is named because the words must mean the same whichever one is JAX's default.
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = play(environment, distribution, network, states, observations, keys, limit)
+    played = rollout_episodes(environment, distribution, network, states, observations, keys, limit)
     solved, similarity = played.measures["success_mask"], played.measures["similarity_scores"]
     if environment.answers is None:
         own = played.final_states.pair_index == states.pair_index

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
 from phalanx.arc.backends.interface import Outcome, Packed
-from phalanx.arc.bitplanes import area_words, fit_rows, pack_grid, unpack_cells
+from phalanx.arc.bitplanes import area_bits, fit_rows, pack_grid, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.reward import REWARD_NUMBERS, RewardNumbers
+from phalanx.arc.reward import REWARD_WEIGHTS, RewardNumbers
 from phalanx.arc.state import (
     CLIPBOARD,
     HEIGHT,
@@ -31,7 +31,7 @@ from phalanx.arc.state import (
     WIDTH,
     WORKING,
     ArcState,
-    Work,
+    SubmissionState,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 
@@ -39,7 +39,7 @@ SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 """The operations that go to another pair."""
 
 
-class Answers(NamedTuple):
+class HiddenTestOutputs(NamedTuple):
     """The outputs of all test pairs, which no engine and no state has."""
 
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
@@ -48,7 +48,7 @@ class Answers(NamedTuple):
     """Height and width; 0 where there is no output."""
 
 
-def answers_of(tasks: TaskBuffer, rows: int) -> Answers:
+def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
     """What an examiner needs of the tasks, for a canvas of so many rows."""
     tests = max(len(task.tests) for task in tasks)
     planes = np.zeros((tasks.capacity.num_tasks, tests, 4, rows), np.uint32)
@@ -58,18 +58,18 @@ def answers_of(tasks: TaskBuffer, rows: int) -> Answers:
             if pair.output is not None:
                 planes[index, number] = pack_grid(pair.output, rows)
                 sizes[index, number] = pair.output.shape
-    return Answers(*jax.device_put((planes, sizes)))
+    return HiddenTestOutputs(*jax.device_put((planes, sizes)))
 
 
-def examined(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Answers | None]:
+def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
     """What the engines read of tasks, and what only an examiner does."""
     if config.environment.mode == "training":
         return tasks.arrays, None
     with jax.ensure_compile_time_eval():
-        return tasks.without_answers.arrays, answers_of(tasks, config.grid_shape[0])
+        return tasks.without_answers.arrays, hidden_outputs(tasks, config.grid_shape[0])
 
 
-def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays, Answers]:
+def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
     """Arrays, which may be traced, without the outputs of up to so many test pairs a task, and these."""
     first, demos, count = (tasks.table[:, k, None] for k in range(3))
     number = jnp.arange(tests)
@@ -82,7 +82,7 @@ def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays,
     is_test = jnp.any((pair >= start) & (pair < start + count[:, 0]), axis=1)
     pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], jnp.uint32(0), tasks.pairs[:, 1]))
     kept = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
-    return tasks._replace(pairs=pairs, sizes=kept), Answers(planes, sizes)
+    return tasks._replace(pairs=pairs, sizes=kept), HiddenTestOutputs(planes, sizes)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
@@ -94,9 +94,9 @@ def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array,
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def begin(
+def start(
     config: ArcConfig, tasks: TaskArrays, words: UInt32[Array, "*batch 3"], starts: Packed
-) -> tuple[Packed, Work]:
+) -> tuple[Packed, SubmissionState]:
     """The first state on the pair that the words name, from those on each test pair of the task."""
     tests = starts.similarity.shape[-1]
     task = starts.registers[..., 0, TASK]
@@ -112,7 +112,7 @@ def begin(
     sizes = starts.registers[..., HEIGHT : WIDTH + 1]
     most = config.environment.attempts
     handed = (*chosen.shape, most, tests)
-    work = Work(
+    work = SubmissionState(
         grids,
         sizes,
         jnp.zeros((*handed, *grids.shape[-2:]), jnp.uint32),
@@ -123,15 +123,15 @@ def begin(
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def settle(
+def step(
     config: ArcConfig,
     tasks: TaskArrays,
-    answers: Answers,
+    answers: HiddenTestOutputs,
     numbers: RewardNumbers,
     before: ArcState,
     after: Packed,
     outcome: Outcome,
-) -> tuple[Packed, Work, Outcome]:
+) -> tuple[Packed, SubmissionState, Outcome]:
     """What an engine's step comes to when a whole task is worked on and handed in."""
     work = before.work
     assert work is not None
@@ -198,13 +198,13 @@ def settle(
     )
     return (
         Packed(boards, registers, similarity),
-        Work(grids, sizes, handed, handed_sizes, attempts),
+        SubmissionState(grids, sizes, handed, handed_sizes, attempts),
         told,
     )
 
 
 def _scores(
-    answers: Answers,
+    answers: HiddenTestOutputs,
     task: Int32[Array, "*batch"],
     handed: UInt32[Array, "*batch attempts tests 4 rows"],
     sizes: Int32[Array, "*batch attempts tests 2"],
@@ -213,7 +213,7 @@ def _scores(
     target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(handed ^ target, -2, 0))
-    area = area_words(common[..., 0], common[..., 1], handed.shape[-1])
+    area = area_bits(common[..., 0], common[..., 1], handed.shape[-1])
     equal = jnp.sum(jnp.bitwise_count(~unequal & area).astype(jnp.int32), axis=-1)
     cells = jnp.prod(sizes, axis=-1) + jnp.prod(target_size, axis=-1) - jnp.prod(common, axis=-1)
     score = equal.astype(jnp.float32) / jnp.maximum(cells, 1).astype(jnp.float32)
@@ -230,7 +230,7 @@ def _reward(
     step_count: Int32[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
     """What a step pays: nothing that depends on the answer before the last hand-in."""
-    pay = dict(zip(REWARD_NUMBERS, jnp.moveaxis(numbers, -1, 0), strict=True))
+    pay = dict(zip(REWARD_WEIGHTS, jnp.moveaxis(numbers, -1, 0), strict=True))
     step = 0.0 if config.reward.reward_on_submit_only else pay["step_penalty"]
     quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]
     bonus = pay["success_bonus"] + jnp.where(quick, pay["efficiency_bonus"], 0.0)
@@ -238,7 +238,7 @@ def _reward(
     return jnp.where(acts, step, jnp.where(running, pay["invalid_action_penalty"], 0.0)) + end
 
 
-def handed_in(state: ArcState) -> list[list[np.ndarray]]:
+def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
     """The grids of each attempt of one state that were handed in, one for each test pair of its task."""
     if state.work is None:
         raise ValueError("nothing is handed in by task in training; set environment.mode to evaluation")
@@ -246,7 +246,7 @@ def handed_in(state: ArcState) -> list[list[np.ndarray]]:
         raise ValueError(f"handed_in takes one state, got a batch of shape {state.batch_shape}")
     work, columns = state.work, state.columns
     tests = int(np.asarray(state.task_arrays.table)[int(state.task_index), 2])
-    area = area_words(work.handed_sizes[..., 0], work.handed_sizes[..., 1], state.boards.shape[-1])
+    area = area_bits(work.handed_sizes[..., 0], work.handed_sizes[..., 1], state.boards.shape[-1])
     cells = np.asarray(unpack_cells(work.handed_grids, area, columns))
     sizes = np.asarray(work.handed_sizes)
     return [

@@ -12,14 +12,14 @@ from jaxtyping import Bool, Int, Int8, Int32
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.planner import Plan, as_action, make_plan, solution_plan
+from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids, solution_plan
 from phalanx.arc.tasks import ArcTask
 
 NUM_CHOICES = 4
 """How many actions that are equally good a label names at most."""
 
 
-class Labels(NamedTuple):
+class ArcLabels(NamedTuple):
     """What an expert does in each of a batch of states: one of some actions that are equally good."""
 
     operations: Int32[np.ndarray, "batch choices"]
@@ -29,14 +29,14 @@ class Labels(NamedTuple):
 
     def firsts(self) -> Action:
         """As a batch of actions, the first choice of each."""
-        return as_action(self.operations[:, 0], self.cells[:, 0])
+        return action_from_arrays(self.operations[:, 0], self.cells[:, 0])
 
     def choices(self) -> Action:
         """As a batch of actions, [batch, choices]."""
-        return as_action(self.operations, self.cells)
+        return action_from_arrays(self.operations, self.cells)
 
 
-def equally_good(plan: Plan, at: int) -> int:
+def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
     """How many of the next steps of a plan may come in any order: fills of one cell each, all different.
 
     >>> equally_good(Plan(np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)), 0)
@@ -52,7 +52,7 @@ def equally_good(plan: Plan, at: int) -> int:
 
 
 @dataclasses.dataclass
-class Expert:
+class ArcExpert:
     """Knows what to do next in a batch of episodes.
 
     As long as an episode follows the solution of its pair, the solution goes on; from where it has left it, a
@@ -62,10 +62,10 @@ class Expert:
     config: ArcConfig
     tasks: tuple[ArcTask, ...]
     """The environment's, by index."""
-    solutions: dict[tuple[int, int], Plan] = dataclasses.field(default_factory=dict)
+    solutions: dict[tuple[int, int], ActionPlan] = dataclasses.field(default_factory=dict)
     """Those that were asked for, by task and pair."""
 
-    def solution(self, task: int, pair: int) -> Plan:
+    def solution(self, task: int, pair: int) -> ActionPlan:
         """A pair's solution, with the hand-in."""
         if (task, pair) not in self.solutions:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
@@ -77,7 +77,7 @@ class Expert:
         pairs: Int[np.ndarray, " batch"],
         grids: Int8[np.ndarray, "batch rows columns"],
         followed: Int[np.ndarray, " batch"],
-    ) -> Labels:
+    ) -> ArcLabels:
         """The next step of each episode.
 
         Args:
@@ -100,14 +100,14 @@ class Expert:
                 output = self.tasks[task].pairs[pair].output
                 assert output is not None  # the environment refuses such tasks
                 grid = np.ascontiguousarray(grids[row, : heights[row], : widths[row]])
-                plan, at = make_plan(grid, output, self.config), 0
+                plan, at = plan_grids(grid, output, self.config), 0
             if at < len(plan):
-                good = equally_good(plan, at)
+                good = num_interchangeable_steps(plan, at)
                 operations[row, :good] = plan.operations[at : at + good]
                 cells[row, :good] = plan.selections[at : at + good]
             else:
                 operations[row, 0] = Operation.SUBMIT
-        return Labels(operations, cells)
+        return ArcLabels(operations, cells)
 
     def follow(
         self,

@@ -15,10 +15,10 @@ from jaxtyping import Int32
 
 from phalanx.arc.actions import Action
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.planner import Plan, as_action, solution_plan
+from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
 
 
-class Transitions(eqx.Module):
+class ExpertEpisodeBatch(eqx.Module):
     """Steps of whole episodes, one episode after the other."""
 
     observation: Any
@@ -30,7 +30,7 @@ class Transitions(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Demonstrations:
+class ExpertEpisodes:
     """Episodes that end with the right grid, ready to be replayed."""
 
     environment: ArcEnvironment
@@ -39,7 +39,7 @@ class Demonstrations:
     """Each episode's task, by its index in the environment's buffer."""
     pairs: Int32[np.ndarray, " episodes"]
     """Its pair, counted as `batch_reset_to` does."""
-    plans: tuple[Plan, ...]
+    plans: tuple[ActionPlan, ...]
     """Its actions."""
     dropped: int
     """How many pairs were left out because their plans are longer than an episode may be."""
@@ -52,7 +52,7 @@ class Demonstrations:
         """Steps of all episodes."""
         return sum(map(len, self.plans))
 
-    def batches(self, batch_size: int = 256) -> Iterator[Transitions]:
+    def batches(self, batch_size: int = 256) -> Iterator[ExpertEpisodeBatch]:
         """Replay the episodes, so many side by side; each batch has all the steps of its episodes.
 
         Short episodes come first, so that those of a batch are about equally long.
@@ -62,7 +62,7 @@ class Demonstrations:
         for first in range(0, len(order), batch_size):
             yield self._replay(order[first : first + batch_size], batch_size, step)
 
-    def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> Transitions:
+    def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> ExpertEpisodeBatch:
         # The last batch is filled up with episodes of its own, so that all compile to one program.
         slots = np.resize(episodes, batch_size)
         operations, selections = self._padded(slots)
@@ -74,12 +74,12 @@ class Demonstrations:
         seen = []
         for time in range(operations.shape[1]):
             seen.append(jax.tree.map(np.asarray, observations))
-            actions = as_action(operations[:, time], selections[:, time])
+            actions = action_from_arrays(operations[:, time], selections[:, time])
             states, observations, *_ = step(states, actions)
         self._check(np.asarray(states.working_grid)[: len(episodes)], episodes)
-        return Transitions(
+        return ExpertEpisodeBatch(
             jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[wanted], *seen),
-            as_action(operations[wanted], selections[wanted]),
+            action_from_arrays(operations[wanted], selections[wanted]),
             np.broadcast_to(slots[:, None], wanted.shape)[wanted].astype(np.int32),
         )
 
@@ -107,7 +107,7 @@ class Demonstrations:
                 raise RuntimeError(f"task {task.id!r}: the plan for pair {self.pairs[episode]} is wrong")
 
 
-def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -> Demonstrations:
+def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = None) -> ExpertEpisodes:
     """Plan every pair that the environment's episodes start from, in its action format and operations.
 
     Tasks that bring solutions are solved by them, other pairs by `plan_pair`. Pairs whose plans take more
@@ -124,7 +124,7 @@ def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -
             f"demonstrations come from an environment in training mode, not {config.environment.mode!r}"
         )
     hand_in = config.environment.require_submit if submit is None else submit
-    found: list[tuple[int, int, Plan]] = []
+    found: list[tuple[int, int, ActionPlan]] = []
     dropped = 0
     for index, task in enumerate(environment.task_buffer):
         for pair in range(len(task.demos or task.tests)):
@@ -134,6 +134,6 @@ def demonstrations(environment: ArcEnvironment, *, submit: bool | None = None) -
             elif len(plan):
                 found.append((index, pair, plan))
     tasks, pairs, plans = zip(*found, strict=True) if found else ((), (), ())
-    return Demonstrations(
+    return ExpertEpisodes(
         environment, np.array(tasks, np.int32), np.array(pairs, np.int32), tuple(plans), dropped
     )

@@ -16,13 +16,13 @@ from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import Tasks
 from phalanx.core.environment import Key
-from phalanx.core.vector import environment_of, is_traced
+from phalanx.core.vector import environment_of, has_tracers
 
 
 def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
     """Start one episode: the key draws a task of the buffer and a pair of the task."""
     environment = ArcEnvironment.create(config, task)
-    if is_traced(key):
+    if has_tracers(key):
         return environment.reset(key)
     state, observation = _jit_reset(environment, key)
     return environment.bind(state), observation
@@ -33,7 +33,7 @@ def arc_step(
 ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
     """One transition: state, observation, reward, done, info."""
     environment: Any = environment_of(config, state)
-    if is_traced(state, action):
+    if has_tracers(state, action):
         return environment.step(state, action)
     after, *rest = _jit_step(environment, environment.unbind(state), action)
     return environment.bind(after), *rest

@@ -17,7 +17,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.arc.state import PAIR, TASK, ArcState, pair_grid
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.core.spaces import Box, Record, Space
+from phalanx.core.spaces import Box, Composite, Space
 
 
 class ArcObservation(eqx.Module):
@@ -120,7 +120,7 @@ def observation_space(config: ArcConfig) -> Space:
         fields["similarity"] = Box(0.0, 1.0, (), np.float32)
         fields["step_count"] = Box(0, config.environment.max_episode_steps, (), np.int32)
         fields["legal_operations"] = Box(0, 1, (NUM_OPERATIONS,), np.bool_)
-    return Record.of(ArcObservation, fields)
+    return Composite.of(ArcObservation, fields)
 
 
 def create_observation(state: ArcState, config: ArcConfig) -> Observation:
@@ -128,14 +128,14 @@ def create_observation(state: ArcState, config: ArcConfig) -> Observation:
     return observation_of(state, config, None)
 
 
-def legal_ids(config: ArcConfig) -> tuple[int, ...]:
+def legal_operation_ids(config: ArcConfig) -> tuple[int, ...]:
     """The operations that a config allows."""
     return config.action.allowed_operations or tuple(range(NUM_OPERATIONS))
 
 
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
     """Which operations are legal."""
-    legal = np.isin(np.arange(NUM_OPERATIONS), legal_ids(config))
+    legal = np.isin(np.arange(NUM_OPERATIONS), legal_operation_ids(config))
     return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
 
 

@@ -19,7 +19,7 @@ _FIELDS = ("names", "task", "sizes", "cells")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Instances:
+class GridPairDataset:
     """Pairs of grids, each of a task that has a name."""
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ class Instances:
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % parts == 0 for n in range(len(self))])
 
 
-def read_instances(path: str | Path) -> Instances:
+def load_pair_dataset(path: str | Path) -> GridPairDataset:
     """The pairs of a file that `scripts/data/rearc.py` has written."""
     try:
         with np.load(path) as file:
@@ -74,7 +74,7 @@ def read_instances(path: str | Path) -> Instances:
     needed = int((sizes[:, 0] * sizes[:, 1] + sizes[:, 2] * sizes[:, 3]).sum())
     if needed != len(cells) or len(task) != len(sizes):
         raise ValueError(f"{path}: {len(task)} pairs need {needed} cells, and there are {len(cells)}")
-    return Instances(tuple(map(str, names)), task.astype(np.int64), sizes, cells)
+    return GridPairDataset(tuple(map(str, names)), task.astype(np.int64), sizes, cells)
 
 
 def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:

@@ -9,11 +9,25 @@ from typing import Any, TypeVar
 from jaxtyping import Array, Float32
 
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import Answers, examined, split_answers
-from phalanx.arc.reward import REWARD_NUMBERS, RewardFunction, RewardNumbers, as_reward, changed_numbers
+from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
+from phalanx.arc.reward import (
+    REWARD_WEIGHTS,
+    RewardFunction,
+    RewardNumbers,
+    as_reward,
+    replace_reward_weights,
+)
 from phalanx.arc.state import ArcState, bound_to
-from phalanx.arc.task_buffer import Capacity, TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, unsealed
-from phalanx.arc.task_sampling import checked_weights, uniform_weights
+from phalanx.arc.task_buffer import (
+    PaddedShape,
+    TaskArrays,
+    TaskBuffer,
+    Tasks,
+    UnnamedTasks,
+    as_buffer,
+    with_answers,
+)
+from phalanx.arc.task_sampling import uniform_weights, validate_task_weights
 
 Made = TypeVar("Made", bound="ArcParts")
 """An environment of the class that was asked."""
@@ -28,7 +42,7 @@ class ArcParts:
     weights: Float32[Array, "*groups tasks"] | None
     numbers: RewardNumbers
     reward: RewardFunction | None
-    answers: Answers | None
+    answers: HiddenTestOutputs | None
 
     def with_tasks(self: Made, tasks: Tasks | TaskArrays) -> Made:
         """The same environment over other tasks; weights, where there are any, become equal again.
@@ -42,11 +56,11 @@ class ArcParts:
             if answers is not None:
                 arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
         else:
-            buffer = unsealed(as_buffer(tasks))
+            buffer = with_answers(as_buffer(tasks))
             buffer.check(self.config)
-            room = Capacity(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
+            room = PaddedShape(*self.arrays.table.shape[-2:-1], *self.arrays.pairs.shape[-4::3])
             buffer = buffer.with_room(room) if buffer.fits(room) else buffer
-            arrays, answers = examined(self.config, buffer)
+            arrays, answers = hide_answers(self.config, buffer)
         weights = None if self.weights is None else uniform_weights(arrays)
         return _replace(self, tasks=buffer, arrays=arrays, weights=weights, answers=answers)
 
@@ -56,7 +70,7 @@ class ArcParts:
             return _replace(self, weights=None)
         room = self.arrays.table.shape[-2]
         known = room if self.tasks is None else len(self.tasks)
-        return _replace(self, weights=checked_weights(weights, known, room))
+        return _replace(self, weights=validate_task_weights(weights, known, room))
 
     def with_reward(self: Made, function: RewardFunction | None = None, **numbers: Any) -> Made:
         """The same environment that pays otherwise: by a function of the `Transition`, or by other numbers.
@@ -67,12 +81,12 @@ class ArcParts:
             raise ValueError("a reward is a function or numbers of the default one; give one of them")
         if function is not None:
             return _replace(self, reward=as_reward(function))
-        return _replace(self, numbers=changed_numbers(self.numbers, numbers), reward=None)
+        return _replace(self, numbers=replace_reward_weights(self.numbers, numbers), reward=None)
 
     @property
     def reward_numbers(self) -> dict[str, Array]:
         """What the default reward pays, by name."""
-        return dict(zip(REWARD_NUMBERS, self.numbers, strict=True))
+        return dict(zip(REWARD_WEIGHTS, self.numbers, strict=True))
 
     @property
     def task_buffer(self) -> TaskBuffer:

@@ -17,7 +17,7 @@ from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, 
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
-from phalanx.core.backends import extension
+from phalanx.core.backends import native_module
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
 
@@ -25,7 +25,7 @@ Cells = Bool[np.ndarray, "rows columns"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class ActionPlan:
     """Actions in order, as arrays."""
 
     operations: Int32[np.ndarray, " steps"]
@@ -38,17 +38,17 @@ class Plan:
 
     def actions(self) -> list[Action]:
         """The steps as actions."""
-        return [as_action(*step) for step in zip(self.operations, self.selections, strict=True)]
+        return [action_from_arrays(*step) for step in zip(self.operations, self.selections, strict=True)]
 
-    def then(self, other: "Plan") -> "Plan":
+    def then(self, other: "ActionPlan") -> "ActionPlan":
         """This plan and then another of the same format."""
-        return Plan(
+        return ActionPlan(
             np.concatenate([self.operations, other.operations]),
             np.concatenate([self.selections, other.selections]),
         )
 
 
-def as_action(operations: ArrayLike, selections: np.ndarray) -> Action:
+def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
     """The action, or the batch of actions, that operations and their cells stand for."""
     if selections.dtype == np.bool_:
         return create_mask_action(operations, selections)
@@ -85,9 +85,9 @@ def plan_pair(
     """
     config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
-    plan = make_plan(before if start is None else as_grid(start, "start"), after, config)
+    plan = plan_grids(before if start is None else as_grid(start, "start"), after, config)
     if start is not None and Operation.COPY_INPUT in _allowed(config):
-        again = _one_step(Operation.COPY_INPUT, config).then(make_plan(before, after, config))
+        again = _one_step(Operation.COPY_INPUT, config).then(plan_grids(before, after, config))
         plan = again if len(again) < len(plan) else plan
     return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
 
@@ -134,72 +134,72 @@ def _allowed(config: ArcConfig) -> frozenset[int]:
     return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
 
 
-def _one_step(operation: Operation, config: ArcConfig) -> Plan:
+def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
     """The plan of one step whose cells do not matter."""
     if operation not in _allowed(config):
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
     if config.action.selection_format == "mask":
-        return Plan(np.array([operation], np.int32), np.zeros((1, *config.grid_shape), np.bool_))
+        return ActionPlan(np.array([operation], np.int32), np.zeros((1, *config.grid_shape), np.bool_))
     numbers = 2 if config.action.selection_format == "point" else 4
-    return Plan(np.array([operation], np.int32), np.zeros((1, numbers), np.int32))
+    return ActionPlan(np.array([operation], np.int32), np.zeros((1, numbers), np.int32))
 
 
-def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> Plan:
+def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
     """What `solution_actions` gives, as arrays."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output
     if after is None:
         raise ValueError(f"task {task.id!r}: pair {pair} has no output to plan for")
-    plan = _expressed(task.solutions[pair], config) if task.solutions else None
+    plan = _convert_solution(task.solutions[pair], config) if task.solutions else None
     if plan is None or not _allowed(config).issuperset(plan.operations.tolist()):
         try:
-            plan = make_plan(before, after, config)
+            plan = plan_grids(before, after, config)
         except ValueError as error:
             raise ValueError(f"task {task.id!r}: pair {pair}: {error}") from error
     return plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan
 
 
-def _expressed(solution: Solution, config: ArcConfig) -> Plan | None:
+def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:
     """A solution's boxes in another format; None where points cannot express one."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
     match config.action.selection_format:
         case "bbox":
-            return Plan(operations, boxes)
+            return ActionPlan(operations, boxes)
         case "point":
             first, last = boxes[:, :2], boxes[:, 2:]
             # A paste needs the top left of its box, a resize the bottom right.
             resizes = operations == Operation.RESIZE
             if not ((first == last).all(axis=1) | resizes | (operations == Operation.PASTE)).all():
                 return None
-            return Plan(operations, np.where(resizes[:, None], last, first))
+            return ActionPlan(operations, np.where(resizes[:, None], last, first))
         case "mask":
             rows, columns = (np.arange(side) for side in config.grid_shape)
             r1, c1, r2, c2 = (corner[:, None] for corner in boxes.T)
             in_rows, in_columns = (r1 <= rows) & (rows <= r2), (c1 <= columns) & (columns <= c2)
-            return Plan(operations, in_rows[:, :, None] & in_columns[:, None, :])
+            return ActionPlan(operations, in_rows[:, :, None] & in_columns[:, None, :])
 
 
-def make_plan(start: Grid, output: Grid, config: ArcConfig) -> Plan:
+def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
     """The plan from one grid to another; an error says why there is none."""
     rows, columns = config.grid_shape
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
             raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
     selection_format, allowed = config.action.selection_format, _allowed(config)
-    find = fill_plan if (native := extension()) is None else functools.partial(_searched_plan, native)
+    find = fill_plan if (native := native_module()) is None else functools.partial(_searched_plan, native)
     found = find(start, output, config.grid_shape, selection_format, allowed)
     if found is None:
         raise ValueError(_impossible(start, output, allowed))
     steps, masks = found
     if selection_format == "mask":
-        return Plan(steps, masks)
+        return ActionPlan(steps, masks)
     in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
     first = [lines.argmax(axis=1) for lines in (in_rows, in_columns)]
     last = [lines.shape[1] - 1 - np.flip(lines, axis=1).argmax(axis=1) for lines in (in_rows, in_columns)]
     corners = first if selection_format == "point" else first + last
-    return Plan(steps, np.stack(corners, axis=1).astype(np.int32))
+    return ActionPlan(steps, np.stack(corners, axis=1).astype(np.int32))
 
 
 def _searched_plan(

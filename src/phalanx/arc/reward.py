@@ -16,7 +16,7 @@ from phalanx.arc.backends.interface import Outcome
 from phalanx.arc.config import RewardConfig
 from phalanx.arc.operations import Operation
 
-REWARD_NUMBERS = (
+REWARD_WEIGHTS = (
     "similarity_weight",
     "step_penalty",
     "success_bonus",
@@ -116,21 +116,21 @@ RewardFunction = Callable[[Transition], Any]
 """From one transition to what it pays, a single number; written in `jax.numpy`, since it is traced."""
 
 
-def reward_numbers(config: RewardConfig) -> Float32[np.ndarray, "7"]:
+def reward_weights_by_name(config: RewardConfig) -> Float32[np.ndarray, "7"]:
     """The config's numbers as the engines take them."""
-    return np.array([getattr(config, name) for name in REWARD_NUMBERS], np.float32)
+    return np.array([getattr(config, name) for name in REWARD_WEIGHTS], np.float32)
 
 
-def changed_numbers(numbers: RewardNumbers, changes: dict[str, Any]) -> RewardNumbers:
+def replace_reward_weights(numbers: RewardNumbers, changes: dict[str, Any]) -> RewardNumbers:
     """The numbers with some of them replaced, by name."""
     for name, value in changes.items():
-        if name not in REWARD_NUMBERS:
-            raise ValueError(f"no reward number is called {name!r}; there are {', '.join(REWARD_NUMBERS)}")
+        if name not in REWARD_WEIGHTS:
+            raise ValueError(f"no reward number is called {name!r}; there are {', '.join(REWARD_WEIGHTS)}")
         if jnp.ndim(value) != 0:
             raise ValueError(
                 f"{name} must be a single number, got shape {jnp.shape(value)}; use vmap for many"
             )
-        numbers = numbers.at[REWARD_NUMBERS.index(name)].set(value)
+        numbers = numbers.at[REWARD_WEIGHTS.index(name)].set(value)
     return numbers
 
 
@@ -144,7 +144,7 @@ def as_reward(function: RewardFunction) -> RewardFunction:
     return function
 
 
-def pay(
+def compute_reward(
     function: RewardFunction, happened: Transition, running: Bool[Array, "*batch"]
 ) -> Float32[Array, "*batch"]:
     """What the function pays for each transition; an episode that had ended before is paid nothing."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.bitplanes import area_words, fit_rows, unpack_cells, unpack_mask
+from phalanx.arc.bitplanes import area_bits, fit_rows, unpack_cells, unpack_mask
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, UnnamedTasks
 
 NUM_BOARDS = 10
@@ -25,7 +25,7 @@ TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = ra
 TERMINATED, TRUNCATED = 1, 2
 
 
-class Work(eqx.Module):
+class SubmissionState(eqx.Module):
     """What an episode of evaluation keeps besides the grid at hand: one for each test pair of its task."""
 
     grids: UInt32[Array, "*batch tests 4 rows"]
@@ -56,7 +56,7 @@ class ArcState(eqx.Module):
     similarity: Float32[Array, "*batch"]
     tasks: TaskBuffer | UnnamedTasks | None = eqx.field(static=True)
     columns: int = eqx.field(static=True)
-    work: Work | None = None
+    work: SubmissionState | None = None
     """The grids of all test pairs, in evaluation."""
 
     @property
@@ -176,7 +176,7 @@ class ArcState(eqx.Module):
 
     @property
     def _area(self) -> UInt32[Array, "*batch rows"]:
-        return area_words(self.height, self.width, self.boards.shape[-1])
+        return area_bits(self.height, self.width, self.boards.shape[-1])
 
     def _pair_grid(self, output: bool) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
         """Planes and area of the current pair's input or output."""
@@ -244,7 +244,7 @@ def pair_grid(
     """Planes and area of a pair's input or output, by the pair's place in the buffer."""
     side = int(output)
     size = tasks.sizes[place, 2 * side : 2 * side + 2]
-    return fit_rows(tasks.pairs[place, side], rows), area_words(size[..., 0], size[..., 1], rows)
+    return fit_rows(tasks.pairs[place, side], rows), area_bits(size[..., 0], size[..., 1], rows)
 
 
 @partial(jax.jit, static_argnums=(2, 3), inline=True)

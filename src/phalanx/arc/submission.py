@@ -17,18 +17,18 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from phalanx.arc.actions import Action, random_action
-from phalanx.arc.bitplanes import area_words, unpack_cells
+from phalanx.arc.bitplanes import area_bits, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.evaluation import copying_solves, key_words
-from phalanx.arc.observation import legal_ids
+from phalanx.arc.evaluation import copy_solves, episode_keys
+from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import in_batches, play
-from phalanx.formatting import counted, percent
+from phalanx.core.evaluation import map_batches, rollout_episodes
+from phalanx.formatting import format_count, format_percent
 from phalanx.io.files import atomic_write
 from phalanx.nn.distributions import MakeDistribution
 from phalanx.svg import save_svg
@@ -44,7 +44,7 @@ Grid = list[list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskAnswers:
+class TaskSubmission:
     """What was handed in for one task."""
 
     task: ArcTask
@@ -70,15 +70,15 @@ class TaskAnswers:
 
 
 @dataclasses.dataclass(frozen=True)
-class HandIn:
+class Submission:
     """What was handed in for all tasks of a data set."""
 
-    answers: tuple[TaskAnswers, ...]
+    answers: tuple[TaskSubmission, ...]
     operations: dict[str, int]
     """How often each operation was carried out."""
 
     @property
-    def known(self) -> list[TaskAnswers]:
+    def known(self) -> list[TaskSubmission]:
         """Those whose outputs are not secret."""
         return [answer for answer in self.answers if answer.solved is not None]
 
@@ -111,26 +111,26 @@ class HandIn:
     def describe(self) -> str:
         """A few lines: what fits, what is right, and what copying the input would get."""
         fitting = sum(answer.fits for answer in self.answers)
-        lines = [f"{fitting} of {counted(len(self.answers), 'task')} fit this canvas"]
+        lines = [f"{fitting} of {format_count(len(self.answers), 'task')} fit this canvas"]
         known = self.known
         if known:
             solved = sum(bool(answer.solved) for answer in known)
             outputs = [answer.right(n) for answer in known for n in range(len(answer.task.tests))]
-            copied = sum(copying_solves(answer.task) for answer in known)
+            copied = sum(copy_solves(answer.task) for answer in known)
             lines += [
-                f"handed in right: {solved} of {len(known)} tasks ({percent(solved / len(known))}), "
+                f"handed in right: {solved} of {len(known)} tasks ({format_percent(solved / len(known))}), "
                 f"{sum(map(bool, outputs))} of {len(outputs)} outputs",
-                f"copying the input: {copied} of {len(known)} tasks ({percent(copied / len(known))}); "
+                f"copying the input: {copied} of {len(known)} tasks ({format_percent(copied / len(known))}); "
                 "handing nothing in: 0",
             ]
         if len(known) < len(self.answers):
-            lines.append(f"{counted(len(self.answers) - len(known), 'task')} with secret outputs")
+            lines.append(f"{format_count(len(self.answers) - len(known), 'task')} with secret outputs")
         return "\n".join(lines)
 
     def save(self, folder: Path, title: str, attempts: int = 2) -> None:
         """`submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg` in a folder.
 
-        The report of a run shows what it finds in its folder `handed_in`.
+        The report of a run shows what it finds in its folder `submitted_grids`.
         """
         from phalanx.arc.rendering.svg_task import draw_operations
 
@@ -149,11 +149,11 @@ class HandIn:
 
     def draw_failures(self, most: int = 24) -> draw.Drawing:
         """The first tasks that are not known to be right, what was handed in beside what was expected."""
-        from phalanx.arc.rendering.svg_task import Answer, draw_answers
+        from phalanx.arc.rendering.svg_task import FailedOutput, draw_failed_outputs
 
         failed = [answer for answer in self.answers if answer.fits and not answer.solved]
         shown = [
-            Answer(
+            FailedOutput(
                 f"{answer.task.id}{f', test {number + 1}' if len(answer.task.tests) > 1 else ''}",
                 np.asarray(pair.input),
                 None if (grid := answer.attempts[0][number]) is None else np.array(grid, np.int8),
@@ -166,16 +166,18 @@ class HandIn:
         wrong = sum(answer.solved is False for answer in failed)
         fitting = [answer for answer in self.known if answer.fits]
         secret = f", {len(failed) - wrong} with secret outputs" if len(failed) > wrong else ""
-        return draw_answers(shown, f"Not right: {wrong} of {counted(len(fitting), 'task')} that fit{secret}")
+        return draw_failed_outputs(
+            shown, f"Not right: {wrong} of {format_count(len(fitting), 'task')} that fit{secret}"
+        )
 
 
-def _grid_of(answer: TaskAnswers, attempt: int, number: int) -> Grid:
+def _grid_of(answer: TaskSubmission, attempt: int, number: int) -> Grid:
     """The grid of an attempt; of the last there was where there were fewer."""
     made = [grids[number] for grids in answer.attempts[: attempt + 1] if grids[number] is not None]
     return made[-1] or _NO_ANSWER if made else _NO_ANSWER
 
 
-def hand_in(
+def submit(
     environment: ArcEnvironment,
     distribution: MakeDistribution,
     network: Network,
@@ -184,7 +186,7 @@ def hand_in(
     greedy: bool = True,
     seed: int = 0,
     too_large: Sequence[ArcTask] = (),
-) -> HandIn:
+) -> Submission:
     """Let a policy work on every task: the first attempt `greedy`, the others by drawing its actions.
 
     Each attempt is an episode of its own, which tells the policy nothing of the one before; for a policy that
@@ -199,7 +201,7 @@ def hand_in(
     made: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
     steps: list[list[int]] = [[] for _ in buffer]
     counts = np.zeros(NUM_OPERATIONS, np.int64)
-    whole = not _TO_OTHER_TESTS.isdisjoint(legal_ids(environment.config))
+    whole = not _TO_OTHER_TESTS.isdisjoint(legal_operation_ids(environment.config))
     episodes = np.array(
         [(n, test) for n, task in enumerate(buffer) for test in range(1 if whole else len(task.tests))],
         np.int32,
@@ -209,13 +211,13 @@ def hand_in(
     for attempt in range(attempts):
         words = None
         if attempt or not greedy:
-            words = key_words(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
+            words = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
 
         def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
             keys = None if words is None else jax.device_put(words[rows])
             return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), keys)
 
-        cells, sizes, lengths, used = in_batches(batch, len(episodes), _BATCH_SIZE)
+        cells, sizes, lengths, used = map_batches(batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)
         for index, task in enumerate(buffer):
             (own,) = np.nonzero(episodes[:, 0] == index)
@@ -225,11 +227,11 @@ def hand_in(
             )
             steps[index].append(int(lengths[own].sum()))
     answers = [
-        TaskAnswers(task, tuple(made[index]), tuple(steps[index])) for index, task in enumerate(buffer)
+        TaskSubmission(task, tuple(made[index]), tuple(steps[index])) for index, task in enumerate(buffer)
     ]
-    answers += [TaskAnswers(task, (), (), fits=False) for task in too_large]
+    answers += [TaskSubmission(task, (), (), fits=False) for task in too_large]
     names = {operation_name(k): int(count) for k, count in enumerate(counts) if count}
-    return HandIn(tuple(answers), names)
+    return Submission(tuple(answers), names)
 
 
 def _grid(cells: np.ndarray, size: np.ndarray) -> Grid | None:
@@ -248,11 +250,13 @@ def _attempt(
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = play(environment, distribution, network, states, observations, keys, limit, record=True)
+    played = rollout_episodes(
+        environment, distribution, network, states, observations, keys, limit, record=True
+    )
     work = played.final_states.work
     sizes = work.handed_sizes[:, 0]
     rows, columns = environment.config.grid_shape
-    cells = unpack_cells(work.handed_grids[:, 0], area_words(sizes[..., 0], sizes[..., 1], rows), columns)
+    cells = unpack_cells(work.handed_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
     time = jnp.arange(limit)[:, None]
     assert played.step_states is not None
     operations = jnp.where(time < played.lengths, played.step_states.last_operation, -1)
@@ -272,18 +276,18 @@ class RandomPolicy:
     def sample(self, key: Key) -> Action:
         """One action; a random one."""
         rows, columns = (jnp.int32(side) for side in self.config.grid_shape)
-        return random_action(key, self.config, legal_ids(self.config), rows, columns)
+        return random_action(key, self.config, legal_operation_ids(self.config), rows, columns)
 
 
-def hand_in_at_random(environment: ArcEnvironment, seed: int = 0) -> HandIn:
+def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
     """What random actions hand in, one attempt at each task."""
     policy: Any = RandomPolicy(environment.config)
-    return hand_in(
+    return submit(
         environment, policy, lambda observation: (jnp.zeros(()), jnp.zeros(())), greedy=False, seed=seed
     )
 
 
-def examination(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:
+def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:
     """The environment that examines on a data set by a config's rules, and the tasks too large for it.
 
     `data` is a data set or a path, with a split after a slash where it has several: `arc-agi-1/evaluation`.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int32, UInt32
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.tasks import ArcTask
-from phalanx.io.files import ByFingerprint
+from phalanx.io.files import Fingerprinted
 
 MAX_PAIRS = 31
 
@@ -37,7 +37,7 @@ class TaskArrays(NamedTuple):
     """How many tasks there are."""
 
 
-class Capacity(NamedTuple):
+class PaddedShape(NamedTuple):
     """The shapes of a buffer: programs that are compiled for one serve every buffer that has the same."""
 
     num_tasks: int
@@ -46,7 +46,7 @@ class Capacity(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TaskBuffer(ByFingerprint):
+class TaskBuffer(Fingerprinted):
     """Packed tasks with lookup by index and id. Equal when its tasks are equal, and static under `jit`."""
 
     tasks: tuple[ArcTask, ...]
@@ -86,8 +86,8 @@ class TaskBuffer(ByFingerprint):
                 raise ValueError(f"task {task.id!r} has {len(task.pairs)} pairs; at most {MAX_PAIRS} fit")
         needed = _needed(tasks)
         asked = (num_tasks, num_pairs, num_rows)
-        room = Capacity(*(need if ask is None else ask for need, ask in zip(needed, asked, strict=True)))
-        for name, need, given in zip(Capacity._fields, needed, room, strict=True):
+        room = PaddedShape(*(need if ask is None else ask for need, ask in zip(needed, asked, strict=True)))
+        for name, need, given in zip(PaddedShape._fields, needed, room, strict=True):
             if given < need:
                 raise ValueError(f"{name} is {given}, but these tasks need {need}")
         pairs = np.zeros((room.num_pairs, 2, NUM_PLANES, room.num_rows), np.uint32)
@@ -107,11 +107,11 @@ class TaskBuffer(ByFingerprint):
         return cls(tasks, pairs, sizes, table)
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> PaddedShape:
         """What there is room for."""
-        return Capacity(len(self.table), len(self.pairs), self.pairs.shape[-1])
+        return PaddedShape(len(self.table), len(self.pairs), self.pairs.shape[-1])
 
-    def with_room(self, room: Capacity) -> "TaskBuffer":
+    def with_room(self, room: PaddedShape) -> "TaskBuffer":
         """The same tasks in a buffer of these shapes; itself where they have them already."""
         return self if room == self.capacity else TaskBuffer.from_tasks(self.tasks, **room._asdict())
 
@@ -122,7 +122,7 @@ class TaskBuffer(ByFingerprint):
         shown = TaskBuffer.from_tasks([task.without_answers() for task in self.tasks], num_tasks=count)
         return dataclasses.replace(shown, _sealed=self)
 
-    def fits(self, room: Capacity) -> bool:
+    def fits(self, room: PaddedShape) -> bool:
         """Whether the tasks find place in so much room."""
         return all(need <= given for need, given in zip(_needed(self.tasks), room, strict=True))
 
@@ -240,12 +240,12 @@ def _packed(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
     return TaskBuffer.from_tasks(tasks)
 
 
-def unsealed(buffer: TaskBuffer) -> TaskBuffer:
+def with_answers(buffer: TaskBuffer) -> TaskBuffer:
     """The tasks with their answers, for who examines; no method, because states hold buffers."""
     return buffer._sealed or buffer
 
 
-def _needed(tasks: Sequence[ArcTask]) -> Capacity:
+def _needed(tasks: Sequence[ArcTask]) -> PaddedShape:
     """The least room for these tasks."""
     rows = max(task.max_shape[0] for task in tasks)
-    return Capacity(len(tasks), sum(len(task.pairs) for task in tasks), rows)
+    return PaddedShape(len(tasks), sum(len(task.pairs) for task in tasks), rows)

@@ -19,7 +19,7 @@ START_WORDS = 3
 Weights = Float32[Array, "*groups tasks"]
 
 
-def checked_weights(weights: object, num_tasks: int, room: int) -> Float32[Array, " tasks"]:
+def validate_task_weights(weights: object, num_tasks: int, room: int) -> Float32[Array, " tasks"]:
     """Sampling weights for a buffer with `room` for tasks, of which there are `num_tasks`; 0 for the rest."""
     given = jnp.asarray(weights)
     if given.shape not in ((num_tasks,), (room,)):
@@ -40,7 +40,7 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
 
 # Compiled as one where the caller compiles nothing, as is the draw.
 @partial(jax.jit, inline=True)
-def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
+def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
     """Where each task's part of the interval from 0 to the sum of all weights ends.
 
     A task of weight 0 (and the room behind the last) ends where the task before it does, whatever the
@@ -52,7 +52,7 @@ def task_bounds(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32
 
 
 @partial(jax.jit, inline=True)
-def draw_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
+def sample_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
     """The words of a start; without bounds every task is as likely as any other."""
     words = jax.random.bits(key, (2,), jnp.uint32)
     count = tasks.num_tasks.astype(jnp.uint32)
@@ -67,7 +67,7 @@ def draw_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | N
 
 
 @partial(jax.jit, inline=True)
-def given_start(
+def start_at(
     task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
 ) -> UInt32[Array, "*batch 3"]:
     """The words of a start on a given pair of a given task; after the last comes the first again."""

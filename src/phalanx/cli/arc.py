@@ -16,7 +16,7 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import working
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 
 if TYPE_CHECKING:
     from phalanx.arc.tasks import ArcTask
@@ -106,7 +106,7 @@ def show(
     from phalanx.arc.rendering.terminal import render_task
 
     with user_errors():
-        task = dataclasses.replace(task, id=sanitized(task.id), family=sanitized(task.family))
+        task = dataclasses.replace(task, id=escape_untrusted(task.id), family=escape_untrusted(task.family))
         drawing = render_task(task, palette=palette)
     Console().print(drawing)
 
@@ -128,7 +128,7 @@ def download(
 
     with user_errors(), _tidy_when_terminated(), _progress_bar() as progress:
         folder, counts = download_tasks(source, name, sha256=sha256, data_dir=data_dir, progress=progress)
-    typer.echo(sanitized(f"{folder.name}: {_count_text(counts)} in {folder}"))
+    typer.echo(escape_untrusted(f"{folder.name}: {_count_text(counts)} in {folder}"))
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def _task_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _columns(table: Sequence[Sequence[str]]) -> str:
-    rows = [[sanitized(cell) for cell in row] for row in table]
+    rows = [[escape_untrusted(cell) for cell in row] for row in table]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in padded)

@@ -18,12 +18,12 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import print_json, progress
-from phalanx.formatting import counted, sanitized
+from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
     from phalanx.data.samples import StreamSample
-    from phalanx.puzzles.server.client import TelnetClientConfig
-    from phalanx.puzzles.server.gym_stream import GymConfig
+    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server.gym_stream import CollectConfig
     from phalanx.puzzles.server.pool import EpisodeSpec
     from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
@@ -74,12 +74,12 @@ def collect(
     """
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server.episodes import require_playable_by_hints
-    from phalanx.puzzles.server.gym_stream import GymConfig
-    from phalanx.puzzles.server.pool import PoolConfig, episode_specs
+    from phalanx.puzzles.server.gym_stream import CollectConfig
+    from phalanx.puzzles.server.pool import ConnectionPoolConfig, episode_specs
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
-        config = GymConfig(
+        config = CollectConfig(
             host=host,
             port=port,
             deadline=deadline,
@@ -87,7 +87,9 @@ def collect(
             difficulties=_difficulties(difficulty),
             seed=seed,
             max_steps=max_steps,
-            pool=PoolConfig(connections=connections, queue_size=max(32, 2 * connections), ordered=True),
+            pool=ConnectionPoolConfig(
+                connections=connections, queue_size=max(32, 2 * connections), ordered=True
+            ),
         )
         require_playable_by_hints(config.games)
         specs = episode_specs(config.games, config.difficulties, config.seed)
@@ -101,7 +103,7 @@ def collect(
     if as_json:
         print_json(summary)
         return
-    lost = f"; {counted(summary['episodes_replayed'], 'connection')} lost and replaced in mid-episode"
+    lost = f"; {format_count(summary['episodes_replayed'], 'connection')} lost and replaced in mid-episode"
     typer.echo(
         f"{out}: {summary['episodes']:,} episodes ({there.count:,} were there), {summary['samples']:,} new "
         f"samples, {summary['solved']:,} of {summary['played']:,} puzzles solved"
@@ -120,9 +122,9 @@ def play(
     deadline: Deadline = 120.0,
 ) -> None:
     """Watch a puzzle being solved by its hints. Ctrl-C ends it."""
-    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.puzzles.server.client import PuzzleClientConfig
 
-    config = TelnetClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
+    config = PuzzleClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
     with _arcade_errors(), _told_retries(), _ctrl_c("left the puzzle"):
         solved = asyncio.run(_play(config, game, difficulty, seed, pause))
     if not solved:
@@ -130,7 +132,7 @@ def play(
 
 
 async def _collect(
-    config: "GymConfig",
+    config: "CollectConfig",
     encode: Any,
     out: Path,
     episodes: int,
@@ -138,19 +140,19 @@ async def _collect(
     last: list[dict[str, Any]],
     advance: Any,
 ) -> dict[str, Any]:
-    from phalanx.logging.handlers.file import LineFile
-    from phalanx.puzzles.server.client import TelnetGymClient
-    from phalanx.puzzles.server.gym_stream import GymEpisodeStream
+    from phalanx.logging.handlers.file import JsonlFile
+    from phalanx.puzzles.server.client import PuzzleClient
+    from phalanx.puzzles.server.gym_stream import PuzzleSampleStream
 
     # The last episode that is there is played again: were anything different now, it would show there.
     first = done - 1 if 0 < done < episodes else done
     if first < episodes:
         # A server that never was there is told sooner than one that goes away.
-        async with TelnetGymClient(config.client().model_copy(update={"max_retries": 2})):
+        async with PuzzleClient(config.client().model_copy(update={"max_retries": 2})):
             pass
-    stream = GymEpisodeStream(config, encode, first_episode=first, max_episodes=max(episodes - first, 0))
+    stream = PuzzleSampleStream(config, encode, first_episode=first, max_episodes=max(episodes - first, 0))
     played = solved = samples = 0
-    file = LineFile(out)
+    file = JsonlFile(out)
     try:
         async with stream:
             async for spec, made in stream.episodes():
@@ -176,14 +178,14 @@ async def _collect(
 
 
 async def _play(
-    config: "TelnetClientConfig", game: str, difficulty: str, seed: int | None, pause: float
+    config: "PuzzleClientConfig", game: str, difficulty: str, seed: int | None, pause: float
 ) -> bool:
     from rich.console import Console
     from rich.live import Live
 
-    from phalanx.puzzles.server.client import TelnetGymClient
+    from phalanx.puzzles.server.client import PuzzleClient
 
-    async with TelnetGymClient(config) as client:
+    async with PuzzleClient(config) as client:
         state = await client.start_puzzle(game, difficulty, seed)
         console = Console()
         moves = 0
@@ -215,8 +217,10 @@ def _board(title: str, picture: str, said: str) -> Any:
     from rich.panel import Panel
     from rich.text import Text
 
-    board = Text(sanitized(picture.strip("\n"), lines=True))
-    return Group(Panel(board, title=Text(sanitized(title)), expand=False), Text(sanitized(said)))
+    board = Text(escape_untrusted(picture.strip("\n"), lines=True))
+    return Group(
+        Panel(board, title=Text(escape_untrusted(title)), expand=False), Text(escape_untrusted(said))
+    )
 
 
 def _games(text: str) -> tuple[str, ...]:
@@ -261,9 +265,9 @@ def _told_retries() -> Iterator[None]:
 
     class Saying(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            typer.echo(sanitized(record.getMessage()), err=True)
+            typer.echo(escape_untrusted(record.getMessage()), err=True)
 
-    logger, saying = logging.getLogger("phalanx.data"), Saying()
+    logger, saying = logging.getLogger("phalanx.puzzles.server"), Saying()
     logger.addHandler(saying)
     try:
         yield

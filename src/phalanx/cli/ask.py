@@ -40,14 +40,14 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Answer a query by rules, whose bodies hold by facts; exit code 1 if there is no answer."""
-    from phalanx.formatting import counted, percent, sanitized
+    from phalanx.formatting import escape_untrusted, format_count, format_percent
     from phalanx.kg.formats import read_rules
     from phalanx.kg.knowledge_base import DataHandler
-    from phalanx.kg.proving import read_query
-    from phalanx.kg.query_answering import Asker
-    from phalanx.kg.rules.mining import mine
+    from phalanx.kg.proving import parse_query
+    from phalanx.kg.query_answering import QueryAnswerer
+    from phalanx.kg.rules.mining import mine_rules
     from phalanx.kg.rules.ruleset import RuleSet
-    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.time_limit import TimeLimit, to_stderr
     from phalanx.kg.vocabulary import IndexManager
 
     with user_errors():
@@ -59,14 +59,14 @@ def ask(
             base = DataHandler.from_knowledge(own, base.dataset, on_leak="allow")
         elif rules is not None:
             given = RuleSet.of_rules(read_rules(rules), IndexManager(base)).rules
-        asked = read_query(base, query)
+        asked = parse_query(base, query)
         if rules is None and not base.rules and len(asked.free) == 2:
             to_stderr(f"{base.dataset} has no rules.txt: mining rules, for {seconds:g} s at most")
-            given = mine(base, budget=Budget(None, to_stderr), seconds=seconds)
-        asker = Asker(base, given)
+            given = mine_rules(base, budget=TimeLimit(None, to_stderr), seconds=seconds)
+        asker = QueryAnswerer(base, given)
         if asker.left_out:
             first = asker.left_out[0].name
-            to_stderr(f"{counted(len(asker.left_out), 'rule')} of another shape left out, as {first}")
+            to_stderr(f"{format_count(len(asker.left_out), 'rule')} of another shape left out, as {first}")
         answers = asker.ask(query, top, explain=explain or out is not None, new=new)
     pictures = draw_all([proof for answer in answers for proof in answer.proofs[:1]], out)
     if as_json:
@@ -93,14 +93,17 @@ def ask(
         console = Console(highlight=False, soft_wrap=True)
         for answer in answers:
             note = "fact" if answer.fact else f"confidence {answer.confidence:.3f}"
-            console.print(f"{percent(answer.probability):>6}  {sanitized(answer.atom)}  {note}", markup=False)
+            console.print(
+                f"{format_percent(answer.probability):>6}  {escape_untrusted(answer.atom)}  {note}",
+                markup=False,
+            )
             for proof in answer.proofs if explain else ():
                 console.print(tree_of(proof))
             for rule in answer.rules[: len(answer.proofs)] if explain else ():
-                console.print(f"        {sanitized(rule)}", markup=False)
+                console.print(f"        {escape_untrusted(rule)}", markup=False)
         for path in pictures:
             typer.echo(str(path))
         if not answers:
-            typer.echo(f"{sanitized(query)}: no rule has an answer")
+            typer.echo(f"{escape_untrusted(query)}: no rule has an answer")
     if not answers:
         raise typer.Exit(1)

@@ -29,9 +29,9 @@ def demo(
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
     from phalanx.cli.train_progress import run_training
     from phalanx.training.cloning.training import CloningTraining
-    from phalanx.training.run_dir import next_free
+    from phalanx.training.run_dir import next_free_dir
 
     with user_errors():
         config = CloningTraining.config_type.load(None, (f"seed={seed}", *(overrides or [])))
         algorithm = CloningTraining(config)
-    run_training(algorithm, next_free(out), command="phalanx train bc")
+    run_training(algorithm, next_free_dir(out), command="phalanx train bc")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError
-from phalanx.formatting import counted, sanitized
+from phalanx.formatting import escape_untrusted, format_count
 
 app = typer.Typer(add_completion=False)
 
@@ -36,7 +36,7 @@ def doctor(
             raise UserError(f"{path}: no such file or folder")
         for place, what, wrong in examine(path):
             ill = ill or bool(wrong)
-            typer.echo(sanitized(f"{place}: {what}, " + (f"NOT WHOLE: {wrong}" if wrong else "whole")))
+            typer.echo(escape_untrusted(f"{place}: {what}, " + (f"NOT WHOLE: {wrong}" if wrong else "whole")))
     raise typer.Exit(1 if ill else 0)
 
 
@@ -93,10 +93,10 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
 
 def _run(path: Path) -> Iterator[Finding]:
     from phalanx.io.files import is_leftover
-    from phalanx.training.run_dir import read_facts
+    from phalanx.training.run_dir import read_metadata
 
     def facts(run: Path) -> str:
-        about = read_facts(run)
+        about = read_metadata(run)
         return f"kind {about.get('kind')}, {about.get('status')}, {about.get('updates', 0)} updates"
 
     yield _read(path, "a run", facts)
@@ -124,22 +124,24 @@ def _inside(folder: Path) -> list[Path]:
 def _checkpoint(path: Path) -> str:
     from phalanx.training.checkpoints import check_checkpoint
 
-    return counted(check_checkpoint(path), "file")
+    return format_count(check_checkpoint(path), "file")
 
 
 def _plan(path: Path) -> str:
     from phalanx.data.plans.plan_files import load_batch_plan
 
     plan = load_batch_plan(path, verify=True)
-    samples = counted(len(plan.table.as_dict()), "sample")
-    return f"{samples} and {counted(plan.num_epochs, 'epoch')}, fingerprint {plan.fingerprint}"
+    samples = format_count(len(plan.table.as_dict()), "sample")
+    return f"{samples} and {format_count(plan.num_epochs, 'epoch')}, fingerprint {plan.fingerprint}"
 
 
 def _batches(path: Path) -> str:
     from phalanx.data.batch_files import BatchReader
 
     reader = BatchReader(path)
-    return f"{counted(reader.verify(), 'batch')} of plan {reader.fingerprint}".replace("batchs", "batches")
+    return f"{format_count(reader.verify(), 'batch')} of plan {reader.fingerprint}".replace(
+        "batchs", "batches"
+    )
 
 
 def _embedding(path: Path) -> str:
@@ -153,13 +155,13 @@ def _knowledge(path: Path) -> str:
     from phalanx.kg.knowledge_base import DataHandler
 
     base = DataHandler(path.name, path.parent)
-    return counted(len(base.facts), "fact")
+    return format_count(len(base.facts), "fact")
 
 
 def _tasks(path: Path) -> str:
     from phalanx.arc.task_files import read_splits
 
-    return counted(sum(map(len, read_splits(path).values())), "task")
+    return format_count(sum(map(len, read_splits(path).values())), "task")
 
 
 def _archive(path: Path) -> str:
@@ -168,16 +170,16 @@ def _archive(path: Path) -> str:
 
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         unpack(path, Path(scratch), str(path))
-        return counted(sum(map(len, read_splits(Path(scratch)).values())), "task")
+        return format_count(sum(map(len, read_splits(Path(scratch)).values())), "task")
 
 
 def _arrays(path: Path) -> str:
     """Sealed NPZ files: length caches, samples, replay buffers, packs and single batches."""
     import numpy as np
 
-    from phalanx.io.files import open_sealed
+    from phalanx.io.files import open_verified
 
-    with open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
+    with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if "id_bytes" in names:
             return f"a length cache: {_lengths(path)}"
@@ -186,7 +188,7 @@ def _arrays(path: Path) -> str:
 
             _, header = read_rows(path)
             kind = "a replay buffer" if "buffer" in header else "samples"
-            return f"{kind}: {counted(header['samples'], 'sample')}"
+            return f"{kind}: {format_count(header['samples'], 'sample')}"
         return ", ".join(names)
 
 
@@ -194,7 +196,7 @@ def _lengths(path: Path) -> str:
     from phalanx.data.length_records import read_arrays
 
     ids, lengths, tokenizer = read_arrays(path)
-    return f"{counted(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
+    return f"{format_count(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
 
 
 def _lines(path: Path) -> str:
@@ -206,22 +208,22 @@ def _lines(path: Path) -> str:
             if not line.endswith(b"\n"):
                 raise ValueError(f"{path}:{count}: the last line is cut off")
             parse_json(line, f"{path}:{count}")
-    return counted(count, "line")
+    return format_count(count, "line")
 
 
 def _json(path: Path) -> str:
     from phalanx.arc.task_files import read_task_file
-    from phalanx.io.files import FIELD, read_sealed_json
+    from phalanx.io.files import FIELD, read_verified_json
     from phalanx.io.untrusted import read_json
 
     value: Any = read_json(path)
     if isinstance(value, dict) and FIELD in value:
-        return f"sealed fields {', '.join(read_sealed_json(path))}"
-    return f"ARC tasks: {counted(len(read_task_file(path)), 'task')}"
+        return f"sealed fields {', '.join(read_verified_json(path))}"
+    return f"ARC tasks: {format_count(len(read_task_file(path)), 'task')}"
 
 
 def _settings(path: Path) -> str:
-    from phalanx.io.untrusted import read_plain_yaml
+    from phalanx.io.untrusted import read_yaml
 
-    value = read_plain_yaml(path)
-    return counted(len(value) if isinstance(value, dict) else 0, "section")
+    value = read_yaml(path)
+    return format_count(len(value) if isinstance(value, dict) else 0, "section")

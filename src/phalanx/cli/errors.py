@@ -12,14 +12,14 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 
 
 class UserError(Exception):
     """Something the user can put right; its text is the line that is shown, safe for a terminal."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(sanitized(text))
+        super().__init__(escape_untrusted(text))
 
 
 @contextlib.contextmanager

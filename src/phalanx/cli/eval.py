@@ -15,17 +15,17 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import working
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
     from phalanx.kg.vocabulary import IndexManager
     from phalanx.proofs.link_prediction import RankingMode
     from phalanx.training.proof_training import ProofTrainingConfig
-    from phalanx.training.warm_start import Origin
+    from phalanx.training.warm_start import CheckpointRef
 
 
 def evaluate_run(
-    origin: "Origin",
+    origin: "CheckpointRef",
     kind: str,
     mode: "RankingMode",
     *,
@@ -38,7 +38,7 @@ def evaluate_run(
 ) -> float:
     """Rank a split's queries, print what came of it, and give the mean reciprocal rank."""
     from phalanx.config import load_config
-    from phalanx.proofs.link_prediction import ProofRanking, RankingConfig, evaluate_proofs
+    from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
     from phalanx.training.proof_training import read_data, read_embedding
 
     began, run = time.perf_counter(), origin.run
@@ -46,11 +46,11 @@ def evaluate_run(
         trained = _config(run, kind)
         config = trained if dataset is None else trained.model_copy(update={"dataset": dataset})
         data, index = read_data(config)
-        ranking = ProofRanking.create(
+        ranking = ProofLinkPrediction.create(
             data,
             index,
             config.proofs,
-            load_config(RankingConfig, None, settings),
+            load_config(LinkPredictionConfig, None, settings),
             read_embedding(config.kge, index),
         )
         embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
@@ -113,7 +113,7 @@ def load_embedding(folder: Path, index: "IndexManager") -> Any:
     return read_embedding(folder, index)
 
 
-def _policy(origin: "Origin", config: "ProofTrainingConfig", untrained: bool) -> Any:
+def _policy(origin: "CheckpointRef", config: "ProofTrainingConfig", untrained: bool) -> Any:
     from phalanx.training.proof_training import load_proof_policy, untrained_policy
 
     if untrained:
@@ -205,12 +205,12 @@ def evaluate(
 
     Language models: how many puzzles they solve by their own answers, by kind and difficulty, with pass@k.
     """
-    from phalanx.training.run_dir import read_facts
-    from phalanx.training.warm_start import Origin
+    from phalanx.training.run_dir import read_metadata
+    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
-        given = Origin.parse(str(run))
-        kind = read_facts(given.run).get("kind")
+        given = CheckpointRef.parse(str(run))
+        kind = read_metadata(given.run).get("kind")
     origins = _each_seed(given)
     if arcade is not None and kind not in ("lm", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
@@ -259,7 +259,7 @@ def evaluate(
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 
 
-def _each_seed(origin: "Origin") -> list["Origin"]:
+def _each_seed(origin: "CheckpointRef") -> list["CheckpointRef"]:
     """A run of several seeds is evaluated seed by seed, unless one was named."""
     seeds = len(list(origin.run.glob("seed_*")))
     if origin.seed is not None or seeds < 2:
@@ -267,7 +267,7 @@ def _each_seed(origin: "Origin") -> list["Origin"]:
     return [dataclasses.replace(origin, seed=seed) for seed in range(seeds)]
 
 
-def _of_seed(origin: "Origin") -> str:
+def _of_seed(origin: "CheckpointRef") -> str:
     return "" if origin.seed is None else f", seed {origin.seed}"
 
 
@@ -285,7 +285,7 @@ def _over_seeds(scores: list[float], what: str, form: str) -> str:
 
 
 def _arc(
-    origin: "Origin",
+    origin: "CheckpointRef",
     split: Split,
     attempts: int,
     untrained: bool,
@@ -335,7 +335,7 @@ def _arc(
 
 
 def _hand_in(
-    origin: "Origin",
+    origin: "CheckpointRef",
     data: str,
     attempts: int,
     out: Path | None,
@@ -345,7 +345,7 @@ def _hand_in(
     as_json: bool,
 ) -> None:
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
-    from phalanx.arc.submission import examination, hand_in, hand_in_at_random
+    from phalanx.arc.submission import submission_env, submit, submit_random
     from phalanx.logging.report.page import write_report
     from phalanx.training.arc_training import arc_distribution, arc_training_of
     from phalanx.training.loading import initial_policy, restore_policy
@@ -353,13 +353,13 @@ def _hand_in(
     run = origin.run
     with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
         training = arc_training_of(run)
-        environment, too_large = examination(training.config.arc, data)
+        environment, too_large = submission_env(training.config.arc, data)
         network = (
             initial_policy(training)
             if untrained
             else restore_policy(training, run, origin.which, seed=origin.seed or 0)
         )
-        told = hand_in(
+        told = submit(
             environment,
             arc_distribution(environment),
             network,
@@ -367,12 +367,12 @@ def _hand_in(
             seed=seed,
             too_large=too_large,
         )
-        guessed = hand_in_at_random(environment, seed)
+        guessed = submit_random(environment, seed)
         beginning = ", untrained" if untrained else ""
         # What was handed in before training does not take the place of what was handed in after it.
         named = re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}{beginning}").strip("-.")
         folder = out or run / "handed_in" / named
-        title = f"{data}, {counted(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
+        title = f"{data}, {format_count(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
         told.save(folder, title, attempts)
         if out is None:
             write_report([run])

@@ -12,13 +12,13 @@ from phalanx.cli.errors import user_errors
 from phalanx.cli.output import working
 
 if TYPE_CHECKING:
-    from phalanx.lm.evaluation import PuzzleScore
+    from phalanx.lm.evaluation import TaskScore
     from phalanx.lm.tasks import Split
-    from phalanx.training.warm_start import Origin
+    from phalanx.training.warm_start import CheckpointRef
 
 
 def evaluate_language_model(
-    origin: "Origin",
+    origin: "CheckpointRef",
     split: "Split",
     attempts: int,
     untrained: bool,
@@ -36,7 +36,7 @@ def evaluate_language_model(
         score_random,
         score_random_actions,
     )
-    from phalanx.lm.playing import Player
+    from phalanx.lm.playing import LMPolicy
     from phalanx.lm.tasks import TextTask
     from phalanx.training.lm.trained import load_trained
 
@@ -50,14 +50,14 @@ def evaluate_language_model(
                 "or a server that has them, as --arcade localhost:8023"
             )
         source = local_source(named, trained.prompter, compact=trained.compact, overrides=overrides)
-    rows: list[list[PuzzleScore]] = []
+    rows: list[list[TaskScore]] = []
     with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(source.tasks)} tasks"):
         beginner = trained.untrained(seed)
         players = {} if untrained else {"model": trained}
         for task in source.tasks:
             row = []
             for name, each in (players | {"untrained": beginner}).items():
-                player = Player(
+                player = LMPolicy(
                     each.model, each.prompter, config.sampling, config.max_new_tokens, config.legal_only
                 )
                 tried = attempts if name == "model" or untrained else 0
@@ -82,13 +82,18 @@ def evaluate_language_model(
 
 
 def evaluate_on_server(
-    origin: "Origin", address: str, untrained: bool, settings: tuple[str, ...], seed: int, as_json: bool
+    origin: "CheckpointRef",
+    address: str,
+    untrained: bool,
+    settings: tuple[str, ...],
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Play games of a live server; beside the model stand one that learned nothing and random commands."""
     from phalanx.config import load_config
     from phalanx.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
-    from phalanx.lm.playing import Player
-    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.lm.playing import LMPolicy
+    from phalanx.puzzles.server.client import PuzzleClientConfig
     from phalanx.training.lm.trained import load_trained
 
     with user_errors(), working(f"loading {origin.run}"):
@@ -96,15 +101,15 @@ def evaluate_on_server(
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise ValueError(f"{address!r} is no HOST:PORT, as localhost:8023")
-        client = TelnetClientConfig(host=host, port=int(port))
+        client = PuzzleClientConfig(host=host, port=int(port))
         trained = load_trained(origin.run, origin.which)
-    rows: list[list[PuzzleScore]] = []
+    rows: list[list[TaskScore]] = []
     players = {} if untrained else {"model": trained}
     with user_errors(), working(f"playing {config.puzzles} puzzles of {len(config.names())} games"):
         for game in config.names():
             rows.append(
                 [
-                    score_arcade(Player(each.model, each.prompter), game, client, config, name)
+                    score_arcade(LMPolicy(each.model, each.prompter), game, client, config, name)
                     for name, each in (players | {"untrained": trained.untrained(seed)}).items()
                 ]
             )
@@ -113,10 +118,12 @@ def evaluate_on_server(
     _tell(origin, rows, "arcade", title, as_json)
 
 
-def _tell(origin: "Origin", rows: list[list["PuzzleScore"]], split: str, title: str, as_json: bool) -> None:
-    from phalanx.lm.evaluation import overall
+def _tell(
+    origin: "CheckpointRef", rows: list[list["TaskScore"]], split: str, title: str, as_json: bool
+) -> None:
+    from phalanx.lm.evaluation import mean_score
 
-    rows = [*rows, [overall(scores) for scores in zip(*rows, strict=True)]]
+    rows = [*rows, [mean_score(scores) for scores in zip(*rows, strict=True)]]
     if as_json:
         for row in rows:
             for score in row:
@@ -128,7 +135,7 @@ def _tell(origin: "Origin", rows: list[list["PuzzleScore"]], split: str, title: 
         typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))
 
 
-def _told(score: "PuzzleScore") -> str:
+def _told(score: "TaskScore") -> str:
     if score.player == "random":
         what = "legal moves" if score.legal_rate == 1 else f"moves ({score.legal_rate:.0%} legal)"
         return f"random {what} {score.solved_rate:.0%}"

@@ -23,10 +23,10 @@ def export(
     """Write a run's language model as a LlamaForCausalLM of Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface
     from phalanx.training.lm.trained import load_trained
-    from phalanx.training.warm_start import Origin
+    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
-        origin = Origin.parse(run)
+        origin = CheckpointRef.parse(run)
         trained = load_trained(origin.run, origin.which)
         tokenizer = trained.prompter.tokenizer
         export_huggingface(trained.model, folder, end=tokenizer.eos_token_id, padding=tokenizer.pad_token_id)

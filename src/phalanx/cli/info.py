@@ -29,9 +29,9 @@ def collect() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
         "native": {
-            "in_use": native.available(),
-            "isa": native.isa() if native.available() else None,
-            "reason": native.reason() or None,
+            "in_use": native.is_native_available(),
+            "isa": native.instruction_set() if native.is_native_available() else None,
+            "reason": native.native_unavailable_reason() or None,
         },
         "compilation_cache": cache_facts(),
     }

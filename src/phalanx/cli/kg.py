@@ -193,15 +193,15 @@ def fetch(
     ] = False,
 ) -> None:
     """Fetch knowledge bases that are published: nothing appears that is not the version known here."""
-    from phalanx.kg.datasets import HOST, SOURCES, fetch_knowledge, folder_of
+    from phalanx.kg.datasets import DATASETS, HOST, download_dataset, folder_of
 
     if not names:
-        rows = [[name, str(folder_of(name, to)), source.about] for name, source in SOURCES.items()]
+        rows = [[name, str(folder_of(name, to)), source.about] for name, source in DATASETS.items()]
         typer.echo(columns(["NAME", "FOLDER", "WHAT IT IS"], rows))
         return
     for name in names:
         with user_errors(), working(f"fetching {name}"):
-            folder, base = fetch_knowledge(name, to, host=host or HOST, unchecked=unchecked)
+            folder, base = download_dataset(name, to, host=host or HOST, unchecked=unchecked)
         typer.echo(
             f"{folder}: {len(base.train):,} facts, {len(base.rules)} rules, {len(base.valid):,} valid and "
             f"{len(base.test):,} test queries"
@@ -231,13 +231,13 @@ def _exact_depths(
 ) -> tuple[dict["Atom", int], int]:
     """The depths that are settled in time, and how many are not."""
     from phalanx.kg.chaining import depths_in_time
-    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.time_limit import TimeLimit, to_stderr
     from phalanx.kg.vocabulary import IndexManager
 
     index = IndexManager(data)
     queries = data.queries(split)
     facts, rules = index.encode_atoms(data.facts), index.encode_rules(data.rules)
-    budget = Budget(seconds, to_stderr)
+    budget = TimeLimit(seconds, to_stderr)
     depths, settled = depths_in_time(index.encode_atoms(queries), facts, rules, max_depth, budget)
     found = zip(queries, depths.tolist(), settled.tolist(), strict=True)
     return {query: depth for query, depth, sure in found if sure}, int((~settled).sum())

@@ -73,14 +73,14 @@ def mine(
     """Mine rules from the training triples, write them, and rank a split by them."""
     from phalanx.cli.eval import load_embedding
     from phalanx.config import load_config
-    from phalanx.formatting import counted
+    from phalanx.formatting import format_count
     from phalanx.kg.formats import read_rules
     from phalanx.kg.knowledge_base import DataHandler
     from phalanx.kg.rules.config import MiningConfig
-    from phalanx.kg.rules.mining import mine as mine_rules
+    from phalanx.kg.rules.mining import mine_rules as mine_rules
     from phalanx.kg.rules.predictor import rank_by_rules
     from phalanx.kg.rules.ruleset import HEAD_CONSTANT, RuleSet
-    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.time_limit import TimeLimit, to_stderr
     from phalanx.kg.vocabulary import IndexManager
 
     if rules is not None and (out is not None or rank is None):
@@ -99,18 +99,18 @@ def mine(
         base = DataHandler(path=data, on_leak="allow").binary()
         if not base.facts:
             raise ValueError(f"{data} has no triples to mine rules from")
-        budget = Budget(None, to_stderr)
+        budget = TimeLimit(None, to_stderr)
         if rules is None:
             found = mine_rules(base, config, budget)
         else:
             found, left_out = RuleSet.of_rules(read_rules(rules), IndexManager(base))
             if left_out:
                 to_stderr(
-                    f"{counted(len(left_out), 'rule')} of another shape left out, as {left_out[0].name}"
+                    f"{format_count(len(left_out), 'rule')} of another shape left out, as {left_out[0].name}"
                 )
         mined = time.process_time() - began
         if out is not None:
-            budget.say(f"writing {counted(len(found), 'rule')}")
+            budget.say(f"writing {format_count(len(found), 'rule')}")
             found.save(out)
     paths = int((found.rows[:, HEAD_CONSTANT] < 0).sum())
     record = {"dataset": base.dataset, "facts": len(base.facts), "rules": len(found), "path_rules": paths}
@@ -118,7 +118,9 @@ def mine(
     if not as_json:
         parts = f"{paths:,} paths and {len(found) - paths:,} with constants"
         cut = "" if found.complete else "; time was up before all was looked at"
-        typer.echo(f"{counted(len(found), 'rule')} from {counted(len(base.facts), 'fact')}: {parts}{cut}")
+        typer.echo(
+            f"{format_count(len(found), 'rule')} from {format_count(len(base.facts), 'fact')}: {parts}{cut}"
+        )
         for place in range(0 if out or rank else min(10, len(found))):
             typer.echo(f"  {found[place]}")
     if rank is not None:
@@ -157,10 +159,10 @@ def _rank_by_network(
     from phalanx.cli.eval import load_embedding
     from phalanx.config import load_config
     from phalanx.kg.knowledge_base import DataHandler
-    from phalanx.kg.path_network import PathNetwork, PathNetworkConfig, learn_network, rank_by_network
-    from phalanx.kg.time_limit import Budget, to_stderr
+    from phalanx.kg.path_network import PathNetwork, PathNetworkConfig, fit_path_network, rank_by_network
+    from phalanx.kg.time_limit import TimeLimit, to_stderr
 
-    began, budget = time.process_time(), Budget(None, to_stderr)
+    began, budget = time.process_time(), TimeLimit(None, to_stderr)
     with user_errors():
         base = DataHandler(path=data, on_leak="allow").binary()
         if file is not None and file.exists():
@@ -169,7 +171,7 @@ def _rank_by_network(
             network = PathNetwork.load(file, base, threads)
         else:
             config = load_config(PathNetworkConfig, None, settings)
-            network = learn_network(base, config, threads=threads, budget=budget)
+            network = fit_path_network(base, config, threads=threads, budget=budget)
             if file is not None:
                 network.save(file)
         learned = time.process_time()

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 
 _TERMINAL_COLUMNS = 80
 
@@ -68,7 +68,7 @@ def facts(pairs: Sequence[tuple[str, object]]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         # Names may be strangers': of tasks, files, games.
-        return sanitized(value)
+        return escape_untrusted(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 

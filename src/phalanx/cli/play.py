@@ -12,11 +12,11 @@ import typer
 
 from phalanx.arc.datasets import GENERATED, available_datasets
 from phalanx.arc.generators.generate import FAMILIES, generate_task
-from phalanx.arc.play.session import Puzzle
+from phalanx.arc.play.session import PlayTask
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
     from phalanx.arc.play.app import PlayApp
@@ -76,11 +76,11 @@ def arc(
     if not _is_terminal():
         raise UserError("phalanx play needs a terminal: run it where you can see and type, without a pipe")
     application = _application_class()
-    from phalanx.arc.play.recording import DemonstrationFile, grids_named
+    from phalanx.arc.play.recording import EpisodeFile, grids_named
     from phalanx.arc.play.session import play_config
 
     with user_errors():
-        demonstrations = DemonstrationFile(out, grids_named(grids))
+        demonstrations = EpisodeFile(out, grids_named(grids))
         demonstrations.check()
         puzzles = puzzles_to_play(
             task, data, split, families=family or (), max_size=max_size, seed=seed, data_dir=data_dir
@@ -107,10 +107,10 @@ def _application_class() -> "type[PlayApp]":
 
 
 def _summary(game: "PlayApp") -> str:
-    solved = f"solved {counted(len(game.solved), 'puzzle')}"
+    solved = f"solved {format_count(len(game.solved), 'puzzle')}"
     if not game.saved_episodes:
         return f"{solved}; nothing was saved"
-    steps = f"{counted(game.saved_episodes, 'episode')} of {counted(game.saved_steps, 'step')}"
+    steps = f"{format_count(game.saved_episodes, 'episode')} of {format_count(game.saved_steps, 'step')}"
     return f"{solved}; {steps} saved in {game.file.path}"
 
 
@@ -127,7 +127,7 @@ def puzzles_to_play(
     max_size: int | None = None,
     seed: int = 0,
     data_dir: Path | None = None,
-) -> list[Puzzle]:
+) -> list[PlayTask]:
     """Every test pair of the tasks, from the named task on and round to those before it.
 
     Without a source, an id is one of a generated task (`gravity-000017`), a family's name, or looked for in
@@ -177,10 +177,10 @@ def _from(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask]:
     return tasks[place:] + tasks[:place]
 
 
-def _puzzles(tasks: list[ArcTask], task_id: str, source: str) -> list[Puzzle]:
+def _puzzles(tasks: list[ArcTask], task_id: str, source: str) -> list[PlayTask]:
     """Their test pairs; only one whose output is known can be judged."""
     puzzles = [
-        Puzzle(task, test)
+        PlayTask(task, test)
         for task in tasks
         for test in range(len(task.tests))
         if all(pair.output is not None for pair in task.tests)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from phalanx.kg.atoms import Atom
     from phalanx.kg.knowledge_base import DataHandler
-    from phalanx.kg.proving import Proof, Prover, Query
+    from phalanx.kg.proving import Proof, ProofQuery, Prover
 
 app = typer.Typer(add_completion=False)
 
@@ -70,15 +70,15 @@ def prove(
             raise UserError("--guide goes with --depth, --nodes and --json: its run names the knowledge base")
         prove_guided(query, guide, depth, nodes, as_json=as_json)
         return
-    from phalanx.formatting import counted
+    from phalanx.formatting import format_count
     from phalanx.kg.knowledge_base import DataHandler
-    from phalanx.kg.proving import Prover, read_query
-    from phalanx.kg.time_limit import Budget, OutOfTime, to_stderr
+    from phalanx.kg.proving import Prover, parse_query
+    from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded, to_stderr
 
     with user_errors():
         base = DataHandler(path=data, on_leak="allow")
-        asked = read_query(base, query)
-        prover = Prover(_facts(base, without_fact or []), base.rules, Budget(seconds, to_stderr))
+        asked = parse_query(base, query)
+        prover = Prover(_facts(base, without_fact or []), base.rules, TimeLimit(seconds, to_stderr))
     wanted = all_ or (1 if asked.ground else _ANSWERS)
     found = prover.proofs(asked, depth) if asked.ground else prover.answers(asked, depth)
     proofs: list[Proof] = []
@@ -88,7 +88,7 @@ def prove(
         for proof in itertools.islice((p for p in found if not new or p.rule is not None), wanted + 1):
             proofs.append(proof)
         why = [] if proofs else prover.why_not(asked, depth)
-    except OutOfTime:
+    except TimeLimitExceeded:
         complete = False
     more, proofs = len(proofs) > wanted, proofs[:wanted]
     pictures = draw_all(proofs, out)
@@ -109,7 +109,7 @@ def prove(
         for path in pictures:
             typer.echo(str(path))
     else:
-        _say_why_not(why, asked, f"{seconds:g} s" if not complete else counted(depth, "step"), new=new)
+        _say_why_not(why, asked, f"{seconds:g} s" if not complete else format_count(depth, "step"), new=new)
     if not complete:
         typer.echo("The search was not complete: give it more --seconds, or a smaller --depth", err=True)
     if not proofs:
@@ -120,13 +120,13 @@ def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool
     """Search for a proof by a learned guide, and show the goals on the way to it; see `phalanx prove`."""
     import numpy as np
 
-    from phalanx.formatting import counted, sanitized
-    from phalanx.kg.proving import read_query
-    from phalanx.training.search_heuristic import load_guide
+    from phalanx.formatting import escape_untrusted, format_count
+    from phalanx.kg.proving import parse_query
+    from phalanx.training.search_heuristic import load_heuristic
 
     with user_errors():
-        training, guide = load_guide(run)
-        asked = read_query(training.data.handler, query)
+        training, guide = load_heuristic(run)
+        asked = parse_query(training.data.handler, query)
         if not asked.ground:
             raise ValueError(f"{asked.atom} has variables; a guided search is for one without")
         names = training.data.names
@@ -141,11 +141,14 @@ def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool
         )
     elif proved:
         for number, goals in enumerate(way):
-            typer.echo(f"{number:3}  {sanitized(goals)}")
+            typer.echo(f"{number:3}  {escape_untrusted(goals)}")
         typer.echo(f"{len(way):3}  True")
-        typer.echo(f"{counted(len(way), 'step')}, {counted(expanded, 'node')} expanded")
+        typer.echo(f"{format_count(len(way), 'step')}, {format_count(expanded, 'node')} expanded")
     else:
-        typer.echo(f"{sanitized(asked.atom)}: no proof within {counted(expanded, 'node')} and {depth} steps")
+        typer.echo(
+            f"{escape_untrusted(asked.atom)}: no proof within {format_count(expanded, 'node')} "
+            f"and {depth} steps"
+        )
         if tried.overflow[0]:
             typer.echo("  some nodes had more successors than environment.padding_states")
     if not proved:
@@ -177,7 +180,7 @@ def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     return paths
 
 
-def _show(proofs: Sequence["Proof"], query: "Query", prover: "Prover", *, more: bool) -> None:
+def _show(proofs: Sequence["Proof"], query: "ProofQuery", prover: "Prover", *, more: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -200,9 +203,9 @@ def tree_of(proof: "Proof") -> "Tree":
     """A proof as a terminal shows it."""
     from rich.tree import Tree
 
-    from phalanx.formatting import counted
+    from phalanx.formatting import format_count
 
-    tree = Tree(_goal(proof, counted(proof.depth, "step")), guide_style="dim")
+    tree = Tree(_goal(proof, format_count(proof.depth, "step")), guide_style="dim")
     _grow(tree, proof)
     return tree
 
@@ -226,7 +229,7 @@ def _goal(proof: "Proof", note: str) -> "Text":
     return label.append(f"  {', '.join(notes)}", "dim") if notes else label
 
 
-def _say_why_not(reasons: Sequence[str], query: "Query", limit: str, *, new: bool) -> None:
+def _say_why_not(reasons: Sequence[str], query: "ProofQuery", limit: str, *, new: bool) -> None:
     kind = "proof" if query.ground else "answer that is no fact" if new else "answer"
     typer.echo(f"{query.atom}: no {kind} within {limit}")
     for reason in reasons[:_REASONS]:

@@ -10,7 +10,7 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import working
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,14 +41,14 @@ def render(
     """Write a GIF, or an MP4, of greedy episodes on tasks that the policy never saw."""
     if gif is not None and mp4 is not None:
         raise UserError("--gif and --mp4 are two files: give one of them")
-    with user_errors(), working(f"playing {counted(episodes, 'episode')}"):
+    with user_errors(), working(f"playing {format_count(episodes, 'episode')}"):
         origin, played = _played(run, episodes, seed)
     frames = _enlarged([picture for pictures in played for picture in pictures], scale)
     holds = [hold for pictures in played for hold in [1] * (len(pictures) - 1) + [_HOLD]]
     target = mp4 or gif or origin / "episodes.gif"
     with user_errors():
         (_save_gif if mp4 is None else _save_mp4)(target, frames, holds, milliseconds)
-    typer.echo(f"Wrote {target}: {counted(episodes, 'episode')}, {counted(len(frames), 'frame')}")
+    typer.echo(f"Wrote {target}: {format_count(episodes, 'episode')}, {format_count(len(frames), 'frame')}")
 
 
 def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 
 app = typer.Typer(add_completion=False)
 
@@ -39,5 +39,5 @@ def report(
         save_page(page, target)
     for run in data:
         for note in run.notes:
-            typer.echo(sanitized(f"{run.name}: {note}"), err=True)
-    typer.echo(sanitized(f"Wrote {target} ({len(page) / 1e6:.1f} MB); open it in a browser."))
+            typer.echo(escape_untrusted(f"{run.name}: {note}"), err=True)
+    typer.echo(escape_untrusted(f"Wrote {target} ({len(page) / 1e6:.1f} MB); open it in a browser."))

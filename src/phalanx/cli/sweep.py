@@ -16,7 +16,7 @@ import typer
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import columns
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
     from phalanx.training.workers import Worker, Workers
@@ -148,7 +148,7 @@ def _run(
     out: Path, command: list[str], propose: Propose, total: int, workers: "Workers", jobs: int
 ) -> tuple[dict[str, int], int | None]:
     """The exit code of every trial; a signal is passed on to those that run, which save and stop."""
-    from phalanx.training.run_dir import standing
+    from phalanx.training.run_dir import run_status
 
     asked: list[int] = []
     before = {
@@ -164,7 +164,7 @@ def _run(
                 if trial is None:
                     break
                 name = trial["name"]
-                if standing(out / name) == "finished":
+                if run_status(out / name) == "finished":
                     codes[name] = 0
                     continue
                 arguments = [*command, *trial["settings"], "--out", str((out / name).absolute())]
@@ -219,7 +219,9 @@ def _compare(
     typer.echo(columns(["TRIAL", chosen.upper(), *swept], rows))
     page = write_report([out / trial["name"] for _, trial in ranked], out / "report.html")
     best = out / ranked[0][1]["name"]
-    typer.echo(f"{len(ranked)} of {counted(len(trials), 'trial')} finished; the best is {best}; page {page}")
+    typer.echo(
+        f"{len(ranked)} of {format_count(len(trials), 'trial')} finished; the best is {best}; page {page}"
+    )
 
 
 def _records(run: Path) -> list[dict[str, Any]]:

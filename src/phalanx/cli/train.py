@@ -118,11 +118,11 @@ def guide(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.training.search_heuristic import GuideTraining
+    from phalanx.training.search_heuristic import HeuristicTraining
 
     options.Chosen(
         "guide", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(GuideTraining)
+    ).train(HeuristicTraining)
 
 
 @app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")

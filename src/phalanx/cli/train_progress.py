@@ -13,13 +13,13 @@ import typer
 
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import Pace, working
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from phalanx.logging.handlers.handler import Handler
-    from phalanx.training.algorithm import Algorithm, Outcome, Progress
+    from phalanx.training.algorithm import Algorithm, Progress, TrainResult
     from phalanx.training.run import Resume
 
 _SIGNALED = 128
@@ -60,7 +60,7 @@ def run_training(
                 show=show,
             )
     except ProcessLostError as error:
-        typer.echo(f"Error: {sanitized(str(error))}", err=True)
+        typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
         raise typer.Exit(LOST) from error
     kept = not is_first_process() or _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:
@@ -75,9 +75,9 @@ def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Ha
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
         from phalanx.logging.handlers.svg import SVGHandler
         from phalanx.logging.handlers.tracker import make_tracker
-        from phalanx.training.run_dir import EPISODES, files_only
+        from phalanx.training.run_dir import EPISODES, default_handlers
 
-        own = {**files_only(folder, config), "pictures": SVGHandler(folder / EPISODES)}
+        own = {**default_handlers(folder, config), "pictures": SVGHandler(folder / EPISODES)}
         return own | {name: make_tracker(name, folder) for name in trackers}
 
     return make
@@ -156,7 +156,7 @@ def _word(unit: str) -> str:
     return unit.rpartition("_")[2]
 
 
-def _close(console: "Console", algorithm: "Algorithm", outcome: "Outcome", command: str) -> bool:
+def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
     """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.checkpoints import FOLDER
@@ -194,7 +194,10 @@ def _warnings_said() -> Iterator[None]:
     from rich.logging import RichHandler
 
     handler = RichHandler(show_path=False, show_time=False)
-    loggers = [logging.getLogger(name) for name in ("phalanx.logging", "phalanx.training", "phalanx.data")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server")
+    ]
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False

@@ -100,7 +100,7 @@ class Chosen:
     def train(self, algorithm: type[Any]) -> None:
         """Read the settings, make the algorithm of them, and run it."""
         from phalanx.cli.train_progress import run_training
-        from phalanx.training.run_dir import next_free
+        from phalanx.training.run_dir import next_free_dir
 
         with user_errors():
             trackers = self._trackers()
@@ -110,7 +110,7 @@ class Chosen:
             made = algorithm(config)
         run_training(
             made,
-            self.out or next_free(f"runs/{algorithm.kind}"),
+            self.out or next_free_dir(f"runs/{algorithm.kind}"),
             resume="auto" if self.resume is ResumeMode.auto else self._goes_on,
             extend=self.extend is not None,
             init_from=self.init_from,
@@ -124,14 +124,14 @@ class Chosen:
 
     def _is_finished(self, config: "RunConfig", length: str) -> bool:
         """Whether there is nothing left to do for one who need not know; it is said."""
-        from phalanx.training.run_dir import CONFIG, read_config, read_facts, standing
+        from phalanx.training.run_dir import CONFIG, read_config, read_metadata, run_status
 
         if self.resume is not ResumeMode.auto and self.extend is None:
             return False
         assert self.out is not None
-        if standing(self.out) != "finished" or read_config(self.out, type(config)) != config:
+        if run_status(self.out) != "finished" or read_config(self.out, type(config)) != config:
             return False
-        updates = read_facts(self.out).get("updates")
+        updates = read_metadata(self.out).get("updates")
         typer.echo(
             f"{self.out} is finished, after {updates} updates, as its {CONFIG} asks; --extend N goes on to N."
         )
@@ -153,9 +153,9 @@ class Chosen:
         from phalanx.training.run_dir import (
             check_same_config,
             check_same_kind,
-            lengthened,
+            extend_config,
             read_config,
-            standing,
+            run_status,
         )
 
         cls: type[RunConfig] = algorithm.config_type
@@ -171,14 +171,14 @@ class Chosen:
             raise ValueError(f"{flag} takes the run's own config: leave --preset out")
         if self.init_from is not None and not auto:
             raise ValueError(f"{flag} goes on with a run, --init-from begins one: leave one of them out")
-        if auto and standing(self.out) == "new":
+        if auto and run_status(self.out) == "new":
             return cls.load(self.preset, settings)
         check_same_kind(self.out, algorithm.kind)
         begun = read_config(self.out, cls)
         config = (
             cls.load(self.preset, settings) if self.preset else load_config(cls, None, settings, base=begun)
         )
-        before = begun if self.extend is None else lengthened(begun, algorithm.length, config)
+        before = begun if self.extend is None else extend_config(begun, algorithm.length, config)
         check_same_config(self.out, before, config)
         return config
 

@@ -15,7 +15,7 @@ from .environment import (
     as_environment as as_environment,
 )
 from .episodes import Trajectory as Trajectory, run_episode_batch as run_episode_batch
-from .evaluation import play as play, record_episodes as record_episodes
+from .evaluation import record_episodes as record_episodes, rollout_episodes as rollout_episodes
 from .profiling import (
     BatchPerformanceMonitor as BatchPerformanceMonitor,
     analyze_memory_usage as analyze_memory_usage,
@@ -25,13 +25,13 @@ from .profiling import (
 )
 from .spaces import (
     Box as Box,
+    Composite as Composite,
     Discrete as Discrete,
-    Record as Record,
     Space as Space,
-    choice_of as choice_of,
-    num_choices as num_choices,
-    refuse_floats as refuse_floats,
-    with_choice as with_choice,
+    check_integer_dtypes as check_integer_dtypes,
+    masked_choice as masked_choice,
+    masked_size as masked_size,
+    replace_choice as replace_choice,
 )
 from .vector import (
     batch_reset as batch_reset,

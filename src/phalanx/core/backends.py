@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
 
-Engine = Literal["auto", "native", "xla"]
+Backend = Literal["auto", "native", "xla"]
 """`native` is C++ on the CPU, `xla` any device; `auto` is native where it can be used."""
 
 _SWITCH = "PHALANX_NATIVE"
@@ -41,7 +41,7 @@ def _register() -> None:
     loaded.share_threads(len(jax.local_devices(backend="cpu")))
 
 
-def reason() -> str:
+def native_unavailable_reason() -> str:
     """Why the native engine is not in use; empty when it is."""
     if os.environ.get(_SWITCH, "1") == "0":
         return f"switched off by {_SWITCH}=0"
@@ -49,49 +49,49 @@ def reason() -> str:
     return loaded if isinstance(loaded, str) else ""
 
 
-def extension() -> ModuleType | None:
+def native_module() -> ModuleType | None:
     """The compiled extension, for calls without JAX; None where the native engine is not in use."""
     loaded = _load()
-    return None if reason() or isinstance(loaded, str) else loaded
+    return None if native_unavailable_reason() or isinstance(loaded, str) else loaded
 
 
-def available() -> bool:
+def is_native_available() -> bool:
     """Whether the native kernels can be used on the CPU; if so, JAX knows them from now on."""
-    if reason():
+    if native_unavailable_reason():
         return False
     _register()
     return True
 
 
-def isa() -> str:
+def instruction_set() -> str:
     """The instruction set that the kernels picked on this processor; empty without them."""
     loaded = _load()
     return "" if isinstance(loaded, str) else str(loaded.isa())
 
 
-def only_cpu() -> bool:
+def is_cpu_only() -> bool:
     """Whether the CPU is the only kind of device, so that no other engine need be compiled beside."""
     import jax
 
     return all(device.platform == "cpu" for device in jax.devices())
 
 
-def resolve_engine(engine: Engine) -> Engine:
+def resolve_backend(engine: Backend) -> Backend:
     """The engine that serves where this one is asked for.
 
     `auto` stays only where several kinds of device are present.
     """
-    why_not = reason()
+    why_not = native_unavailable_reason()
     if engine == "native" and why_not:
         raise RuntimeError(f"engine 'native' was asked for, but {why_not}")
     if engine != "auto":
         return engine
     if why_not:
         return "xla"
-    return "native" if only_cpu() else "auto"
+    return "native" if is_cpu_only() else "auto"
 
 
-def on_engine(engine: Engine, native: Callable[..., Any], xla: Callable[..., Any], *arguments: Any) -> Any:
+def dispatch(engine: Backend, native: Callable[..., Any], xla: Callable[..., Any], *arguments: Any) -> Any:
     """Call the twin that serves; with `auto` the device on which the program runs decides."""
     import jax
 
@@ -102,7 +102,7 @@ def on_engine(engine: Engine, native: Callable[..., Any], xla: Callable[..., Any
     return {"native": native, "xla": xla}[engine](*arguments)
 
 
-def kept_in_shards(call: Callable[..., Any], shared: tuple[Any, ...], rows: tuple[Any, ...]) -> Any:
+def keep_batch_sharding(call: Callable[..., Any], shared: tuple[Any, ...], rows: tuple[Any, ...]) -> Any:
     """`call(*shared, *rows)`, where a batch that is spread over devices stays so: each does its own rows.
 
     The first axis of the arrays `rows` and of all results is the batch; the arrays `shared` serve all of it.
@@ -138,7 +138,7 @@ def kept_in_shards(call: Callable[..., Any], shared: tuple[Any, ...], rows: tupl
     return spread(*shared, *rows)
 
 
-def for_any_batch(
+def vmappable_kernel(
     flat: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]], constant: tuple[bool, ...]
 ) -> Callable[..., Any]:
     """A flat-batch function made to take any batch shape, none included, and to stay one call under `vmap`.
@@ -151,7 +151,7 @@ def for_any_batch(
     import jax
     from jax.custom_batching import custom_vmap
 
-    from phalanx.core.vector import spread_over_batch
+    from phalanx.core.vector import broadcast_unbatched
 
     # Compiled as one also where the caller compiles nothing, and traced once for many calls.
     compiled = jax.jit(flat)
@@ -180,12 +180,12 @@ def for_any_batch(
                 if fixed:
                     items.append(jax.tree.map(lambda x, copies: x[0] if copies else x, item, batched))
                 elif depth or any(jax.tree.leaves(batched)):
-                    items.append(spread_over_batch(item, batched, axis_size))
+                    items.append(broadcast_unbatched(item, batched, axis_size))
                     depth += 1
                 else:
                     items.append(item)
                 deeper.append(depth)
-            spread = spread_over_batch(tuple(rows), tuple(rows_batched), axis_size)
+            spread = broadcast_unbatched(tuple(rows), tuple(rows_batched), axis_size)
             results = at(tuple(deeper))(tuple(items), *spread)
             return results, jax.tree.map(lambda _: True, results)
 

@@ -53,10 +53,12 @@ class Trajectory(eqx.Module):
                 f"ended at step {dones[:, number].argmax() + 1}" if dones[:, number].any() else "not ended"
             )
             told = f"environment {number}: return {totals[-1, number]:.2f}, {ended}"
-            walk = drawing.curve([0.0, *totals[:, number].tolist()], height=28, ends=ends)
-            rows.append(drawing.beside([drawing.text(told, width=340), walk], align="bottom"))
+            walk = drawing.line_chart([0.0, *totals[:, number].tolist()], height=28, ends=ends)
+            rows.append(drawing.hstack([drawing.text_block(told, width=340), walk], align="bottom"))
         title = f"{steps} steps of {batch} environments, mean return {totals[-1].mean():.2f}"
-        return drawing.inline(drawing.sheet(drawing.stacked([drawing.text(title, bold=True), *rows]), title))
+        return drawing.to_html(
+            drawing.to_drawing(drawing.vstack([drawing.text_block(title, bold=True), *rows]), title)
+        )
 
 
 def run_episode_batch(

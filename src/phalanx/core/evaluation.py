@@ -39,7 +39,7 @@ class EpisodeResults(eqx.Module):
 
 
 @eqx.filter_jit
-def play(
+def rollout_episodes(
     environment: Environment,
     distribution: MakeDistribution,
     network: Network,
@@ -108,7 +108,7 @@ def play(
     return eqx.tree_at(lambda p: p.step_states, played, step_states, is_leaf=lambda leaf: leaf is None)
 
 
-def in_batches(
+def map_batches(
     attempt: Callable[[Int[np.ndarray, " batch"]], tuple[Array, ...]], count: int, most: int
 ) -> list[np.ndarray]:
     """What `attempt` gives for each of `count` rows, in as few batches as may be, all of one shape.
@@ -158,7 +158,7 @@ def _recorded(
     reset_key, play_key = jax.random.split(key)
     states, observations = environment.batch_reset(jax.random.split(reset_key, count))
     keys = None if greedy else jax.random.split(play_key, count)
-    return states, play(
+    return states, rollout_episodes(
         environment, distribution, network, states, observations, keys, max_steps, record=True
     )
 

@@ -227,7 +227,7 @@ def _show(leaf: Array) -> Any:
     return leaf.item() if leaf.ndim == 0 else f"{leaf.dtype}{list(leaf.shape)}"
 
 
-def adaptive_batch_size(
+def batch_size_for_memory(
     bytes_per_candidate: int, available: int | None = None, *, at_most: int = 1024
 ) -> int:
     """How many candidates a quarter of the available bytes hold: a power of two, from 1 to `at_most`.
@@ -257,7 +257,7 @@ def available_memory() -> int:
     return _UNKNOWN
 
 
-def with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
+def retry_with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
     """What `run` gives for a batch size, halved as often as memory runs out, and the size it ran with."""
     while True:
         try:

@@ -65,14 +65,14 @@ class Box(Space):
 
 
 @dataclasses.dataclass(frozen=True)
-class Record(Space):
+class Composite(Space):
     """A value of type `build` with one field for each named space."""
 
     build: Any
     fields: tuple[tuple[str, Space], ...]
 
     @classmethod
-    def of(cls, build: Any, fields: Mapping[str, Space]) -> "Record":
+    def of(cls, build: Any, fields: Mapping[str, Space]) -> "Composite":
         return cls(build, tuple(fields.items()))
 
     def sample(self, key: Any) -> PyTree:
@@ -87,38 +87,38 @@ class Record(Space):
         return all(space.contains(getattr(value, name)) for name, space in self.fields)
 
 
-def num_choices(space: Space) -> int | None:
+def masked_size(space: Space) -> int | None:
     """How many values a mask of legal actions is over: of the action itself, or of a record's first field.
 
     None where neither is one whole number.
     """
-    first = space.fields[0][1] if isinstance(space, Record) and space.fields else space
+    first = space.fields[0][1] if isinstance(space, Composite) and space.fields else space
     return first.n if isinstance(first, Discrete) else None
 
 
-def choice_of(space: Space, action: PyTree) -> Any:
+def masked_choice(space: Space, action: PyTree) -> Any:
     """What a mask of legal actions is asked about: the action itself, or a record's first field."""
-    return getattr(action, space.fields[0][0]) if isinstance(space, Record) else action
+    return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 
-def with_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
+def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
     """An action with another choice in place of its own."""
-    if not isinstance(space, Record):
+    if not isinstance(space, Composite):
         return choice
     (first, _), *others = space.fields
     return space.build(**{first: choice}, **{name: getattr(action, name) for name, _ in others})
 
 
-def refuse_floats(space: Space, value: PyTree, name: str = "action") -> None:
+def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
     """Raise `TypeError` where a field of whole numbers or truth values is given as floats, single or batched.
 
     They would be cut to other numbers than were meant. Types are known to a trace: this costs nothing later.
     An action of another kind than the space's is the environment's to judge.
     """
     match space:
-        case Record(build=build, fields=fields):
+        case Composite(build=build, fields=fields):
             for field, inner in fields if isinstance(value, build) else ():
-                refuse_floats(inner, getattr(value, field), f"{name}.{field}")
+                check_integer_dtypes(inner, getattr(value, field), f"{name}.{field}")
         case Box(dtype=dtype) if np.issubdtype(dtype, np.inexact):
             pass
         case _:

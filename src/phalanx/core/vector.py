@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.backends import kept_in_shards
+from phalanx.core.backends import keep_batch_sharding
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, TransitionInfo, as_environment
 
 _NO_TASKS = object()
@@ -48,7 +48,7 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
     return jax.tree.map(select, new, old)
 
 
-def spread_over_batch(values: PyTree, batched: PyTree, size: int) -> PyTree:
+def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
     """Values, those that are not batched once for each of a batch; for the rules of a `custom_vmap`."""
     # Constants under a `cond` come as NumPy arrays.
     return jax.tree.map(
@@ -63,7 +63,7 @@ def batch_reset(
 ) -> tuple[PyTree, PyTree]:
     """Start one episode for each key: states and observations with a leading batch axis."""
     environment = as_environment(config, task)
-    if is_traced(environment, keys):
+    if has_tracers(environment, keys):
         return environment.batch_reset(keys)
     states, observations = _reset(environment, keys)
     return environment.bind(states), observations
@@ -81,14 +81,14 @@ def batch_step(
     With `donate` the memory of `states` is reused for the new ones, and the old ones may not be read again.
     """
     environment = environment_of(config, states)
-    if is_traced(environment, states, actions):
+    if has_tracers(environment, states, actions):
         return environment.batch_step(states, actions)
     step = _donating_step if donate else _step
     after, *rest = step(environment, environment.unbind(states), actions)
     return environment.bind(after), *rest
 
 
-def is_traced(*trees: PyTree) -> bool:
+def has_tracers(*trees: PyTree) -> bool:
     """Whether this is inside a program that is compiled as a whole, where constants had better stay ones."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
@@ -184,7 +184,7 @@ def _named_rows_in_shards(
         results = _named_rows(lambda row: function(row, *together), chunk, mask, *own)
         return tuple(map(_as_words, jax.tree.leaves(results)))
 
-    results = kept_in_shards(call, tuple(common), (mask, *map(_as_words, leaves)))
+    results = keep_batch_sharding(call, tuple(common), (mask, *map(_as_words, leaves)))
     last = kinds[len(kinds) - len(results) :]
     keys = [_as_key(leaf, kind) for leaf, kind in zip(results, last, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(defaults), keys)

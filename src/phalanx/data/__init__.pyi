@@ -29,7 +29,7 @@ from .collation import (
     pad_sequences as pad_sequences,
 )
 from .corpus import LengthWorkerError as LengthWorkerError
-from .finetuning.samples import FinetuningConfig as FinetuningConfig, FinetuningCounts as FinetuningCounts
+from .finetuning.samples import TokenizeConfig as TokenizeConfig, TokenizeStats as TokenizeStats
 from .length_analysis import (
     HistogramBin as HistogramBin,
     LengthHistogram as LengthHistogram,
@@ -47,17 +47,17 @@ from .offline_stream import (
 from .packed_batch import (
     PackedBatch as PackedBatch,
     create_segment_attention_mask as create_segment_attention_mask,
-    cu_seqlens_of as cu_seqlens_of,
+    cu_seqlens as cu_seqlens,
     iter_packed_batches as iter_packed_batches,
     pack_tokens as pack_tokens,
 )
-from .packing import PackLayout as PackLayout, lay_out_packs as lay_out_packs, pack_lengths as pack_lengths
+from .packing import PackLayout as PackLayout, assign_packs as assign_packs, pack_lengths as pack_lengths
 from .packing_config import (
     OverlongPolicy as OverlongPolicy,
     PackingConfig as PackingConfig,
     PackingMode as PackingMode,
 )
-from .plans.arrays import BatchArrays as BatchArrays, MicrobatchSpec as MicrobatchSpec
+from .plans.arrays import EpochBatches as EpochBatches, MicrobatchSpec as MicrobatchSpec
 from .plans.batch_plan import (
     BatchPlan as BatchPlan,
     BatchPlanMeta as BatchPlanMeta,
@@ -76,7 +76,7 @@ from .plans.builder import (
     verify_batch_plan as verify_batch_plan,
 )
 from .plans.epoch_plan import EpochPlan as EpochPlan
-from .plans.mixture import Mixture as Mixture, MixturePoint as MixturePoint
+from .plans.mixture import Mixture as Mixture, MixtureStage as MixtureStage
 from .plans.plan_files import (
     load_batch_plan as load_batch_plan,
     load_batch_plan_async as load_batch_plan_async,
@@ -100,16 +100,16 @@ from .plans.sharding import (
     ShardSpec as ShardSpec,
 )
 from .plans.stream_sources import (
+    DatasetSource as DatasetSource,
     IterableSource as IterableSource,
-    LiveSource as LiveSource,
     SimulatedSource as SimulatedSource,
-    TableSource as TableSource,
+    StreamSource as StreamSource,
 )
 from .plans.streaming_plan import (
     LiveBatch as LiveBatch,
-    LivePlan as LivePlan,
-    LivePlanConfig as LivePlanConfig,
-    LiveState as LiveState,
+    StreamingPlan as StreamingPlan,
+    StreamingPlanConfig as StreamingPlanConfig,
+    StreamingState as StreamingState,
 )
 from .processes import iterate_lengths_in_processes as iterate_lengths_in_processes
 from .ray_lengths import RayWorkerError as RayWorkerError, iterate_lengths_on_ray as iterate_lengths_on_ray
@@ -121,7 +121,7 @@ from .readers import (
     tokenize_samples as tokenize_samples,
 )
 from .replay.config import (
-    BufferEvictionPolicy as BufferEvictionPolicy,
+    EvictionPolicy as EvictionPolicy,
     ReplayBufferConfig as ReplayBufferConfig,
     SampleFilter as SampleFilter,
 )
@@ -160,8 +160,8 @@ from .tokenization import tokenize_rows as tokenize_rows
 from .tokenizers import (
     BoundedTokenizer as BoundedTokenizer,
     ByteTokenizer as ByteTokenizer,
-    CharacterTokenizer as CharacterTokenizer,
-    FileTokenizer as FileTokenizer,
+    CharTokenizer as CharTokenizer,
+    HFTokenizer as HFTokenizer,
     Tokenizer as Tokenizer,
     load_tokenizer as load_tokenizer,
 )

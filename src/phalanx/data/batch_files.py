@@ -13,8 +13,8 @@ import numpy as np
 from phalanx.data.collation import CollatedBatch, CollateFunction, Sample, collate_microbatch, default_collate
 from phalanx.data.plans.arrays import MicrobatchSpec
 from phalanx.data.plans.batch_plan import BatchPlan
-from phalanx.io.files import DamagedFileError, atomic_write, open_sealed, remove_leftovers
-from phalanx.models import FrozenModel, load_json, save_json
+from phalanx.io.files import CorruptFileError, atomic_write, open_verified, remove_stale_temporaries
+from phalanx.models import FrozenModel, load_model, save_model
 
 _FORMAT = "phalanx.batches"
 _VERSION = 1
@@ -89,8 +89,8 @@ class BatchWriter:
         manifest = self._begin()
         folder = _epoch_folder(self._folder, epoch)
         folder.mkdir(exist_ok=True)
-        remove_leftovers(self._folder)
-        remove_leftovers(folder)
+        remove_stale_temporaries(self._folder)
+        remove_stale_temporaries(folder)
         paths, largest = [], 0
         for index, spec in enumerate(batches):
             path = _batch_path(self._folder, epoch, index)
@@ -100,7 +100,7 @@ class BatchWriter:
                 on_batch(path)
         facts = {"complete": True, "largest_token": largest}
         done = (e.model_copy(update=facts) if e.epoch == epoch else e for e in manifest.epochs)
-        save_json(manifest.model_copy(update={"epochs": tuple(done)}), self._folder / _MANIFEST)
+        save_model(manifest.model_copy(update={"epochs": tuple(done)}), self._folder / _MANIFEST)
         return paths
 
     def _begin(self) -> BatchManifest:
@@ -127,11 +127,11 @@ class BatchWriter:
                 )
             return found
         if self._folder.is_dir():
-            remove_leftovers(self._folder)
+            remove_stale_temporaries(self._folder)
         if self._folder.exists() and any(self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} is not empty but has no {_MANIFEST}; choose another")
         self._folder.mkdir(parents=True, exist_ok=True)
-        save_json(wanted, self._folder / _MANIFEST)
+        save_model(wanted, self._folder / _MANIFEST)
         return wanted
 
     def _write(self, path: Path, spec: MicrobatchSpec, epoch: int) -> int:
@@ -281,15 +281,15 @@ def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.
     """Every array of a file that matches its seal."""
     try:
         # Opened here, because np.load leaves a file open that it cannot read.
-        with open_sealed(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
+        with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     # np.load takes what is no archive for a pickle, and refuses it with a ValueError.
     except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
         if damaged_is_none:
             return None
-        if isinstance(error, DamagedFileError):
+        if isinstance(error, CorruptFileError):
             raise
-        raise DamagedFileError(f"{path} is damaged ({error}); {_REMEDY}") from error
+        raise CorruptFileError(f"{path} is damaged ({error}); {_REMEDY}") from error
 
 
 def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
@@ -311,7 +311,7 @@ def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:
 
 def _load_manifest(folder: Path) -> BatchManifest:
     path = folder / _MANIFEST
-    manifest = load_json(BatchManifest, path, "a manifest of batches", "write the batches again")
+    manifest = load_model(BatchManifest, path, "a manifest of batches", "write the batches again")
     if manifest.format != _FORMAT or manifest.version != _VERSION:
         raise ValueError(f"{path}: {manifest.format} version {manifest.version}; this reads {_VERSION}")
     return manifest

@@ -13,8 +13,8 @@ from jaxtyping import Int64
 from phalanx.data.length_analysis import Bar, LengthCounts, bar_lines, count_lengths
 from phalanx.data.lengths import Lengths
 from phalanx.data.plans.buckets import BucketSpec
-from phalanx.formatting import percent
-from phalanx.models import FrozenModel, require_type
+from phalanx.formatting import format_percent
+from phalanx.models import FrozenModel, check_type
 
 
 class BucketEfficiency(FrozenModel):
@@ -102,14 +102,14 @@ class BucketAnalysis(FrozenModel):
         """A table of at most 80 columns."""
         lines = [f"{'bucket':>6} {'lengths':>17} {'samples':>13} {'tokens':>15} {'padded':>15} {'full':>7}"]
         for bucket in self.buckets:
-            full = percent(bucket.efficiency) if bucket.sample_count else "empty"
+            full = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
             lines.append(
                 f"{bucket.bucket_id:>6} {bucket.label:>17} {bucket.sample_count:>13,} "
                 f"{bucket.total_tokens:>15,} {bucket.padded_tokens:>15,} {full:>7}"
             )
         lines.append(
             f"{'all':>6} {'':>17} {self.total_samples:>13,} {self.total_tokens:>15,} "
-            f"{self.padded_tokens:>15,} {percent(self.overall_efficiency):>7}"
+            f"{self.padded_tokens:>15,} {format_percent(self.overall_efficiency):>7}"
         )
         if self.skipped_samples:
             lines.append(
@@ -121,7 +121,7 @@ class BucketAnalysis(FrozenModel):
 
 def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
     """What padding every sample to its bucket's longest length costs."""
-    require_type(bucket_spec, BucketSpec, "bucket_spec")
+    check_type(bucket_spec, BucketSpec, "bucket_spec")
     return analyze_counts(count_lengths(lengths), bucket_spec)
 
 
@@ -155,7 +155,7 @@ def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50
     analysis = analyze_bucket_efficiency(lengths, bucket_spec)
     bars = []
     for bucket in analysis.buckets:
-        full = percent(bucket.efficiency) if bucket.sample_count else "empty"
+        full = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
         bars.append(Bar(bucket.label, bucket.sample_count, f"{bucket.sample_count:,} {full:>6}"))
     return "\n".join(["Samples in each bucket, and how full it is", *bar_lines(bars, width)])
 

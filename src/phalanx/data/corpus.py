@@ -36,7 +36,7 @@ class LengthWorkerError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusPart:
+class FilePart:
     """What one worker reads at a time: lines that begin in a range of bytes, row groups, or rows."""
 
     path: str
@@ -62,12 +62,12 @@ def paths_of(dataset: Paths) -> list[Path]:
     return [Path(path) for path in dataset]
 
 
-def cut_into_parts(paths: Sequence[Path], part_bytes: int, split: str | None = None) -> list[CorpusPart]:
+def split_files(paths: Sequence[Path], part_bytes: int, split: str | None = None) -> list[FilePart]:
     """Files, folders and saved datasets in parts of about this size, in the order in which they are read.
 
     Lines are cut by bytes, Parquet between its row groups, saved datasets between rows.
     """
-    parts: list[CorpusPart] = []
+    parts: list[FilePart] = []
     for path in paths:
         if is_saved_dataset(path):
             parts += _saved_parts(path, part_bytes, split)
@@ -81,7 +81,7 @@ def cut_into_parts(paths: Sequence[Path], part_bytes: int, split: str | None = N
                 continue
             size = file.stat().st_size
             for begin in range(0, size, part_bytes):
-                parts.append(CorpusPart(str(file), begin, min(begin + part_bytes, size)))
+                parts.append(FilePart(str(file), begin, min(begin + part_bytes, size)))
     return parts
 
 
@@ -94,14 +94,14 @@ def corpus_bytes(paths: Sequence[Path]) -> int:
     return found
 
 
-def _saved_parts(path: Path, part_bytes: int, split: str | None) -> Iterator[CorpusPart]:
+def _saved_parts(path: Path, part_bytes: int, split: str | None) -> Iterator[FilePart]:
     rows, size = saved_size(path, split)
     step = max(1, rows * part_bytes // max(size, 1))
     for begin in range(0, rows, step):
-        yield CorpusPart(str(path), begin, min(begin + step, rows), begin, saved=True, split=split)
+        yield FilePart(str(path), begin, min(begin + step, rows), begin, saved=True, split=split)
 
 
-def _row_group_parts(file: Path, part_bytes: int) -> Iterator[CorpusPart]:
+def _row_group_parts(file: Path, part_bytes: int) -> Iterator[FilePart]:
     pa = require_pyarrow(f"read {file}")
     import pyarrow.parquet as parquet
 
@@ -114,12 +114,12 @@ def _row_group_parts(file: Path, part_bytes: int) -> Iterator[CorpusPart]:
         size += metadata.row_group(group).total_byte_size
         rows += metadata.row_group(group).num_rows
         if size >= part_bytes or group + 1 == metadata.num_row_groups:
-            yield CorpusPart(str(file), begin, group + 1, first_row)
+            yield FilePart(str(file), begin, group + 1, first_row)
             begin, first_row, size, rows = group + 1, first_row + rows, 0, 0
 
 
 def part_rows(
-    part: CorpusPart, text_field: str | None, first_line: int
+    part: FilePart, text_field: str | None, first_line: int
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, row) of a part's rows; with all columns where no text is asked for."""
     path, rows = Path(part.path), range(part.begin, part.end)
@@ -130,13 +130,13 @@ def part_rows(
     return parquet_rows(path, text_field, rows, part.first_row)
 
 
-def read_part(part: CorpusPart, text_field: str, first_line: int) -> Iterator[SourceSample]:
+def read_part(part: FilePart, text_field: str, first_line: int) -> Iterator[SourceSample]:
     """The samples of a part; those without an id have an empty one."""
     rows = part_rows(part, text_field, first_line)
     return (sample_of_row(where, row, text_field) for where, row in rows)
 
 
-def _line_rows(part: CorpusPart, text_field: str, first_line: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _line_rows(part: FilePart, text_field: str, first_line: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
     is_text = part.path.endswith(".txt")
     with Path(part.path).open("rb") as file:
         place = _first_line_start(file, part.begin)
@@ -159,7 +159,7 @@ def _first_line_start(file: IO[bytes], begin: int) -> int:
     return begin - 1 + len(file.readline())
 
 
-def lines_before(part: CorpusPart) -> int:
+def lines_before(part: FilePart) -> int:
     """How many lines of the file come before the part's first."""
     if not part.has_lines or not part.begin:
         return 0
@@ -184,7 +184,7 @@ class Counted(NamedTuple):
     """0 where a sample has no tokens."""
 
 
-def count_part(part: CorpusPart, tokenizer: Tokenizer, text_field: str) -> tuple[list[str], list[int]]:
+def count_part(part: FilePart, tokenizer: Tokenizer, text_field: str) -> tuple[list[str], list[int]]:
     """The ids and lengths of a part, as they stand there."""
     try:
         return _count_from(part, tokenizer, text_field, 1)
@@ -196,7 +196,7 @@ def count_part(part: CorpusPart, tokenizer: Tokenizer, text_field: str) -> tuple
 
 
 def _count_from(
-    part: CorpusPart, tokenizer: Tokenizer, text_field: str, first_line: int
+    part: FilePart, tokenizer: Tokenizer, text_field: str, first_line: int
 ) -> tuple[list[str], list[int]]:
     ids: list[str] = []
     lengths: list[int] = []
@@ -210,10 +210,10 @@ class RowPlaces:
     """In which file and line each row of a corpus is, found by reading its part again."""
 
     def __init__(self) -> None:
-        self._parts: list[CorpusPart] = []
+        self._parts: list[FilePart] = []
         self._starts: list[int] = []
 
-    def begin(self, part: CorpusPart, row: int) -> None:
+    def begin(self, part: FilePart, row: int) -> None:
         """Be told that a part begins with this row of the corpus."""
         self._parts.append(part)
         self._starts.append(row)
@@ -226,8 +226,8 @@ class RowPlaces:
         return next(itertools.islice(rows, row - self._starts[number], None))[0]
 
 
-def in_order(
-    parts: Sequence[CorpusPart], counted: Iterator[Counted]
+def merge_parts(
+    parts: Sequence[FilePart], counted: Iterator[Counted]
 ) -> Iterator[tuple[list[str], list[int]]]:
     """Checks what only the whole corpus shows: ids that come twice, and rows with and without ids."""
     check, places = IdCheck(), RowPlaces()

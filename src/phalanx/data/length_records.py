@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.data.lengths import MAX_LENGTH, LazyIds
-from phalanx.io.files import BLANK_SEAL, FIELD, DamagedFileError, atomic_write, open_sealed
+from phalanx.io.files import BLANK_SEAL, FIELD, CorruptFileError, atomic_write, open_verified
 from phalanx.io.untrusted import parse_json
 
 # Small enough to stay in a processor's cache while it is taken apart.
@@ -275,9 +275,9 @@ def _read_npz(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
 def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
     try:
         # Opened here, because np.load leaves a file open that it cannot read.
-        with open_sealed(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
+        with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in names}
-    except DamagedFileError:
+    except CorruptFileError:
         raise
     # np.load takes what is no archive for a pickle, and refuses it with a ValueError.
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
@@ -286,7 +286,7 @@ def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
 
 def _read_arrow(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
     pa = require_pyarrow(f"read {path}")
-    with open_sealed(path, _REMEDY) as file:
+    with open_verified(path, _REMEDY) as file:
         # The mapping stays valid while the table lives, also when the file is replaced.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
@@ -315,5 +315,5 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _damaged(path: Path, reason: str) -> DamagedFileError:
-    return DamagedFileError(f"{path}: not a whole length cache ({reason}); {_REMEDY}")
+def _damaged(path: Path, reason: str) -> CorruptFileError:
+    return CorruptFileError(f"{path}: not a whole length cache ({reason}); {_REMEDY}")

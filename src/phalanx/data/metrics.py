@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, Field
 
-from phalanx.data.plans.arrays import BatchArrays
+from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.buckets import BucketId, BucketSpec, BucketStats
 
 
@@ -201,8 +201,8 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
         ]
 
 
-def metrics_of(
-    batches: BatchArrays,
+def compute_metrics(
+    batches: EpochBatches,
     lengths: Int64[np.ndarray, " samples"],
     spec: BucketSpec,
     skipped: int,
@@ -234,7 +234,7 @@ def metrics_of(
     return metrics
 
 
-def _record_shapes(histogram: BatchShapeHistogram, batches: BatchArrays) -> None:
+def _record_shapes(histogram: BatchShapeHistogram, batches: EpochBatches) -> None:
     shapes = np.stack([batches.bucket_ids, batches.row_counts, batches.max_lens], axis=1)
     unique, inverse, times = np.unique(shapes, axis=0, return_inverse=True, return_counts=True)
     samples = np.bincount(inverse.ravel(), weights=batches.counts, minlength=len(unique)).astype(np.int64)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int8, Int32, Int64, Integer
 
 from phalanx.core import backends as engine
 from phalanx.data.lengths import as_loss_mask
-from phalanx.data.packing import PackLayout, lay_out_packs
+from phalanx.data.packing import PackLayout, assign_packs
 from phalanx.data.packing_config import PackingConfig
 
 
@@ -125,7 +125,7 @@ def create_segment_attention_mask(
     return mask
 
 
-def cu_seqlens_of(
+def cu_seqlens(
     segment_ids: Integer[np.ndarray, " length"] | Sequence[int],
 ) -> Int32[np.ndarray, " boundaries"]:
     """Where the segments of one row begin, and where the last one ends; padding lies behind the last.
@@ -165,7 +165,7 @@ def _check(
             f"loss_mask has {len(loss_mask)} entries for {len(tokens)} tokens; it needs one for each"
         )
     if layout is None:
-        layout = lay_out_packs(np.diff(bounds), config)
+        layout = assign_packs(np.diff(bounds), config)
     elif layout.config != config:
         raise ValueError("the layout was made with another packing config")
     elif len(layout.samples) and layout.samples.max() >= len(bounds) - 1:
@@ -187,7 +187,7 @@ def _build(source: _Source, layout: PackLayout, pad_token_id: int) -> PackedBatc
         layout=layout,
     )
     starts = source.bounds[layout.samples] + layout.starts
-    compiled = engine.extension()
+    compiled = engine.native_module()
     if compiled is None:
         _fill(batch, source.tokens, source.loss, starts, pad_token_id)
     else:

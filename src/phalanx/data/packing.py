@@ -14,7 +14,7 @@ from jaxtyping import Int32, Int64, Integer
 from phalanx.core import backends as engine
 from phalanx.data import bin_packing
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.models import require_type
+from phalanx.models import check_type
 
 MAX_CAPACITY = 1 << 24
 """The largest bin: open bins are looked up in a table by the room they have left."""
@@ -34,7 +34,7 @@ def pack_lengths(
     """
     chosen = PackingMode(mode)
     checked = check_lengths(lengths, capacity)
-    compiled = engine.extension()
+    compiled = engine.native_module()
     if compiled is None:
         return bin_packing.pack(checked, capacity, chosen)
     bins = np.empty(len(checked), np.int32)
@@ -121,7 +121,7 @@ class PackLayout:
         )
 
 
-def lay_out_packs(
+def assign_packs(
     lengths: Integer[np.ndarray, " samples"] | Sequence[int],
     config: PackingConfig,
     *,
@@ -135,7 +135,7 @@ def lay_out_packs(
     >>> layout.samples.tolist(), layout.offsets.tolist()
     ([1, 0, 2], [0, 1, 3])
     """
-    require_type(config, PackingConfig, "config")
+    check_type(config, PackingConfig, "config")
     checked = check_lengths(lengths)
     samples, starts, cut, skipped = _cut(checked, config, sample_ids)
     # A pack of n segments has n - 1 separators: as if each segment had one, and the pack room for one more.

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.data.corpus import (
-    CorpusPart,
     Counted,
+    FilePart,
     LengthWorkerError,
     Paths,
     corpus_bytes,
     count_part,
-    cut_into_parts,
-    in_order,
     lines_before,
+    merge_parts,
     paths_of,
     read_part,
+    split_files,
 )
 from phalanx.data.readers import count_samples
 from phalanx.data.tokenizers import Tokenizer
@@ -70,12 +70,12 @@ def iterate_lengths_in_processes(
         told = _told(parts, found, tokenizer, text_field)
         if on_bytes is not None:
             told = _noted(told, len(parts), corpus_bytes(paths_of(dataset)), on_bytes)
-        yield from in_order(parts, told)
+        yield from merge_parts(parts, told)
 
 
 def corpus_parts(
     dataset: Paths, split: str | None, workers: int | None, part_bytes: int | None = None
-) -> list[CorpusPart]:
+) -> list[FilePart]:
     """The parts that so many workers share; as large as they are few, within bounds."""
     for name, number in (("workers", workers), ("part_bytes", part_bytes)):
         if number is not None and number < 1:
@@ -86,7 +86,7 @@ def corpus_parts(
     if part_bytes is None:
         per_worker = corpus_bytes(paths) // (workers or usable_cores())
         part_bytes = min(_LARGEST_PART, max(_SMALLEST_PART, per_worker // _PARTS_PER_WORKER))
-    return cut_into_parts(paths, part_bytes, split)
+    return split_files(paths, part_bytes, split)
 
 
 def usable_cores() -> int:
@@ -95,7 +95,7 @@ def usable_cores() -> int:
 
 
 def _told(
-    parts: Sequence[CorpusPart],
+    parts: Sequence[FilePart],
     found: Iterator[tuple[list[str], list[int]] | PartFault],
     tokenizer: Tokenizer,
     text_field: str,
@@ -128,7 +128,7 @@ class _Worker:
 
 
 def in_processes(
-    work: Callable[[CorpusPart], Any], parts: Sequence[CorpusPart], workers: int | None = None
+    work: Callable[[FilePart], Any], parts: Sequence[FilePart], workers: int | None = None
 ) -> Generator[Any, None, None]:
     """What `work` finds in each part, in order, or a `PartFault`; `work` must be picklable.
 
@@ -156,7 +156,7 @@ def in_processes(
             worker.process.close()
 
 
-def _dealt(crew: list[_Worker], parts: Sequence[CorpusPart]) -> Iterator[Any]:
+def _dealt(crew: list[_Worker], parts: Sequence[FilePart]) -> Iterator[Any]:
     # A worker's death is told when its part has its turn, so that what was read before it is never lost.
     found: dict[int, Any] = {}
     living, dealt = list(crew), 0
@@ -181,14 +181,14 @@ def _dealt(crew: list[_Worker], parts: Sequence[CorpusPart]) -> Iterator[Any]:
         yield found.pop(turn)
 
 
-def _send(worker: _Worker, part: CorpusPart) -> None:
+def _send(worker: _Worker, part: FilePart) -> None:
     try:
         worker.connection.send(part)
     except ConnectionError:
         raise _death(worker, part) from None
 
 
-def _death(worker: _Worker, part: CorpusPart) -> LengthWorkerError:
+def _death(worker: _Worker, part: FilePart) -> LengthWorkerError:
     worker.process.join()
     code = worker.process.exitcode or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -198,7 +198,7 @@ def _death(worker: _Worker, part: CorpusPart) -> LengthWorkerError:
     )
 
 
-def _pickled(work: Callable[[CorpusPart], Any]) -> bytes:
+def _pickled(work: Callable[[FilePart], Any]) -> bytes:
     try:
         return pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

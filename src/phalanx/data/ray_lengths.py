@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from phalanx.data.corpus import (
-    CorpusPart,
     Counted,
+    FilePart,
     LengthWorkerError,
     Paths,
     corpus_bytes,
     count_part,
-    cut_into_parts,
-    in_order,
+    merge_parts,
     paths_of,
+    split_files,
 )
 from phalanx.data.readers import dataset_files, is_saved_dataset
 from phalanx.data.tokenizers import Tokenizer
@@ -81,10 +81,10 @@ def iterate_lengths_on_ray(
     ray = require_ray(f"count the lengths of {', '.join(map(str, paths_of(dataset)))} with Ray")
     with connected(ray, address, workers):
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        parts = cut_into_parts(files, part_bytes or _part_bytes(files, count))
+        parts = split_files(files, part_bytes or _part_bytes(files, count))
         # Closed in this thread where a fault ends the reading early: Ray cannot be left to the collector.
         with contextlib.closing(_counted(ray, parts, tokenizer, text_field, count)) as tables:
-            yield from in_order(parts, _parts_of(tables))
+            yield from merge_parts(parts, _parts_of(tables))
 
 
 def _part_bytes(files: Sequence[Path], workers: int) -> int:
@@ -164,7 +164,7 @@ def _no_usage_reports() -> Iterator[None]:
 
 
 def _counted(
-    ray: Any, parts: Sequence[CorpusPart], tokenizer: Tokenizer, text_field: str, workers: int
+    ray: Any, parts: Sequence[FilePart], tokenizer: Tokenizer, text_field: str, workers: int
 ) -> Generator[Any, None, None]:
     """Tables of `_count_part`, in the order of the parts."""
     if not parts:
@@ -224,7 +224,7 @@ def _count_part(items: Mapping[str, np.ndarray], tokenizer: list[Any], text_fiel
 
     # The other cores have workers of their own.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    part = CorpusPart(
+    part = FilePart(
         str(items["path"][0]), int(items["begin"][0]), int(items["end"][0]), int(items["first_row"][0])
     )
     fault = failure = None

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from phalanx.data.moved import HasMoved
-from phalanx.data.replay.config import BufferEvictionPolicy, ReplayBufferConfig, SampleFilter
+from phalanx.data.replay.config import EvictionPolicy, ReplayBufferConfig, SampleFilter
 from phalanx.data.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
 from phalanx.data.replay.stats import ReplayStats, replay_stats
 from phalanx.data.sample_bytes import RECORD, PackedSample
@@ -306,13 +306,13 @@ class ReplayBuffer(HasMoved):
         return view.samples()
 
     def _serials_in_order(self) -> Int64[np.ndarray, " size"]:
-        if self.config.eviction_policy is BufferEvictionPolicy.FIFO:
+        if self.config.eviction_policy is EvictionPolicy.FIFO:
             return np.arange(self._added - self._size, self._added, dtype=np.int64)
         return np.sort(self._rows.columns["serial"][: self._size])
 
     def _slots_in_order(self, first: int, last: int) -> Slots:
         """From the `first` oldest on, up to the `last`."""
-        if self.config.eviction_policy is BufferEvictionPolicy.FIFO:
+        if self.config.eviction_policy is EvictionPolicy.FIFO:
             start, stop = self._turn + first, self._turn + last
             if stop <= self._size or start >= self._size:
                 around = self._size if start >= self._size else 0
@@ -367,12 +367,12 @@ class ReplayBuffer(HasMoved):
 
     def _place(self, records: np.ndarray, serials: Int64[np.ndarray, " count"]) -> Placement:
         match self.config.eviction_policy:
-            case BufferEvictionPolicy.FIFO:
+            case EvictionPolicy.FIFO:
                 self._turn, placed = place_in_turn(self._turn, len(records), self._size)
                 return placed
-            case BufferEvictionPolicy.RANDOM:
+            case EvictionPolicy.RANDOM:
                 return place_randomly(self._eviction_rng, len(records), self._size)
-            case BufferEvictionPolicy.PRIORITY:
+            case EvictionPolicy.PRIORITY:
                 held = {name: self._rows.columns[name][: self._size] for name in ("priority", "serial")}
                 return place_by_priority(
                     held["priority"], held["serial"], np.ascontiguousarray(records["priority"]), serials

@@ -22,7 +22,7 @@ from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay.rows import BufferSnapshot
 from phalanx.data.replay_buffer import ReplayBuffer
 from phalanx.data.samples import StreamSample
-from phalanx.io.files import atomic_write, read_sealed_json, write_sealed_json
+from phalanx.io.files import atomic_write, read_verified_json, write_json
 
 _POLL_SECONDS = 0.02
 
@@ -254,11 +254,11 @@ class RollingBatchPlanWindow(HasMoved):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a JSON file."""
         with atomic_write(path, "w", sealed=True) as file:
-            write_sealed_json(file, self.state_dict())
+            write_json(file, self.state_dict())
 
     async def load(self, path: str | os.PathLike[str]) -> None:
         """`load_state_dict` from a JSON file."""
-        await self.load_state_dict(read_sealed_json(path))
+        await self.load_state_dict(read_verified_json(path))
 
     def _new_samples(self) -> int:
         """Samples behind the last window's end."""

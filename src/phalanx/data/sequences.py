@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, PlainSerializer, model_validator
 from phalanx.data.lengths import SkippedSample, as_loss_mask
 from phalanx.data.moved import HasMoved, refuse_moved
 from phalanx.data.packed_batch import PackedBatch, pack_tokens
-from phalanx.data.packing import PackLayout, lay_out_packs
+from phalanx.data.packing import PackLayout, assign_packs
 from phalanx.data.packing_config import PackingConfig
 from phalanx.models import FrozenModel
 
@@ -163,7 +163,7 @@ def pack_sequences(
     ids = [sequence.sample_id for sequence in sequences]
     _refuse_duplicates(ids)
     lengths = np.fromiter((len(sequence.input_ids) for sequence in sequences), np.int32, len(ids))
-    layout = lay_out_packs(lengths, config, sample_ids=ids)
+    layout = assign_packs(lengths, config, sample_ids=ids)
     batch = pack_tokens(
         np.concatenate([np.empty(0, np.int32), *(sequence.input_ids for sequence in sequences)]),
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),

@@ -11,13 +11,13 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
-from phalanx.data.metrics import BatchMetrics, metrics_of
-from phalanx.data.plans.arrays import BatchArrays
+from phalanx.data.metrics import BatchMetrics, compute_metrics
+from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
 from phalanx.data.plans.buckets import BucketId, BucketSpec
-from phalanx.data.plans.epoch import order_epoch
-from phalanx.data.plans.filter import FilteredSamples, filter_samples
-from phalanx.models import FrozenModel, require_type
+from phalanx.data.plans.epoch import plan_epoch
+from phalanx.data.plans.filter import SelectedSamples, select_samples
+from phalanx.models import FrozenModel, check_type
 
 
 class BatchSpec(FrozenModel):
@@ -74,7 +74,7 @@ class TokenBudgetBatchSampler:
         pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
-        require_type(bucket_spec, BucketSpec, "bucket_spec")
+        check_type(bucket_spec, BucketSpec, "bucket_spec")
         default = (
             PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
         )
@@ -107,8 +107,8 @@ class TokenBudgetBatchSampler:
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
-        self._filtered: FilteredSamples = filter_samples(self.table, config)
-        self._latest: tuple[int, bool, BatchArrays] | None = None
+        self._filtered: SelectedSamples = select_samples(self.table, config)
+        self._latest: tuple[int, bool, EpochBatches] | None = None
 
     @property
     def bucket_spec(self) -> BucketSpec:
@@ -146,11 +146,11 @@ class TokenBudgetBatchSampler:
         """The part of the kept samples that falls into each bucket."""
         return {bucket: size / max(self.num_samples, 1) for bucket, size in self.bucket_sizes.items()}
 
-    def batches(self, epoch: int = 0, interleave_buckets: bool | None = None) -> BatchArrays:
+    def batches(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochBatches:
         """One epoch's batches as arrays; the latest epoch is kept."""
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
         if self._latest is None or self._latest[:2] != (epoch, interleave):
-            arrays = order_epoch(self._filtered, epoch, interleave_buckets=interleave)
+            arrays = plan_epoch(self._filtered, epoch, interleave_buckets=interleave)
             self._latest = (epoch, interleave, arrays)
         return self._latest[2]
 
@@ -203,9 +203,9 @@ class TokenBudgetBatchSampler:
         if loss_tokens_per_sample is not None:
             loss = self._loss_tokens(loss_tokens_per_sample, arrays)
         skipped = len(self.table) - len(arrays.order)
-        return metrics_of(arrays, lengths, self.bucket_spec, skipped, loss)
+        return compute_metrics(arrays, lengths, self.bucket_spec, skipped, loss)
 
-    def _loss_tokens(self, loss: Mapping[str, int], arrays: BatchArrays) -> int:
+    def _loss_tokens(self, loss: Mapping[str, int], arrays: EpochBatches) -> int:
         total = 0
         for row in arrays.order.tolist():
             sample, length = self.table.ids[row], int(self.table.lengths[row])
@@ -216,7 +216,7 @@ class TokenBudgetBatchSampler:
             total += loss[sample]
         return total
 
-    def _spec(self, arrays: BatchArrays, batch: int) -> BatchSpec:
+    def _spec(self, arrays: EpochBatches, batch: int) -> BatchSpec:
         rows = arrays.order[arrays.offsets[batch] : arrays.offsets[batch + 1]]
         lengths = self.table.lengths[rows]
         # Made of checked parts, so not checked again: a million samples would pay for it.

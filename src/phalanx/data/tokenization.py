@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Int8, Int32
 
 from phalanx.data.chat_template import ChatTemplate
-from phalanx.data.corpus import CorpusPart, LengthWorkerError, RowPlaces, lines_before, part_rows
+from phalanx.data.corpus import FilePart, LengthWorkerError, RowPlaces, lines_before, part_rows
 from phalanx.data.finetuning.formats import template_of
-from phalanx.data.finetuning.samples import FinetuningConfig, FinetuningCounts, Outcome, outcomes
+from phalanx.data.finetuning.samples import Outcome, TokenizeConfig, TokenizeStats, outcomes
 from phalanx.data.processes import PartFault, corpus_parts, in_processes, usable_cores
 from phalanx.data.readers import ID_FIELDS, IdCheck, TokenizedSample, file_of, iterate_rows
 from phalanx.data.tokenizers import Tokenizer
@@ -33,11 +33,11 @@ _ROWS_AT_ONCE = 256
 def tokenize_rows(
     source: Source,
     tokenizer: Tokenizer,
-    config: FinetuningConfig | None = None,
+    config: TokenizeConfig | None = None,
     *,
     chat: ChatTemplate | None = None,
     split: str | None = None,
-    counts: FinetuningCounts | None = None,
+    counts: TokenizeStats | None = None,
     on_rows: Callable[[int], None] | None = None,
     workers: int | None = 1,
 ) -> Generator[TokenizedSample, None, None]:
@@ -48,8 +48,8 @@ def tokenize_rows(
     are cores), with the same result; a script then needs `if __name__ == "__main__":`, and the iterator is to
     be closed if it is not read to its end.
     """
-    config = config or FinetuningConfig()
-    reading = _Reading(tokenizer, config, chat, counts if counts is not None else FinetuningCounts())
+    config = config or TokenizeConfig()
+    reading = _Reading(tokenizer, config, chat, counts if counts is not None else TokenizeStats())
     if workers == 1:
         yield from reading.here(rows_of(source, split), on_rows)
     else:
@@ -97,9 +97,9 @@ class _Reading:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        config: FinetuningConfig,
+        config: TokenizeConfig,
         chat: ChatTemplate | None,
-        counts: FinetuningCounts,
+        counts: TokenizeStats,
     ) -> None:
         self._tokenizer, self._config, self._chat, self._counts = tokenizer, config, chat, counts
         self._ids, self._places = IdCheck(), RowPlaces()
@@ -167,7 +167,7 @@ class _Reading:
 
 
 def tokenize_part(
-    part: CorpusPart, tokenizer: Tokenizer, config: FinetuningConfig, chat: ChatTemplate | None
+    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
 ) -> _PartSamples:
     """What a worker does with a part: all but the rows' names, which depend on the parts before."""
     ids: list[str] = []

@@ -127,7 +127,7 @@ class ByteTokenizer(Tokenizer):
                 raise ValueError(f"token {place} is {token}; ids are 0 to {self.vocab_size - 1}")
 
 
-class CharacterTokenizer(ByteTokenizer):
+class CharTokenizer(ByteTokenizer):
     """The characters that a keyboard has, for small models that read only those; padding is 0, the end 1.
 
     >>> CharacterTokenizer().encode("A1"), CharacterTokenizer().vocab_size
@@ -163,7 +163,7 @@ class CharacterTokenizer(ByteTokenizer):
         return "".join(self._CHARACTERS[token - self._OFFSET] for token in ids if token >= self._OFFSET)
 
 
-class FileTokenizer(Tokenizer):
+class HFTokenizer(Tokenizer):
     """A `tokenizer.json`, as the Hugging Face `tokenizers` library writes it."""
 
     def __init__(self, path: str | os.PathLike[str], *, add_special_tokens: bool = False) -> None:
@@ -303,7 +303,7 @@ def load_tokenizer(
     `add_bos` and `add_eos` put the begin and the end of text there whatever it does.
     """
     if name in (BYTES, CHARACTERS) and not add_bos:
-        kind = ByteTokenizer if name == BYTES else CharacterTokenizer
+        kind = ByteTokenizer if name == BYTES else CharTokenizer
         return kind(add_eos=add_special_tokens or add_eos)
     found = _load(name, add_special_tokens)
     return BoundedTokenizer(found, add_bos=add_bos, add_eos=add_eos) if add_bos or add_eos else found
@@ -311,7 +311,7 @@ def load_tokenizer(
 
 def _load(name: str | os.PathLike[str], add_special_tokens: bool) -> Tokenizer:
     if name in (BYTES, CHARACTERS):
-        return (ByteTokenizer if name == BYTES else CharacterTokenizer)(add_eos=add_special_tokens)
+        return (ByteTokenizer if name == BYTES else CharTokenizer)(add_eos=add_special_tokens)
     path = Path(name)
     if path.is_dir():
         if not (path / "tokenizer.json").is_file():
@@ -321,7 +321,7 @@ def _load(name: str | os.PathLike[str], add_special_tokens: bool) -> Tokenizer:
         if not isinstance(name, str) or path.suffix == ".json" or path.is_absolute():
             raise FileNotFoundError(f"there is no tokenizer file {path}")
         path = fetch(name, "tokenizer.json")
-    return FileTokenizer(path, add_special_tokens=add_special_tokens)
+    return HFTokenizer(path, add_special_tokens=add_special_tokens)
 
 
 def fetch(name: str, file: str) -> Path:

@@ -21,8 +21,8 @@ from phalanx.core.environment import (
     TransitionInfo,
     as_environment,
 )
-from phalanx.core.spaces import Discrete, Space, refuse_floats
-from phalanx.core.vector import spread_over_batch
+from phalanx.core.spaces import Discrete, Space, check_integer_dtypes
+from phalanx.core.vector import broadcast_unbatched
 from phalanx.integrations.environments import MASK, info_fields, legal_rows
 
 
@@ -32,7 +32,7 @@ class EnvParams(eqx.Module):
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class GymnaxStyle:
+class GymnaxEnv:
     """One environment as gymnax knows it; pure functions, for `jit`, `vmap` and `scan`.
 
     `reset(key, params)` gives observation and state. `step(key, state, action, params)` gives observation,
@@ -56,7 +56,7 @@ class GymnaxStyle:
     @classmethod
     def create(
         cls, environment: Environment | EnvironmentConfigLike, task: Any = None, *, values: int = 5
-    ) -> "GymnaxStyle":
+    ) -> "GymnaxEnv":
         """From an environment, or from a config and a task."""
         return cls(as_environment(environment, task), values)
 
@@ -102,14 +102,14 @@ class GymnaxStyle:
 
         Under `vmap` it is one step of the batch, in which only those that have ended are started anew.
         """
-        refuse_floats(self.environment.action_space, action)
+        check_integer_dtypes(self.environment.action_space, action)
         return _auto_step(self)(key, state, action)
 
     def step_env(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
         """One transition; a finished state stays as it is."""
-        refuse_floats(self.environment.action_space, action)
+        check_integer_dtypes(self.environment.action_space, action)
         state, observation, reward, done, told = self.environment.step(state, action)
         info = self._info(told, observation)
         return observation, state, reward, *self._ends(done, info), _masked(info, self.action_mask(state))
@@ -151,7 +151,7 @@ def _masked(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) ->
 
 
 @functools.lru_cache(maxsize=64)
-def _auto_step(env: GymnaxStyle) -> Callable[..., tuple[Any, ...]]:
+def _auto_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
     """`step`, with a rule for `vmap`: else every environment would be started anew in every step."""
 
     @jax.custom_batching.custom_vmap
@@ -163,7 +163,7 @@ def _auto_step(env: GymnaxStyle) -> Callable[..., tuple[Any, ...]]:
 
     @step.def_vmap
     def _(axis_size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
-        results = env._step_batch(*spread_over_batch(given, tuple(batched), axis_size))
+        results = env._step_batch(*broadcast_unbatched(given, tuple(batched), axis_size))
         return results, jax.tree.map(lambda _: True, results)
 
     return step

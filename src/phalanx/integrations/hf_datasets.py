@@ -32,7 +32,7 @@ TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
 _ROWS_AT_ONCE = 10_000
 
 
-class DatasetSamples(Mapping):
+class HFDatasetSamples(Mapping):
     """The samples of a `datasets.Dataset` by id, read when asked for: what a plan's batches are made from.
 
     `column` holds token ids, or texts where a `tokenizer` is given. Ids are those of `id_column`, else the
@@ -127,7 +127,7 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, Sample], *, epoch: int = 0
     """The rows of an epoch, in the plan's order, as a dataset in memory: packs, or samples.
 
     Columns: `input_ids`, `labels`, `position_ids`, `segment_ids`, all without padding; `token_loader`'s
-    `RowCollator` makes batches of them, and Hugging Face's `Trainer` takes both.
+    `PackedCollator` makes batches of them, and Hugging Face's `Trainer` takes both.
     """
     check_samples(plan, samples)
     batches = range(len(plan.get_epoch(epoch)))

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from phalanx.data.plans.streaming_plan import LivePlan
+from phalanx.data.plans.streaming_plan import StreamingPlan
 from phalanx.integrations.model_inputs import labels_of, varlen_inputs
-from phalanx.integrations.torch_data import Attention, TokenBatch, check_attention, one_row, tensors_of
+from phalanx.integrations.torch_data import Attention, TorchBatch, check_attention, one_row, tensors_of
 
 
 class LiveTokens(IterableDataset):
@@ -24,7 +24,7 @@ class LiveTokens(IterableDataset):
 
     def __init__(
         self,
-        plan: LivePlan,
+        plan: StreamingPlan,
         *,
         rank: int = 0,
         world_size: int = 1,
@@ -39,7 +39,7 @@ class LiveTokens(IterableDataset):
         self.plan, self.rank, self.world_size = plan, rank, world_size
         self.pad_id, self.attention, self.dtype, self.align = pad_id, attention, dtype, align
 
-    def __iter__(self) -> Iterator[TokenBatch]:
+    def __iter__(self) -> Iterator[TorchBatch]:
         if get_worker_info() is not None:
             raise ValueError("a live plan is read in one process: use num_workers=0")
         for batch in self.plan.batches(self.rank, self.world_size):

@@ -1,4 +1,4 @@
-"""Phalanx environments for Stable-Baselines3: `PhalanxVecEnv` steps a whole batch in one compiled call.
+"""Phalanx environments for Stable-Baselines3: `BatchedVecEnv` steps a whole batch in one compiled call.
 
 Action masks are in the form that SB3-Contrib's `MaskablePPO` asks for. What it stands on, Gymnasium's vector
 environment, is in `phalanx.integrations.gymnasium`.
@@ -22,17 +22,17 @@ from gymnasium.vector import AutoresetMode
 
 from phalanx.core.environment import Environment
 from phalanx.integrations.environments import mask_size
-from phalanx.integrations.gymnasium.env import PhalanxVectorEnv
+from phalanx.integrations.gymnasium.env import GymnasiumVectorEnv
 
 _MASKS = "action_masks"
 
 
-class PhalanxVecEnv(VecEnv):
+class SB3VecEnv(VecEnv):
     """A batch of a Phalanx environment as Stable-Baselines3 trains on it: `PPO("MlpPolicy", venv)`.
 
     - Observation: one float32 vector, for `MlpPolicy`; with `flat=False` the fields by name, for
       `MultiInputPolicy`.
-    - Action: `Discrete` or `MultiDiscrete`, as `PhalanxVectorEnv` has them.
+    - Action: `Discrete` or `MultiDiscrete`, as `GymnasiumVectorEnv` has them.
     - An environment that ends starts anew in the same step. Its info has `terminal_observation`,
       `TimeLimit.truncated` and what the environment told of the last step; those of the others are empty.
     - `env_method("action_masks")`: for each environment which values of its action are legal.
@@ -47,7 +47,7 @@ class PhalanxVecEnv(VecEnv):
         seed: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self._batch = PhalanxVectorEnv(
+        self._batch = GymnasiumVectorEnv(
             environment, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, flat=flat, render_mode=render_mode
         )
         super().__init__(num_envs, self._batch.single_observation_space, self._batch.single_action_space)

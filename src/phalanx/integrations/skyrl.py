@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from phalanx.text.env import TextInfo
-from phalanx.text.env_spec import TextFactory, checked_seed, text_environments
+from phalanx.text.env_spec import TextFactory, text_env_factory, validate_seed
 
 
 class SkyRLEnvironment(BaseTextEnv):
@@ -35,11 +35,11 @@ class SkyRLEnvironment(BaseTextEnv):
     ) -> None:
         super().__init__()
         told = {**(env_config or {}), **(extras or {})}
-        self._seed = checked_seed(told.get("seed"))
+        self._seed = validate_seed(told.get("seed"))
         if environments is None:
             if "environment" not in told:
                 raise ValueError("the row or the config must name an environment, such as sudoku or arc-v2")
-            environments = text_environments(told["environment"], **told.get("settings", {}))
+            environments = text_env_factory(told["environment"], **told.get("settings", {}))
         self._environment = environments()
         self._info = TextInfo()
         self._reward = 0.0
@@ -78,7 +78,7 @@ def skyrl_rows(
     environment: str, seeds: Sequence[int], *, env_class: str = "phalanx", **settings: Any
 ) -> list[dict[str, Any]]:
     """A row for each seed: `prompt`, `env_class`, and what `SkyRLEnvironment` is made from."""
-    episode = text_environments(environment, **settings)()
+    episode = text_env_factory(environment, **settings)()
     return [
         {
             "prompt": [{"role": "user", "content": episode.reset(seed)}],

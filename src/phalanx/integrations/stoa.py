@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, as_environment
-from phalanx.core.spaces import Box, Discrete, Record, Space, refuse_floats
+from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 from phalanx.integrations.environments import MASK, OBSERVATION, info_fields, mask_size
 
 
@@ -203,7 +203,7 @@ class WholeNumbersSpace(BoundedArraySpace):
 def space_of(space: Space, name: str = "") -> StoaSpace:
     """A space of Stoa; a record is a dictionary of its fields."""
     match space:
-        case Record(fields=fields):
+        case Composite(fields=fields):
             return DictSpace({field: space_of(inner, field) for field, inner in fields}, name)
         case Discrete(n=n):
             return DiscreteSpace(n, jnp.int32, name)
@@ -218,7 +218,7 @@ def space_of(space: Space, name: str = "") -> StoaSpace:
 
 def action_space_of(space: Space) -> StoaSpace:
     """The same for actions, where a record of whole numbers is one vector."""
-    if isinstance(space, Record) and _is_vector(space):
+    if isinstance(space, Composite) and _is_vector(space):
         sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
     return space_of(space, "action")
@@ -226,15 +226,15 @@ def action_space_of(space: Space) -> StoaSpace:
 
 def observed(space: Space, value: PyTree) -> PyTree:
     """A member of a space, with dictionaries for records."""
-    if isinstance(space, Record):
+    if isinstance(space, Composite):
         return {name: observed(field, getattr(value, name)) for name, field in space.fields}
     return value
 
 
 def action_of(space: Space, action: PyTree) -> PyTree:
     """The environment's own action, from what `action_space_of` describes or from such an action itself."""
-    if not isinstance(space, Record) or isinstance(action, space.build):
-        refuse_floats(space, action)
+    if not isinstance(space, Composite) or isinstance(action, space.build):
+        check_integer_dtypes(space, action)
         return action
     names = [name for name, _ in space.fields]
     if isinstance(action, dict):
@@ -244,7 +244,7 @@ def action_of(space: Space, action: PyTree) -> PyTree:
     if not _is_vector(space):
         raise TypeError(f"an action must be a dictionary of {', '.join(names)}, got {type(action).__name__}")
     vector = jnp.asarray(action)
-    refuse_floats(space.fields[0][1], vector)
+    check_integer_dtypes(space.fields[0][1], vector)
     if vector.shape != (len(names),):
         raise ValueError(
             f"an action is the {len(names)} numbers {', '.join(names)}; got the shape {vector.shape}"
@@ -252,5 +252,5 @@ def action_of(space: Space, action: PyTree) -> PyTree:
     return space.build(**{name: vector[place] for place, name in enumerate(names)})
 
 
-def _is_vector(space: Record) -> bool:
+def _is_vector(space: Composite) -> bool:
     return all(isinstance(field, Discrete) for _, field in space.fields)

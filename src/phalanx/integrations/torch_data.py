@@ -54,7 +54,7 @@ def check_attention(attention: str, align: int) -> None:
         raise ValueError("samples are aligned with attention='varlen' only")
 
 
-class TokenBatch(dict):
+class TorchBatch(dict):
     """Tensors by name, for `model(**batch)`; which samples they are is told by the attributes."""
 
     sample_ids: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class TokenBatch(dict):
     """Its place in the epoch of the plan, or of the rank's part of it."""
 
 
-class PlannedTokens(IterableDataset):
+class PlanDataset(IterableDataset):
     """The batches of one epoch of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
 
     A batch has `input_ids`, `labels` (-100 where no loss is taken), `position_ids` that start anew with every
@@ -126,7 +126,7 @@ class PlannedTokens(IterableDataset):
         """Batches of the epoch, those before `first_batch` included."""
         return len(self.plan.get_epoch(self.epoch))
 
-    def __iter__(self) -> Iterator[TokenBatch]:
+    def __iter__(self) -> Iterator[TorchBatch]:
         # Read now and not with the first batch, when the place may be the next iteration's.
         epoch, first = self.epoch, self.first_batch
         worker = get_worker_info()
@@ -134,7 +134,7 @@ class PlannedTokens(IterableDataset):
         places = range(first + number, len(self.plan.get_epoch(epoch)), workers)
         return (self.batch(epoch, place) for place in places)
 
-    def batch(self, epoch: int, index: int) -> TokenBatch:
+    def batch(self, epoch: int, index: int) -> TorchBatch:
         """One batch."""
         collated = planned_batch(
             self.plan, self.samples, epoch, index, pad_id=self.pad_id, collate_fn=self.collate_fn
@@ -153,7 +153,7 @@ class PlanSteps(IterableDataset):
     # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
     def __init__(self, tokens: Any) -> None:
         super().__init__()
-        self.tokens: PlannedTokens = tokens
+        self.tokens: PlanDataset = tokens
         self._step = torch.tensor([0]).share_memory_()
 
     def set_step(self, step: int) -> None:
@@ -165,7 +165,7 @@ class PlanSteps(IterableDataset):
     def __len__(self) -> int:
         return self.tokens.plan.total_microbatches
 
-    def __iter__(self) -> Iterator[TokenBatch]:
+    def __iter__(self) -> Iterator[TorchBatch]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         first = int(self._step[0])
@@ -173,18 +173,18 @@ class PlanSteps(IterableDataset):
         return (self.tokens.batch(*place) for place in places[first + number :: workers])
 
 
-class TokenLoader(DataLoader):
-    """A `DataLoader` over `PlannedTokens` that knows how far it is: `state_dict` and `load_state_dict`.
+class PlanLoader(DataLoader):
+    """A `DataLoader` over `PlanDataset` that knows how far it is: `state_dict` and `load_state_dict`.
 
     `settings` are `DataLoader`'s own (`pin_memory`, `prefetch_factor`, ...). Call `set_epoch` before each
     epoch. What a state says of an epoch counts for every rank, so that one rank's may be loaded by all.
     """
 
-    dataset: PlannedTokens
+    dataset: PlanDataset
 
     # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
     def __init__(self, dataset: Any, *, num_workers: int = 0, **settings: Any) -> None:
-        if not isinstance(dataset, PlannedTokens):
+        if not isinstance(dataset, PlanDataset):
             raise TypeError(f"expected PlannedTokens(plan, samples), got {type(dataset).__name__}")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"):
             if name in settings:
@@ -205,11 +205,11 @@ class TokenLoader(DataLoader):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __iter__(self) -> Iterator[TokenBatch]:  # type: ignore[override, unused-ignore]
+    def __iter__(self) -> Iterator[TorchBatch]:  # type: ignore[override, unused-ignore]
         place = self._done = (self.dataset.epoch, self.dataset.first_batch)
         return self._counted(super().__iter__(), place)
 
-    def _counted(self, batches: Iterator[TokenBatch], place: tuple[int, int]) -> Iterator[TokenBatch]:
+    def _counted(self, batches: Iterator[TorchBatch], place: tuple[int, int]) -> Iterator[TorchBatch]:
         epoch, first = place
         try:
             for number, batch in enumerate(batches, first + 1):
@@ -249,7 +249,7 @@ class TokenLoader(DataLoader):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowCollator:
+class PackedCollator:
     """Rows of a packed dataset to a batch, for `DataLoader(collate_fn=...)` and Hugging Face's `Trainer`.
 
     A row has `input_ids`, `labels` and `position_ids`, without padding, as `hf_datasets.to_dataset` makes
@@ -260,7 +260,7 @@ class RowCollator:
     attention: Attention = "positions"
     dtype: torch.dtype = torch.float32
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TokenBatch:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TorchBatch:
         padding = {"input_ids": self.pad_id, "labels": IGNORED, "position_ids": 0}
         for name in padding:
             if absent := [place for place, row in enumerate(rows) if name not in row]:
@@ -284,7 +284,7 @@ def token_batch(
     *,
     align: int = 1,
     pad_id: int = 0,
-) -> TokenBatch:
+) -> TorchBatch:
     """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
     if attention == "varlen":
         tensors = one_row(varlen_inputs(model_inputs(batch), align=align, pad_id=pad_id))
@@ -311,10 +311,10 @@ def attention_bias(
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
 
 
-def one_row(arrays: Mapping[str, Any]) -> TokenBatch:
+def one_row(arrays: Mapping[str, Any]) -> TorchBatch:
     """Tokens as [1, tokens], where samples begin as one dimension; `max_seqlen` stays a number."""
     rows = ("input_ids", "labels", "position_ids")
-    tensors = TokenBatch({name: torch.from_numpy(arrays[name])[None] for name in rows})
+    tensors = TorchBatch({name: torch.from_numpy(arrays[name])[None] for name in rows})
     for name in arrays:
         if name.startswith("cu_"):
             tensors[name] = torch.from_numpy(arrays[name])
@@ -328,9 +328,9 @@ def tensors_of(
     dtype: torch.dtype = torch.float32,
     *,
     one_sample_a_row: bool = False,
-) -> TokenBatch:
+) -> TorchBatch:
     """Arrays with their `segment_ids` as tensors, with what `attention` asks for in place of these."""
-    tensors = TokenBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
+    tensors = TorchBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
     segments = tensors["segment_ids"]
     if attention != "segments":
         del tensors["segment_ids"]

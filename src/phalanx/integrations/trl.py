@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.env import PuzzleEnvironment
-from phalanx.text.env import TextEnvironment, TextInfo, answer_in
-from phalanx.text.env_spec import TextFactory, text_environments
+from phalanx.text.env import TextEnvironment, TextInfo, extract_answer
+from phalanx.text.env_spec import TextFactory, text_env_factory
 
 if TYPE_CHECKING:
     import datasets
 
 
-class MoveTools:
+class ToolEnvironment:
     """One episode for each rollout: `reset` gives its text, the tool `move` takes answers.
 
     Every public method is a tool to TRL, so there are no others. The reward is the sum of the episode's.
@@ -52,14 +52,14 @@ class MoveTools:
 
 def environment_factory(
     name: str | TextFactory, difficulty: str | None = None, **settings: Any
-) -> Callable[[], MoveTools]:
+) -> Callable[[], ToolEnvironment]:
     """What `GRPOTrainer(environment_factory=...)` takes: a kind of puzzles, an id, or what a function makes.
 
-    The settings are those of `text_environments`. Rows of the dataset name their `seed`.
+    The settings are those of `text_env_factory`. Rows of the dataset name their `seed`.
     """
     level = {} if difficulty is None else {"difficulty": difficulty}
-    factory = text_environments(name, **level, **settings)
-    return lambda: MoveTools(factory())
+    factory = text_env_factory(name, **level, **settings)
+    return lambda: ToolEnvironment(factory())
 
 
 def prompt_rows(
@@ -105,7 +105,7 @@ def solved_reward(
         text = completion if isinstance(completion, str) else completion[-1]["content"]
         known = puzzle_kind(name)
         try:
-            answer = answer_in(text or "")
+            answer = extract_answer(text or "")
         except ValueError:
             rewards.append(0.0)
             continue

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 
 from pydantic import Field
 
-from phalanx.text.env_spec import MOST_SEED, TextFactory, text_environments
+from phalanx.text.env_spec import MOST_SEED, TextFactory, text_env_factory
 
 
 class PhalanxConfig(vf.TasksetConfig):
@@ -32,7 +32,7 @@ class PhalanxConfig(vf.TasksetConfig):
     environment: str = "sudoku"
     """A kind of puzzle, or the id of a registered environment that has words, such as `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What `text_environments` takes besides: `difficulty` and `turns` for puzzles, ..."""
+    """What `text_env_factory` takes besides: `difficulty` and `turns` for puzzles, ..."""
     first_seed: int = Field(0, ge=0, le=MOST_SEED)
     """The seed of the first episode."""
     num_tasks: int = Field(1_000, ge=1)
@@ -55,7 +55,7 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxConfig]):
     @functools.cached_property
     def environments(self) -> TextFactory:
         """What makes the environments."""
-        return text_environments(self.config.environment, **self.config.settings)
+        return text_env_factory(self.config.environment, **self.config.settings)
 
     def load(self) -> Iterator[PhalanxTask]:
         environment, name = self.environments(), self.config.environment

@@ -104,7 +104,7 @@ def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> 
     _flush_folder(target.parent)
 
 
-def remove_leftovers(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
+def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
     """Remove what writers left in a folder that were killed: of one target, or of all. Returns what.
 
     A temporary name tells the machine and the process; what a living process writes, or one on another
@@ -195,7 +195,7 @@ FIELD = "seal"
 """The last field of a sealed JSON file."""
 
 
-class DamagedFileError(ValueError):
+class CorruptFileError(ValueError):
     """A file that is not what was written: bits have changed, a part is missing, or its seal is."""
 
 
@@ -225,7 +225,7 @@ def add_seal(file: IO[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def open_sealed(path: str | os.PathLike[str], remedy: str = "write it again") -> Iterator[IO[bytes]]:
+def open_verified(path: str | os.PathLike[str], remedy: str = "write it again") -> Iterator[IO[bytes]]:
     """A file whose seal was checked just now, open at its beginning."""
     with Path(path).open("rb") as file:
         try:
@@ -237,39 +237,39 @@ def open_sealed(path: str | os.PathLike[str], remedy: str = "write it again") ->
         yield file
 
 
-def read_sealed(path: str | os.PathLike[str], remedy: str = "write it again") -> bytes:
+def read_verified(path: str | os.PathLike[str], remedy: str = "write it again") -> bytes:
     """The bytes of a sealed file, seal included."""
-    with open_sealed(path, remedy) as file:
+    with open_verified(path, remedy) as file:
         return file.read()
 
 
-def write_sealed_json(file: IO[str], record: Mapping[str, Any], **style: Any) -> None:
+def write_json(file: IO[str], record: Mapping[str, Any], **style: Any) -> None:
     """Write a JSON object with room for the seal of the file, which `atomic_write` with `sealed` adds."""
     json.dump({**record, FIELD: BLANK_SEAL}, file, **style)
     file.write("\n")
 
 
-def read_sealed_json(path: str | os.PathLike[str], remedy: str = "write it again") -> dict[str, Any]:
+def read_verified_json(path: str | os.PathLike[str], remedy: str = "write it again") -> dict[str, Any]:
     """The object of a sealed JSON file, without its seal."""
-    record = parse_json(read_sealed(path, remedy), path)
+    record = parse_json(read_verified(path, remedy), path)
     if not isinstance(record, dict) or FIELD not in record:
-        raise DamagedFileError(f"{path} is no sealed JSON object; {remedy}")
+        raise CorruptFileError(f"{path} is no sealed JSON object; {remedy}")
     del record[FIELD]
     return record
 
 
-def file_digests(folder: Path, leave_out: Collection[str] = ()) -> dict[str, str]:
+def sha256_of_files(folder: Path, leave_out: Collection[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file below a folder, by its relative path; for a sealed list of them."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in leave_out)
     return {path.relative_to(folder).as_posix(): _digest_of(path) for path in files}
 
 
-def check_digest(path: Path, digest: str, remedy: str = "write it again") -> None:
+def verify_sha256(path: Path, digest: str, remedy: str = "write it again") -> None:
     """Refuse a file that is gone or is not the one whose digest was taken."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {remedy}")
     if _digest_of(path) != digest:
-        raise DamagedFileError(f"{path} is damaged: its content is not what was written; {remedy}")
+        raise CorruptFileError(f"{path} is damaged: its content is not what was written; {remedy}")
 
 
 def read_checked(path: Path, digest: str, remedy: str = "write it again") -> bytes:
@@ -278,7 +278,7 @@ def read_checked(path: Path, digest: str, remedy: str = "write it again") -> byt
         raise FileNotFoundError(f"{path} is missing; {remedy}")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
-        raise DamagedFileError(f"{path} is damaged: its content is not what was written; {remedy}")
+        raise CorruptFileError(f"{path} is damaged: its content is not what was written; {remedy}")
     return data
 
 
@@ -298,11 +298,11 @@ def _check(file: IO[bytes], path: str | os.PathLike[str], remedy: str) -> None:
     place = tail.rfind(_MARK)
     told = tail[place + len(_MARK) :][:_DIGITS]
     if place < 0 or len(told) < _DIGITS:
-        raise DamagedFileError(
+        raise CorruptFileError(
             f"{path} is damaged, or of an older version of Phalanx: it carries no seal; {remedy}"
         )
     if _digest(file, start + place + len(_MARK)).encode() != told:
-        raise DamagedFileError(f"{path} is damaged: its content does not match its seal; {remedy}")
+        raise CorruptFileError(f"{path} is damaged: its content does not match its seal; {remedy}")
 
 
 def _digest(file: IO[bytes], digits: int) -> str:
@@ -320,7 +320,7 @@ def _digest(file: IO[bytes], digits: int) -> str:
     return sha.hexdigest()
 
 
-class ByFingerprint(abc.ABC):
+class Fingerprinted(abc.ABC):
     """Equal, and of the same hash, where type and fingerprint are: so it may be static under `jit`."""
 
     @property
@@ -332,7 +332,7 @@ class ByFingerprint(abc.ABC):
         if self is other:
             return True
         return (
-            isinstance(other, ByFingerprint)
+            isinstance(other, Fingerprinted)
             and type(self) is type(other)
             and self.fingerprint == other.fingerprint
         )

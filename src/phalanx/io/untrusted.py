@@ -53,7 +53,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     return parse_json(Path(path).read_bytes(), path)
 
 
-def read_plain_yaml(path: str | os.PathLike[str]) -> Any:
+def read_yaml(path: str | os.PathLike[str]) -> Any:
     """The values of a YAML file, as they stand: `${oc.env:HOME}` is those letters.
 
     Anchors, tags and deep nesting are refused with a ValueError, so that no small file becomes a large value.
@@ -61,12 +61,12 @@ def read_plain_yaml(path: str | os.PathLike[str]) -> Any:
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return _unescaped(yaml.safe_load(read_plain_text(path)))
+        return _unescaped(yaml.safe_load(read_text(path)))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
 
 
-def read_plain_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str]) -> str:
     """The text of a YAML file that any reader may have: bounded, not deep, without anchors and tags."""
     import yaml
 
@@ -95,7 +95,7 @@ def _unescaped(value: Any) -> Any:
     return [_unescaped(item) for item in value] if isinstance(value, list) else value
 
 
-def fetch_url(source: str, file: Path, most: int, progress: Progress | None = None) -> None:
+def fetch(source: str, file: Path, most: int, progress: Progress | None = None) -> None:
     """Write what an http, https or file URL gives to a file; a ValueError says what went wrong."""
     if urllib.parse.urlsplit(source).scheme not in ("http", "https", "file"):
         raise ValueError(f"{source}: the URL must start with https://, http:// or file://")

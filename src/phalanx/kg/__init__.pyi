@@ -1,15 +1,23 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .atoms import Atom as Atom, Rule as Rule, parse_atom as parse_atom, parse_rule as parse_rule
-from .candidates import Candidates as Candidates, Metrics as Metrics, make_candidates as make_candidates
-from .chaining import entailed as entailed, proof_depths as proof_depths, proof_rounds as proof_rounds
-from .datasets import SOURCES as SOURCES, Source as Source, fetch_knowledge as fetch_knowledge
+from .candidates import (
+    CandidateLists as CandidateLists,
+    RankMetrics as RankMetrics,
+    make_candidates as make_candidates,
+)
+from .chaining import chaining_rounds as chaining_rounds, entail as entail, proof_depths as proof_depths
+from .datasets import (
+    DATASETS as DATASETS,
+    KGDatasetSource as KGDatasetSource,
+    download_dataset as download_dataset,
+)
 from .evaluation import (
     Embedding as Embedding,
     HybridConfig as HybridConfig,
-    RankingResult as RankingResult,
+    LinkPredictionResult as LinkPredictionResult,
     Score as Score,
-    Scores as Scores,
+    TripleScores as TripleScores,
     embedding_scorer as embedding_scorer,
     evaluate_ranking as evaluate_ranking,
     exact_scorer as exact_scorer,
@@ -25,22 +33,22 @@ from .knowledge_base import DataHandler as DataHandler, available_knowledge as a
 from .path_network import (
     PathNetwork as PathNetwork,
     PathNetworkConfig as PathNetworkConfig,
-    learn_network as learn_network,
+    fit_path_network as fit_path_network,
     rank_by_network as rank_by_network,
 )
 from .proof_tree import Proof as Proof
 from .proving import (
+    ProofQuery as ProofQuery,
     Prover as Prover,
-    Query as Query,
     episode_goals as episode_goals,
+    parse_query as parse_query,
     prove as prove,
-    read_query as read_query,
 )
-from .query_answering import Answer as Answer, Asker as Asker
-from .questions import RuleRanking as RuleRanking
+from .query_answering import QueryAnswer as QueryAnswer, QueryAnswerer as QueryAnswerer
+from .questions import RuleRankingResult as RuleRankingResult
 from .rules.config import MiningConfig as MiningConfig
-from .rules.inductive import Transfer as Transfer, rank_inductive as rank_inductive
-from .rules.mining import mine as mine
-from .rules.predictor import RuleRanker as RuleRanker, rank_by_rules as rank_by_rules
+from .rules.inductive import InductiveResult as InductiveResult, evaluate_inductive as evaluate_inductive
+from .rules.mining import mine_rules as mine_rules
+from .rules.predictor import RulePredictor as RulePredictor, rank_by_rules as rank_by_rules
 from .rules.ruleset import RuleSet as RuleSet
 from .vocabulary import EncodedAtom as EncodedAtom, EncodedRule as EncodedRule, IndexManager as IndexManager

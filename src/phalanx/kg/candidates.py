@@ -19,7 +19,7 @@ SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidates:
+class CandidateLists:
     """Lists to rank: each has a positive at its head and the corruptions of one of its sides behind it."""
 
     triples: Int32[np.ndarray, "candidates atom"]
@@ -65,7 +65,7 @@ def make_candidates(
     corruptions: int | None = 100,
     domains: Int32[np.ndarray, " constants_and_one"] | None = None,
     seed: int = 0,
-) -> Candidates:
+) -> CandidateLists:
     """For each query and side: the query, and that many corruptions of it; None takes all there are.
 
     A corruption replaces the argument by another constant of its domain, gives no known triple, and is drawn
@@ -103,7 +103,7 @@ def make_candidates(
         rows[1:, 1 + side] = free
         lists.append(rows)
     lengths = np.array([len(rows) for rows in lists], np.int64)
-    return Candidates(
+    return CandidateLists(
         triples=np.concatenate([np.zeros((0, 3), np.int32), *lists]),
         starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         query=np.array([query for query, _ in places], np.int64),
@@ -123,7 +123,7 @@ HITS = (1, 3, 10)
 
 
 @dataclasses.dataclass(frozen=True)
-class Metrics:
+class RankMetrics:
     """Of some queries. A standard error is of the mean over other queries of the kind; None for fewer than 2.
 
     A query that is ranked on both sides counts once, with the mean of the two.
@@ -167,20 +167,20 @@ class Metrics:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranks:
+class RankCounts:
     """Of each list's positive: how many candidates score more, and how many others score the same."""
 
     above: Int64[np.ndarray, " lists"]
     level: Int64[np.ndarray, " lists"]
 
 
-def ranks_of(candidates: Candidates, score: Float64[np.ndarray, " candidates"]) -> Ranks:
+def ranks_of(candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]) -> RankCounts:
     """Where the positives stand; greater scores are better, and infinite ones are allowed."""
     if np.isnan(score).any():
         row = int(np.flatnonzero(np.isnan(score))[0])
         raise ValueError(f"the score of candidate {candidates.triples[row].tolist()} is not a number")
     own = np.repeat(score[candidates.starts[:-1]], np.diff(candidates.starts))
-    return Ranks(
+    return RankCounts(
         _sums(score > own, candidates.starts),
         # A positive is level with itself, which does not count.
         _sums(score == own, candidates.starts) - 1,
@@ -188,7 +188,7 @@ def ranks_of(candidates: Candidates, score: Float64[np.ndarray, " candidates"]) 
 
 
 def list_metrics(
-    ranks: Ranks, ties: Ties, draw: Float64[np.ndarray, " lists"]
+    ranks: RankCounts, ties: Ties, draw: Float64[np.ndarray, " lists"]
 ) -> Float64[np.ndarray, "lists metrics"]:
     """The reciprocal rank and the hits of each list, in the order of `HITS`.
 
@@ -213,11 +213,11 @@ def list_metrics(
 
 
 def summarize(
-    candidates: Candidates,
+    candidates: CandidateLists,
     by_list: Float64[np.ndarray, "lists metrics"],
     proved: Bool[np.ndarray, " candidates"] | None,
     chosen: Bool[np.ndarray, " lists"],
-) -> Metrics:
+) -> RankMetrics:
     """Of the chosen lists, of which there is at least one."""
     query = candidates.query[chosen]
     numbers, place = np.unique(query, return_inverse=True)
@@ -233,7 +233,7 @@ def summarize(
         positive_share = float(proved[here & first].mean())
         if (here & ~first).any():
             corruption_share = float(proved[here & ~first].mean())
-    return Metrics(
+    return RankMetrics(
         queries=len(numbers),
         lists=int(chosen.sum()),
         mrr=means[0],

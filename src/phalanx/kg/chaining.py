@@ -20,7 +20,7 @@ from phalanx.kg.cost_tables import (
 )
 from phalanx.kg.joins import Bindings, SortedTuples, codes_of, columns_of, merged, places_in
 from phalanx.kg.leave_one_out import cheapest_rules, costs_without_themselves
-from phalanx.kg.time_limit import Budget, OutOfTime
+from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 
 DEFAULT_MAX_DEPTH = 6
@@ -40,7 +40,7 @@ def proof_depths(
     depth 2. A query that is a fact may not use itself: its depth is that of a proof without it. Limits of
     the environment on the atoms and the successors of a state are not regarded.
     """
-    return depths_in_time(queries, facts, rules, max_depth, Budget())[0]
+    return depths_in_time(queries, facts, rules, max_depth, TimeLimit())[0]
 
 
 def depths_in_time(
@@ -48,7 +48,7 @@ def depths_in_time(
     facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_depth: int,
-    budget: Budget,
+    budget: TimeLimit,
 ) -> tuple[Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"]]:
     """The depths of `proof_depths` as far as the time suffices, and which of them are settled.
 
@@ -62,7 +62,7 @@ def depths_in_time(
         left = np.flatnonzero(depths < 0)
         try:
             depths[left] = _depths_to(limit, queries[left], facts, rules, budget)
-        except OutOfTime:
+        except TimeLimitExceeded:
             budget.say(
                 f"out of time after {budget.spent:.0f} s: proofs of {limit} and more steps of {len(left)} of "
                 f"{len(queries)} queries were not looked for to the end"
@@ -72,7 +72,7 @@ def depths_in_time(
 
 
 def _depths_to(
-    max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], budget: Budget
+    max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], budget: TimeLimit
 ) -> np.ndarray:
     size = _size(rules, queries, facts)
     tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1, budget)
@@ -104,7 +104,7 @@ def _table_depths(tables: CostTables, predicate: int, codes: np.ndarray) -> tupl
     return np.where((at >= 0) & ~facts, table.costs[at], -1), facts
 
 
-def entailed(
+def entail(
     facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule], max_rounds: int | None = None
 ) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
     """Every atom that follows within so many rounds (in all, without a limit), sorted, and its first round.
@@ -117,12 +117,12 @@ def entailed(
     return rounds.atoms()
 
 
-def proof_rounds(
+def chaining_rounds(
     queries: Int32[np.ndarray, "queries atom"],
     facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_rounds: int | None = None,
-    budget: Budget | None = None,
+    budget: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
     """The round in which each query first follows, -1 for never (within the limit) and 0 for facts.
 
@@ -150,7 +150,7 @@ class _Rounds:
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], size: int) -> None:
         self.rules, self.size, self.arity = rules, size, facts.shape[1] - 1
-        self.budget, self.doing = Budget(), "forward chaining"
+        self.budget, self.doing = TimeLimit(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
         self.last = {}
@@ -164,15 +164,15 @@ class _Rounds:
     def _sorted(self, codes: np.ndarray) -> SortedTuples:
         return SortedTuples(codes, self.size, self.arity)
 
-    def run(self, max_rounds: int | None, budget: Budget | None = None) -> bool:
+    def run(self, max_rounds: int | None, budget: TimeLimit | None = None) -> bool:
         """Rounds until nothing new comes, or so many; whether the time sufficed for them."""
         done = 0
-        self.budget = Budget() if budget is None else budget
+        self.budget = TimeLimit() if budget is None else budget
         try:
             while (max_rounds is None or done < max_rounds) and any(map(len, self.last.values())):
                 self._next_round(done + 1)
                 done += 1
-        except OutOfTime:
+        except TimeLimitExceeded:
             self.budget.say(
                 f"out of time after {self.budget.spent:.0f} s: what follows in more than {done} rounds of "
                 "forward chaining is left out"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.kg.joins import Bindings, SortedTuples, codes_of, merged, places_in
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import EncodedRule
 
 Mode = str
@@ -184,7 +184,7 @@ def cost_tables(
     predicates: Iterable[int],
     size: int,
     limit: int,
-    budget: Budget,
+    budget: TimeLimit,
 ) -> CostTables:
     """Costs up to `limit` of every goal that ground goals of these predicates lead to.
 

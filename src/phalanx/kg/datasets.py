@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch_url
+from phalanx.io.untrusted import Progress, fetch
 from phalanx.kg.formats import KnowledgeBase, read_knowledge
 
 HOST = "https://raw.githubusercontent.com"
@@ -24,7 +24,7 @@ _WITH_RULES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class KGDatasetSource:
     """A knowledge base that others publish."""
 
     place: str
@@ -76,40 +76,40 @@ def _inductive_place(name: str) -> str:
     return f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}"
 
 
-SOURCES: dict[str, Source] = {
-    "wn18rr": Source(
+DATASETS: dict[str, KGDatasetSource] = {
+    "wn18rr": KGDatasetSource(
         f"{_ROTATE}/wn18rr",
         "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
         "WordNet, 86,835 triples; the split that papers report on",
     ),
-    "fb15k-237": Source(
+    "fb15k-237": KGDatasetSource(
         f"{_ROTATE}/FB15k-237",
         "00a1f97a5cab4194a019645e3f74a11a633d475048e869c1bb3e5a9dba2f920e",
         "Freebase, 272,115 triples",
     ),
-    "umls": Source(
+    "umls": KGDatasetSource(
         f"{_VILLMOW}/umls",
         "06f1a041e7d6308d517c23b97f2d916a5d4abb5efd7b379dc2874e682bf80e2c",
         "medical terms, 5,216 triples",
     ),
-    "kinship": Source(
+    "kinship": KGDatasetSource(
         f"{_VILLMOW}/kinship",
         "6e6622c1fb3259b31e224354e53cc2e36cd19d0d36ad9585151f7142f19fd41b",
         "Alyawarra kinship, 8,548 triples",
         relation_first=True,
     ),
-    "family": Source(
+    "family": KGDatasetSource(
         f"{_RED_GNN}/family",
         "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
         "people, 23,483 triples, as RED-GNN and NCRL report on it",
         (*_TRIPLES, "facts"),
     ),
     **{
-        f"inductive/{name}": Source(_inductive_place(name), digest, "GraIL's inductive split")
+        f"inductive/{name}": KGDatasetSource(_inductive_place(name), digest, "GraIL's inductive split")
         for name, digest in _INDUCTIVE.items()
     },
     **{
-        f"deepprooflog/{name}": Source(
+        f"deepprooflog/{name}": KGDatasetSource(
             f"{_DEEPPROOFLOG}/{name}",
             digest,
             "with rules and depths, as DeepProofLog has it",
@@ -124,10 +124,10 @@ SOURCES: dict[str, Source] = {
 
 def folder_of(name: str, root: Path) -> Path:
     """Where a knowledge base is put: `data/kg-standard/umls`, `data/kg/umls` for `deepprooflog/umls`."""
-    return root / SOURCES[name].folder / name.removeprefix("deepprooflog/")
+    return root / DATASETS[name].folder / name.removeprefix("deepprooflog/")
 
 
-def fetch_knowledge(
+def download_dataset(
     name: str,
     root: Path,
     *,
@@ -140,16 +140,16 @@ def fetch_knowledge(
     Line ends and columns are made alike, so that files from any mirror have the digest known here. A base
     that has another is refused, unless it is `unchecked`, and nothing appears that cannot be read.
     """
-    if name not in SOURCES:
-        raise ValueError(f"no knowledge base is known as {name!r}; there are {', '.join(SOURCES)}")
-    source, target = SOURCES[name], folder_of(name, root)
+    if name not in DATASETS:
+        raise ValueError(f"no knowledge base is known as {name!r}; there are {', '.join(DATASETS)}")
+    source, target = DATASETS[name], folder_of(name, root)
     if target.exists():
         raise FileExistsError(f"{target} is already there; remove it to fetch it again")
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         for file in source.files:
             fetched = Path(scratch, file)
-            fetch_url(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress)
+            fetch(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress)
             (folder / f"{file}.txt").write_bytes(_alike(fetched.read_bytes(), source.relation_first))
         found = digest(folder)
         if found != source.digest and not unchecked:

@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float, Float64, Int32, Int64
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.kg.candidates import SIDES, Candidates, Metrics, Ties, list_metrics, ranks_of, summarize
-from phalanx.kg.chaining import DEFAULT_MAX_DEPTH, depths_in_time, proof_rounds
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.candidates import SIDES, CandidateLists, RankMetrics, Ties, list_metrics, ranks_of, summarize
+from phalanx.kg.chaining import DEFAULT_MAX_DEPTH, chaining_rounds, depths_in_time
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import EncodedRule, IndexManager
 
 UNSETTLED = -2
@@ -23,7 +23,7 @@ UNSETTLED = -2
 
 
 @dataclasses.dataclass(frozen=True)
-class Scores:
+class TripleScores:
     """What a scorer says of some triples; the fields that it knows nothing of are None."""
 
     score: Float64[np.ndarray, " triples"]
@@ -36,26 +36,26 @@ class Scores:
     log_belief: Float64[np.ndarray, " triples"] | None = None
     """The logarithm of an embedding's probability that the triple is true."""
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> "Scores":
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """The scores of some rows, in their order."""
         arrays = (getattr(self, field.name) for field in dataclasses.fields(self))
         taken: list[Any] = [None if array is None else array[rows] for array in arrays]
-        return Scores(*taken)
+        return TripleScores(*taken)
 
 
-Score = Callable[[Int32[np.ndarray, "triples atom"]], Scores]
+Score = Callable[[Int32[np.ndarray, "triples atom"]], TripleScores]
 """Scores triples (predicate, first, second); no two of those that `evaluate_ranking` asks for are equal."""
 
 
 @dataclasses.dataclass(frozen=True)
-class RankingResult:
+class LinkPredictionResult:
     """How the positives of a split rank among corruptions."""
 
-    total: Metrics
-    sides: Mapping[str, Metrics]
-    predicates: Mapping[str, Metrics]
+    total: RankMetrics
+    sides: Mapping[str, RankMetrics]
+    predicates: Mapping[str, RankMetrics]
     """By name where names are given, by number otherwise."""
-    depths: Mapping[int, Metrics]
+    depths: Mapping[int, RankMetrics]
     """By the depth of the query, -1 for no proof and -2 where it is not known; empty where none are given."""
     ties: Ties
     candidates: int
@@ -93,12 +93,12 @@ class RankingResult:
 
 def evaluate_ranking(
     score: Score,
-    candidates: Candidates,
+    candidates: CandidateLists,
     *,
     ties: Ties = "random",
     depths: Int32[np.ndarray, " queries"] | None = None,
     index: IndexManager | None = None,
-) -> RankingResult:
+) -> LinkPredictionResult:
     """Rank every positive of the candidates (see `make_candidates`) among its corruptions.
 
     Equal triples are scored once. `depths` are those of the queries' shortest proofs, -1 without one;
@@ -111,18 +111,18 @@ def evaluate_ranking(
     scores = score_candidates(score, candidates)
     by_list = list_metrics(ranks_of(candidates, scores.score), ties, candidates.tie_draw)
 
-    def part(chosen: np.ndarray) -> Metrics:
+    def part(chosen: np.ndarray) -> RankMetrics:
         return summarize(candidates, by_list, scores.proved, chosen)
 
     predicate = candidates.triples[candidates.starts[:-1], 0]
     names = {number: str(number) for number in np.unique(predicate).tolist()}
     if index is not None:
         names = {number: index.predicate_idx2str[number] for number in names}
-    by_depth: dict[int, Metrics] = {}
+    by_depth: dict[int, RankMetrics] = {}
     if depths is not None:
         depth = depths[candidates.query]
         by_depth = {number: part(depth == number) for number in np.unique(depth).tolist()}
-    return RankingResult(
+    return LinkPredictionResult(
         total=part(np.ones(len(candidates), bool)),
         sides={SIDES[side]: part(candidates.side == side) for side in np.unique(candidates.side).tolist()},
         predicates={name: part(predicate == number) for number, name in names.items()},
@@ -133,7 +133,7 @@ def evaluate_ranking(
     )
 
 
-def score_candidates(score: Score, candidates: Candidates) -> Scores:
+def score_candidates(score: Score, candidates: CandidateLists) -> TripleScores:
     """A score for each candidate; equal ones are asked for once."""
     unique, place = np.unique(candidates.triples, axis=0, return_inverse=True)
     scores = score(unique)
@@ -161,12 +161,12 @@ def exact_scorer(
     if by not in ("rounds", "depth"):
         raise ValueError(f"by must be rounds or depth, got {by!r}")
 
-    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> TripleScores:
         if by == "depth":
             deepest = DEFAULT_MAX_DEPTH if limit is None else limit
-            found, _ = depths_in_time(triples, facts, rules, deepest, Budget(seconds, to_stderr))
+            found, _ = depths_in_time(triples, facts, rules, deepest, TimeLimit(seconds, to_stderr))
         else:
-            found = proof_rounds(triples, facts, rules, limit, Budget(seconds, to_stderr))
+            found = chaining_rounds(triples, facts, rules, limit, TimeLimit(seconds, to_stderr))
             if len(own := np.flatnonzero(found == 0)):
                 raise ValueError(
                     f"{triples[own[0]].tolist()} is a fact, and rounds of forward chaining cannot prove it "
@@ -174,7 +174,7 @@ def exact_scorer(
                 )
         proved = found > 0
         values = np.where(proved, -found.astype(np.float64), -np.inf)
-        return Scores(score=values, proved=proved, length=np.where(proved, found, -1).astype(np.int64))
+        return TripleScores(score=values, proved=proved, length=np.where(proved, found, -1).astype(np.int64))
 
     return score
 
@@ -210,7 +210,7 @@ class HybridConfig(Config):
 def embedding_scorer(embedding: Embedding) -> Score:
     """What an embedding says: its scores, and the logarithms of its probabilities."""
 
-    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> TripleScores:
         scores, beliefs = np.empty(len(triples)), np.empty(len(triples))
         for start in range(0, len(triples), _TRIPLES_AT_ONCE):
             some = triples[start : start + _TRIPLES_AT_ONCE]
@@ -220,7 +220,7 @@ def embedding_scorer(embedding: Embedding) -> Score:
             here = slice(start, start + len(some))
             scores[here] = np.asarray(embedding.score(padded))[: len(some)]
             beliefs[here] = np.asarray(embedding.log_probability(padded))[: len(some)]
-        return Scores(score=scores, log_belief=beliefs)
+        return TripleScores(score=scores, log_belief=beliefs)
 
     return score
 
@@ -229,13 +229,13 @@ def hybrid_scorer(search: Score, embedding: Score, config: HybridConfig | None =
     """An embedding's belief in a triple and a search for its proof, added up by fixed weights."""
     weights = HybridConfig() if config is None else config
 
-    def score(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples atom"]) -> TripleScores:
         return combine(search(triples), embedding(triples), weights)
 
     return score
 
 
-def combine(search: Scores, embedding: Scores, config: HybridConfig) -> Scores:
+def combine(search: TripleScores, embedding: TripleScores, config: HybridConfig) -> TripleScores:
     """The weighted sum for triples that both have scored."""
     proved, log_belief = search.proved, embedding.log_belief
     if proved is None or log_belief is None:
@@ -245,6 +245,6 @@ def combine(search: Scores, embedding: Scores, config: HybridConfig) -> Scores:
         if search.log_prob is None:
             raise ValueError(f"rl_weight is {config.rl_weight}, but the search gives proofs no probability")
         total += config.rl_weight * np.where(proved, search.log_prob, 0.0)
-    return Scores(
+    return TripleScores(
         score=total, proved=proved, log_prob=search.log_prob, length=search.length, log_belief=log_belief
     )

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from phalanx.kg.atoms import Atom, Rule, parse_rule
-from phalanx.kg.chaining import entailed, proof_depths
+from phalanx.kg.chaining import entail, proof_depths
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedRule
 
@@ -85,7 +85,7 @@ def generate_family(
     names = _names(people, random)
     base = _base_facts(people)
     rules = _encoded_rules()
-    atoms, rounds = entailed(base, rules)
+    atoms, rounds = entail(base, rules)
     derived = atoms[rounds > 0]
     taught = random.random(len(derived)) < _TRAINING_SHARE
     train = np.concatenate([base, derived[taught]])

@@ -22,7 +22,7 @@ from phalanx.kg.formats import SPLITS, KnowledgeBase, find_atoms, read_knowledge
 from phalanx.kg.vocabulary import check_name
 
 if TYPE_CHECKING:
-    from phalanx.kg.query_answering import Answer, Asker
+    from phalanx.kg.query_answering import QueryAnswer, QueryAnswerer
     from phalanx.kg.rules.ruleset import RuleSet
 
 GENERATED = "generated"
@@ -280,7 +280,7 @@ class DataHandler:
         explain: bool = False,
         new: bool = False,
         rules: "RuleSet | None" = None,
-    ) -> "list[Answer]":
+    ) -> "list[QueryAnswer]":
         """The most likely answers to a query with one variable, or whether a ground one holds.
 
         By these rules, or by those of the knowledge base, or, where it has none, by mined ones, which takes
@@ -288,15 +288,15 @@ class DataHandler:
         """
         if rules is None:
             return self._asker.ask(query, top, explain=explain, new=new)
-        from phalanx.kg.query_answering import Asker
+        from phalanx.kg.query_answering import QueryAnswerer
 
-        return Asker(self, rules).ask(query, top, explain=explain, new=new)
+        return QueryAnswerer(self, rules).ask(query, top, explain=explain, new=new)
 
     @functools.cached_property
-    def _asker(self) -> "Asker":
-        from phalanx.kg.query_answering import Asker
+    def _asker(self) -> "QueryAnswerer":
+        from phalanx.kg.query_answering import QueryAnswerer
 
-        return Asker(self)
+        return QueryAnswerer(self)
 
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
         """The queries of other splits that the training file holds, for those splits that have any."""

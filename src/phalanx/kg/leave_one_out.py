@@ -12,7 +12,7 @@ from jaxtyping import Int32, Int64
 
 from phalanx.kg.cost_tables import AdornedRule, Call, CostTables, all_bound
 from phalanx.kg.joins import Bindings, columns_of, merged, places_in
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 
 QUERIES_AT_ONCE = 1024
 """Queries whose proofs are searched together; more of them need more memory."""
@@ -51,7 +51,7 @@ def costs_without_themselves(
     predicate: Int32[np.ndarray, " queries"],
     codes: Int64[np.ndarray, " queries"],
     limit: int,
-    budget: Budget,
+    budget: TimeLimit,
 ) -> Int64[np.ndarray, " queries"]:
     """The cost of each ground query when it is no fact itself, at most `limit`; -1 where it costs more.
 

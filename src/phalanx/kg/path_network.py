@@ -17,13 +17,20 @@ from jaxtyping import Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import extension
-from phalanx.formatting import counted
-from phalanx.io.files import atomic_write, read_sealed
+from phalanx.core.backends import native_module
+from phalanx.formatting import format_count
+from phalanx.io.files import atomic_write, read_verified
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.questions import KGE_WEIGHTS, EntityScorer, RuleRanking, SplitRanker, chosen_ranks, weighed
+from phalanx.kg.questions import (
+    KGE_WEIGHTS,
+    EntityScorer,
+    RuleRankingResult,
+    SplitRanker,
+    chosen_ranks,
+    weighed,
+)
 from phalanx.kg.rules.mining import graph_of
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
 
 WIDTH = 32
@@ -33,7 +40,7 @@ _FEW_RELATIONS = 32
 
 
 class PathNetworkConfig(Config):
-    """Settings of `learn_network`; the same ones give the same network, on any number of threads."""
+    """Settings of `fit_path_network`; the same ones give the same network, on any number of threads."""
 
     layers: int = Field(default=5, ge=1, le=8)
     """Steps from the entity asked about; what is farther off has one score."""
@@ -104,7 +111,7 @@ class PathNetwork:
         """Reads a network for a knowledge base of the same relations; its entities may be others."""
         try:
             # From memory: of a damaged file NumPy leaves the handle open.
-            with np.load(io.BytesIO(read_sealed(path, "learn it again")), allow_pickle=False) as arrays:
+            with np.load(io.BytesIO(read_verified(path, "learn it again")), allow_pickle=False) as arrays:
                 relations, config = arrays["relations"].tolist(), str(arrays["config"])
                 parameters = arrays["parameters"]
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
@@ -119,7 +126,7 @@ class PathNetwork:
 
 
 def _engine(graph: Any, layers: int, specific: bool, threads: int) -> Any:
-    compiled = extension()
+    compiled = native_module()
     if compiled is not None:
         return compiled.PathQuestions(graph, layers, specific, threads)
     from phalanx.kg.plain_network import PathQuestions
@@ -127,12 +134,12 @@ def _engine(graph: Any, layers: int, specific: bool, threads: int) -> Any:
     return PathQuestions(graph, layers, specific, threads)
 
 
-def learn_network(
+def fit_path_network(
     data: DataHandler,
     config: PathNetworkConfig | None = None,
     *,
     threads: int = 2,
-    budget: Budget | None = None,
+    budget: TimeLimit | None = None,
     **settings: Any,
 ) -> PathNetwork:
     """Learn to answer the training facts, each without itself; other splits are not looked at.
@@ -140,7 +147,7 @@ def learn_network(
     Adam on the softmax loss over all entities, other right answers left out.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
-    budget = budget or Budget()
+    budget = budget or TimeLimit()
     network = PathNetwork(data, config, threads=threads)
     relation, head, tail = (network.triples[network.triples[:, 1] != network.triples[:, 2]] - 1).T
     rows = np.concatenate(
@@ -165,7 +172,7 @@ def learn_network(
         rate = config.learning_rate * min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / steps)) / 2
         far = np.sqrt(square / (1 - 0.999 ** (step + 1))) + np.float32(1e-8)
         parameters -= (rate / (1 - 0.9 ** (step + 1))) * mean / far
-        budget.word(f"learning: {step:,} of {counted(steps, 'step')}, loss {loss:.3f}")
+        budget.word(f"learning: {step:,} of {format_count(steps, 'step')}, loss {loss:.3f}")
     return network
 
 
@@ -176,8 +183,8 @@ def rank_by_network(
     *,
     kge: EntityScorer | None = None,
     seed: int = 0,
-    budget: Budget | None = None,
-) -> RuleRanking:
+    budget: TimeLimit | None = None,
+) -> RuleRankingResult:
     """Rank every query of a split by a network: filtered by all splits, among all entities, heads and tails.
 
     With an embedding, its weight for each relation and side is chosen on the validation queries.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.kg.atoms import Atom, Rule, name_order, split_atom, unquoted
 from phalanx.kg.proof_tree import Proof, free_arguments, match_head
-from phalanx.kg.tabling import Goal, GoalTables, Knowledge, Plan, Terms, equal_places
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.tabling import FactIndex, GoalPattern, GoalTables, JoinPlan, Terms, equal_places
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import check_arity, check_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ DEFAULT_MAX_DEPTH = 6
 _VARIABLE = re.compile(r"[A-Z]|[_?].*").fullmatch
 
 
-class Query(NamedTuple):
+class ProofQuery(NamedTuple):
     """What is asked: an atom, and the variables in it."""
 
     atom: Atom
@@ -41,17 +41,17 @@ class Prover:
     """Finds proofs from facts by rules; exact, and complete within the depth that is asked for.
 
     A query that is a fact never serves in its own proof. Limits of the environment on the atoms and the
-    successors of a state are not regarded. When a budget's time is up, `OutOfTime` is raised.
+    successors of a state are not regarded. When a budget's time is up, `TimeLimitExceeded` is raised.
     """
 
-    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule], budget: Budget | None = None) -> None:
-        self._knowledge, self._budget = Knowledge(facts, rules), budget
+    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule], budget: TimeLimit | None = None) -> None:
+        self._knowledge, self._budget = FactIndex(facts, rules), budget
 
     def is_fact(self, atom: Atom) -> bool:
         """Whether it is among the facts."""
         return atom in self._knowledge.facts
 
-    def proofs(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
+    def proofs(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
         """All proofs of a ground query, the shortest first; no goal in them is needed to prove itself."""
         _check_depth(max_depth)
         if not query.ground:
@@ -62,7 +62,7 @@ class Prover:
             if tables.answers(goal, cost).get(terms, cost + 1) <= cost:
                 yield from _Derivation(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
 
-    def answers(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
+    def answers(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
         """The shortest proof of each atom that a query with variables can become, by depth and name."""
         _check_depth(max_depth)
         if query.ground:
@@ -73,7 +73,7 @@ class Prover:
             for terms in sorted(found, key=lambda terms: [name_order(name) for name in terms]):
                 yield next(_Derivation(tables).proofs(goal, query.free, terms, depth, frozenset()))
 
-    def why_not(self, query: Query, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
+    def why_not(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
         """What is missing, a sentence for each rule that could have led to the query."""
         atom = query.atom
         rules = self._knowledge.rules.get(atom.predicate, ())
@@ -87,7 +87,7 @@ class Prover:
         return said + [_what_fails(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)]
 
 
-def _what_fails(tables: GoalTables, goal: Goal, rule: Rule, plan: Plan, max_depth: int) -> str:
+def _what_fails(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
     rows = tables.start(rule, plan, goal)
     if not rows:
         return f"{rule.name}: its head, {rule.write(rule.head)}, is of another form"
@@ -110,7 +110,7 @@ class _Derivation:
     tables: GoalTables
 
     def proofs(
-        self, goal: Goal, free: Terms, terms: Terms, cost: int, above: frozenset[Atom]
+        self, goal: GoalPattern, free: Terms, terms: Terms, cost: int, above: frozenset[Atom]
     ) -> Iterator[Proof]:
         """The proofs that this goal ends with these arguments; `above` are the goals they are part of."""
         atom = Atom(goal.predicate, *terms)
@@ -148,7 +148,7 @@ class _Derivation:
         atom, free = rule.body[place], unknown[place]
         # What one unknown of the goal above made equal is equal here, too.
         names = [name or term for name, term in zip(free, atom[1:], strict=True)]
-        goal = Goal(
+        goal = GoalPattern(
             atom.predicate,
             tuple(map(bool, free)),
             equal_places(names),
@@ -173,13 +173,13 @@ def prove(data: "DataHandler", query: Atom | str, max_depth: int = DEFAULT_MAX_D
     >>> prove(data, data.test_queries[0]).depth == data.test_depths[data.test_queries[0]]
     True
     """
-    asked = read_query(data, query)
+    asked = parse_query(data, query)
     prover = Prover(data.facts, data.rules)
     found = prover.proofs(asked, max_depth) if asked.ground else prover.answers(asked, max_depth)
     return next(found, None)
 
 
-def read_query(data: "DataHandler", query: Atom | str) -> Query:
+def parse_query(data: "DataHandler", query: Atom | str) -> ProofQuery:
     """A query about a knowledge base; raises with the nearest names on one that it does not have.
 
     A single capital letter and what begins with `_` or `?` are variables, unless they are constants there;
@@ -199,7 +199,7 @@ def read_query(data: "DataHandler", query: Atom | str) -> Query:
         else:
             hint = "; a variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
-    return Query(atom, tuple(free))
+    return ProofQuery(atom, tuple(free))
 
 
 def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager") -> list[str]:
@@ -207,13 +207,13 @@ def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager")
     return [", ".join(map(str, index_manager.decode_state(state.goals))) for state in states]
 
 
-def _goal(query: Query) -> Goal:
+def _goal(query: ProofQuery) -> GoalPattern:
     predicate, *terms = query.atom
     free = query.free or ("",) * len(terms)
     # Constants may be equal without having to be.
     names = [name or f"={place}" for place, name in enumerate(free)]
     values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
-    return Goal(predicate, tuple(map(bool, free)), equal_places(names), values)
+    return GoalPattern(predicate, tuple(map(bool, free)), equal_places(names), values)
 
 
 def _check_depth(max_depth: int) -> None:

@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float64
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.proof_tree import Proof, free_arguments
-from phalanx.kg.proving import Prover, Query, read_query
+from phalanx.kg.proving import ProofQuery, Prover, parse_query
 from phalanx.kg.rules.config import MiningConfig
-from phalanx.kg.rules.mining import mine
-from phalanx.kg.rules.predictor import RuleRanker
+from phalanx.kg.rules.mining import mine_rules
+from phalanx.kg.rules.predictor import RulePredictor
 from phalanx.kg.rules.ruleset import RuleSet
 
 _PROOFS = 3
@@ -26,7 +26,7 @@ _CALIBRATION_QUERIES = 300
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """An atom that a question can become."""
 
     atom: Atom
@@ -41,7 +41,7 @@ class Answer:
     """By the most certain rules, where an explanation is wanted."""
 
 
-class Asker:
+class QueryAnswerer:
     """Answers questions about a knowledge base by rules; without any, by its own, or by mined ones.
 
     Rules are applied to facts once, all at a time, which knows predicates of two arguments. Where a knowledge
@@ -70,11 +70,11 @@ class Asker:
     @functools.cached_property
     def rules(self) -> RuleSet:
         """What is applied; mined when first needed, if none were given."""
-        return mine(self.data, self._config) if self._given is None else self._given
+        return mine_rules(self.data, self._config) if self._given is None else self._given
 
     @functools.cached_property
-    def _ranker(self) -> RuleRanker:
-        return RuleRanker(self.rules, self.data)
+    def _ranker(self) -> RulePredictor:
+        return RulePredictor(self.rules, self.data)
 
     @functools.cached_property
     def _prover(self) -> Prover:
@@ -82,11 +82,11 @@ class Asker:
 
     def ask(
         self, query: Atom | str, top: int = 10, *, explain: bool = False, new: bool = False
-    ) -> list[Answer]:
+    ) -> list[QueryAnswer]:
         """The best answers; facts come first, unless only `new` ones are wanted."""
         if top < 1:
             raise ValueError(f"top must be at least 1, got {top}")
-        asked = read_query(self._whole, query)
+        asked = parse_query(self._whole, query)
         if (unknown := len(set(asked.free) - {""})) > 1:
             count = "two" if unknown == 2 else "three"
             raise ValueError(
@@ -106,7 +106,7 @@ class Asker:
             return best
         return [self._answer(asked, answer.atom, found.get(answer.atom, []), explain=True) for answer in best]
 
-    def _proved(self, asked: Query, top: int, *, explain: bool, new: bool) -> list[Answer]:
+    def _proved(self, asked: ProofQuery, top: int, *, explain: bool, new: bool) -> list[QueryAnswer]:
         """The answers that exact proofs have, the most certain first."""
         facts = frozenset(self._whole.facts)
         if asked.ground:
@@ -122,11 +122,13 @@ class Asker:
             fact, confidence = proof.goal in facts, float(np.prod(weights)) if used else 0.0
             if not (fact and new):
                 shown = (proof,) if explain and used else ()
-                answers.append(Answer(proof.goal, 1.0 if fact else confidence, confidence, fact, used, shown))
+                answers.append(
+                    QueryAnswer(proof.goal, 1.0 if fact else confidence, confidence, fact, used, shown)
+                )
         answers.sort(key=lambda answer: (not answer.fact, -answer.confidence))
         return answers[:top]
 
-    def _predictions(self, asked: Query) -> dict[Atom, list[int]]:
+    def _predictions(self, asked: ProofQuery) -> dict[Atom, list[int]]:
         """The answers, and the rules for each in order; where rules are equally certain, more win."""
         index = self._ranker.index
         predicate, first, second = index.predicate_str2idx[asked.atom.predicate] - 1, *asked.atom[1:]
@@ -141,12 +143,12 @@ class Asker:
                 found[atom] = rules[begins[place] : begins[place + 1]].tolist()
         return found
 
-    def _answer(self, asked: Query, atom: Atom, rules: list[int], *, explain: bool) -> Answer:
+    def _answer(self, asked: ProofQuery, atom: Atom, rules: list[int], *, explain: bool) -> QueryAnswer:
         fact = atom in self._fact_set
         confidence = float(self.rules.confidence[rules[0]]) if rules else 0.0
         named = tuple(self.rules[place] for place in (rules if explain else rules[:_PROOFS]))
         proofs = (next(self._proofs(asked, atom, rule), None) for rule in named[:_PROOFS] if explain)
-        return Answer(
+        return QueryAnswer(
             atom,
             1.0 if fact else float(self.calibration(np.array([confidence]))[0]),
             confidence,
@@ -159,7 +161,7 @@ class Asker:
     def _fact_set(self) -> frozenset[Atom]:
         return frozenset(self.data.facts)
 
-    def _facts(self, asked: Query) -> list[Atom]:
+    def _facts(self, asked: ProofQuery) -> list[Atom]:
         predicate, *terms = asked.atom
         return [
             fact
@@ -176,7 +178,7 @@ class Asker:
             found[fact.predicate, 1, fact.second].append(fact)
         return found
 
-    def _proofs(self, asked: Query, atom: Atom, rule: Rule) -> Iterator[Proof]:
+    def _proofs(self, asked: ProofQuery, atom: Atom, rule: Rule) -> Iterator[Proof]:
         """The proofs of an atom by one rule whose body are facts, different variables being different."""
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
         for whole in self._bodies(rule, 0, values):
@@ -208,7 +210,7 @@ class Asker:
         confidence, right = [], []
         for query in queries:
             for free in (("X", ""), ("", "X")):
-                for atom, rules in self._predictions(Query(query, free)).items():
+                for atom, rules in self._predictions(ProofQuery(query, free)).items():
                     confidence.append(float(self.rules.confidence[rules[0]]))
                     right.append(atom in true)
         return isotonic(np.array(confidence), np.array(right)) if confidence else None

@@ -10,11 +10,19 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Float64, Int32, Int64
 
-from phalanx.kg.candidates import SIDES, Candidates, Metrics, Ranks, Ties, list_metrics, summarize
+from phalanx.kg.candidates import (
+    SIDES,
+    CandidateLists,
+    RankCounts,
+    RankMetrics,
+    Ties,
+    list_metrics,
+    summarize,
+)
 from phalanx.kg.joins import KnownArguments, expanded
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.rules.mining import graph_of
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -36,16 +44,16 @@ class EntityScorer(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class RuleRanking:
+class RuleRankingResult:
     """How the queries of a split rank, filtered, among all entities."""
 
     split: str
     aggregation: str
-    total: Metrics
+    total: RankMetrics
     """Ties at random."""
-    mean_ties: Metrics
+    mean_ties: RankMetrics
     """The mean of the best and the worst rank where scores tie."""
-    sides: Mapping[str, Metrics]
+    sides: Mapping[str, RankMetrics]
     rules: int
     """0 where there are none, as for a path network."""
     chosen: Mapping[str, Any]
@@ -74,7 +82,7 @@ class RuleRanking:
         return "\n".join(lines)
 
 
-class Questions(NamedTuple):
+class LinkPredictionQueries(NamedTuple):
     """The different (entity, directed relation) of a split, and the answers of each."""
 
     rows: Int32[np.ndarray, "questions 2"]
@@ -87,9 +95,9 @@ class Questions(NamedTuple):
 class SplitRanker:
     """The queries of a knowledge base as questions, and what is known of their answers."""
 
-    def __init__(self, data: DataHandler, index: IndexManager, budget: Budget | None = None) -> None:
+    def __init__(self, data: DataHandler, index: IndexManager, budget: TimeLimit | None = None) -> None:
         self.data, self.index = data.binary(), index
-        self._budget = budget or Budget()
+        self._budget = budget or TimeLimit()
         self._known = index.encode_atoms(tuple(self.data.known))
         self.graph = graph_of(index.encode_atoms(self.data.facts), index)
 
@@ -99,7 +107,7 @@ class SplitRanker:
         tables: Tables,
         kge: EntityScorer | None = None,
         kge_weights: Sequence[float] = (0.0,),
-    ) -> list[Ranks]:
+    ) -> list[RankCounts]:
         """The ranks by scores and, for each weight, so many times an embedding's; first tails, then heads.
 
         An embedding's scores are taken from their mean over all entities, over their deviation.
@@ -137,7 +145,7 @@ class SplitRanker:
             mask[mine[place], known.arguments[at] - 1] = True
         return mask
 
-    def questions(self, split: str) -> Questions:
+    def questions(self, split: str) -> LinkPredictionQueries:
         triples = self.index.encode_atoms(self.data.queries(split)) - 1
         if not len(triples):
             raise ValueError(f"there is nothing to rank: {self.data.dataset} has no {split} queries")
@@ -147,7 +155,7 @@ class SplitRanker:
         order = np.argsort(place.reshape(-1), kind="stable")
         begins = np.searchsorted(place.reshape(-1)[order], np.arange(len(unique) + 1))
         targets = np.concatenate([tail, head])[order]
-        return Questions(np.ascontiguousarray(unique), begins.astype(np.int64), targets, order)
+        return LinkPredictionQueries(np.ascontiguousarray(unique), begins.astype(np.int64), targets, order)
 
     def list_relations(self, split: str) -> Int64[np.ndarray, " lists"]:
         """What each list of `ranks` asks by: 2r for the tails of relation r, then 2r + 1 for the heads."""
@@ -158,14 +166,14 @@ class SplitRanker:
         self,
         split: str,
         aggregation: str,
-        ranks: Ranks,
+        ranks: RankCounts,
         chosen: Mapping[str, Any],
         rules: int,
         seed: int = 0,
-    ) -> RuleRanking:
+    ) -> RuleRankingResult:
         """The metrics of ranks."""
         count = len(ranks.above) // 2
-        lists = Candidates(
+        lists = CandidateLists(
             triples=np.zeros((0, 3), np.int32),
             starts=np.zeros(1, np.int64),
             query=np.tile(np.arange(count), 2),
@@ -174,11 +182,11 @@ class SplitRanker:
             num_queries=count,
         )
 
-        def part(ties: Ties, mask: np.ndarray) -> Metrics:
+        def part(ties: Ties, mask: np.ndarray) -> RankMetrics:
             return summarize(lists, list_metrics(ranks, ties, lists.tie_draw), None, mask)
 
         every = np.ones(2 * count, bool)
-        return RuleRanking(
+        return RuleRankingResult(
             split,
             aggregation,
             part("random", every),
@@ -189,7 +197,7 @@ class SplitRanker:
         )
 
 
-class Weighing(NamedTuple):
+class Ensemble(NamedTuple):
     """What was chosen on validation: a weight for each directed relation, and what they come to."""
 
     mrr: float
@@ -197,19 +205,19 @@ class Weighing(NamedTuple):
 
 
 def weighed(
-    found: Sequence[Ranks], relations: Int64[np.ndarray, " lists"], weights: Sequence[float], count: int
-) -> Weighing:
+    found: Sequence[RankCounts], relations: Int64[np.ndarray, " lists"], weights: Sequence[float], count: int
+) -> Ensemble:
     """The best weight of each directed relation by the ranks of each weight, ties as they are on average."""
     nothing = np.zeros(len(relations))
     reciprocal = np.stack([list_metrics(ranks, "expected", nothing)[:, 0] for ranks in found])
     best = best_by_relation(reciprocal, relations, count)
     mrr = float(reciprocal[best[relations], np.arange(len(relations))].mean())
-    return Weighing(mrr, np.array(weights)[best])
+    return Ensemble(mrr, np.array(weights)[best])
 
 
-def chosen_ranks(found: Sequence[Ranks], which: Int64[np.ndarray, " lists"]) -> Ranks:
+def chosen_ranks(found: Sequence[RankCounts], which: Int64[np.ndarray, " lists"]) -> RankCounts:
     """Each list's ranks by the weight that was chosen for it."""
-    return Ranks(
+    return RankCounts(
         np.choose(which, [part.above for part in found]), np.choose(which, [part.level for part in found])
     )
 
@@ -224,10 +232,10 @@ def best_by_relation(
     return means.argmax(axis=0)
 
 
-def in_order(asked: Questions, above: np.ndarray, level: np.ndarray) -> Ranks:
+def in_order(asked: LinkPredictionQueries, above: np.ndarray, level: np.ndarray) -> RankCounts:
     ordered = [np.empty_like(above), np.empty_like(level)]
     ordered[0][asked.order], ordered[1][asked.order] = above, level
-    return Ranks(*ordered)
+    return RankCounts(*ordered)
 
 
 def _standardized(kge: EntityScorer, rows: np.ndarray) -> np.ndarray:

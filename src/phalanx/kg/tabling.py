@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.proof_tree import free_arguments, match_head, merged_variables
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 
 Terms = tuple[str, ...]
 """The arguments of an atom."""
@@ -22,7 +22,7 @@ Rows = dict[tuple[str, ...], int]
 """What some variables may be together, and at what cost."""
 
 
-class Goal(NamedTuple):
+class GoalPattern(NamedTuple):
     """A goal as resolution calls it, and which of its answers are looked for."""
 
     predicate: str
@@ -52,7 +52,7 @@ def equal_places(names: Sequence[str]) -> tuple[int, ...]:
     return tuple(names.index(name) for name in names)
 
 
-class Knowledge:
+class FactIndex:
     """Facts by predicate and argument, and rules by the predicate of their head."""
 
     def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule]) -> None:
@@ -75,7 +75,7 @@ class Knowledge:
                 )
             self.rules[rule.head.predicate].append(rule)
 
-    def matches(self, goal: Goal) -> Sequence[Terms]:
+    def matches(self, goal: GoalPattern) -> Sequence[Terms]:
         """The arguments of the facts that are looked for."""
         predicate, values = goal.predicate, goal.values
         known = [place for place, value in enumerate(values) if value is not None]
@@ -95,12 +95,12 @@ class Knowledge:
         return [terms for terms in found if goal.admits(terms)]
 
 
-class Step(NamedTuple):
+class JoinStep(NamedTuple):
     """One atom of a body, as rows of values are joined with its answers."""
 
     place: int
     """Where the atom stands in the body."""
-    goal: Goal
+    goal: GoalPattern
     """The atom as a goal, without values."""
     columns: tuple[int, ...]
     """Where its arguments stand in the rows so far; -1 where they are not known yet."""
@@ -110,7 +110,7 @@ class Step(NamedTuple):
     """What the atoms that follow cost at least."""
 
 
-class Plan(NamedTuple):
+class JoinPlan(NamedTuple):
     """A rule as it runs when its head is called in one way.
 
     What a goal costs is decided by the order of the body, from the left. In which order the answers are
@@ -119,12 +119,12 @@ class Plan(NamedTuple):
 
     start: tuple[str, ...]
     """The variables that are known from the head, and the constants: what the rows start with."""
-    steps: tuple[Step, ...]
+    steps: tuple[JoinStep, ...]
     head: tuple[int, ...]
     """Where the arguments of the head stand in the last rows."""
 
     @classmethod
-    def of(cls, rule: Rule, goal: Goal) -> "Plan":
+    def of(cls, rule: Rule, goal: GoalPattern) -> "JoinPlan":
         """The plan for a goal with some known arguments."""
         called = _called(goal)
         same = merged_variables(rule, called)
@@ -142,9 +142,11 @@ class Plan(NamedTuple):
             after = tuple(name for name in dict.fromkeys((*columns, *here)) if name in needed)
             called_with = tuple(map(bool, unknown[place]))
             steps.append(
-                Step(
+                JoinStep(
                     place,
-                    Goal(rule.body[place].predicate, called_with, equal_places(here), (None,) * len(here)),
+                    GoalPattern(
+                        rule.body[place].predicate, called_with, equal_places(here), (None,) * len(here)
+                    ),
                     tuple(_place(columns, name) for name in here),
                     tuple((_place(columns, name), _place(here, name)) for name in after),
                     sum(costs[at] for at in left),
@@ -154,7 +156,7 @@ class Plan(NamedTuple):
         return cls(start, tuple(steps), tuple(columns.index(name) for name in names[-1]))
 
 
-def _called(goal: Goal) -> tuple[str, ...]:
+def _called(goal: GoalPattern) -> tuple[str, ...]:
     """Names for the unknown arguments, equal ones where they must be equal."""
     return tuple(
         f"_{first if goal.unknown[first] else place}" if unknown else ""
@@ -172,13 +174,13 @@ class GoalTables:
     A rule costs a step, so that a goal's answers within a budget need only answers within smaller ones.
     """
 
-    def __init__(self, knowledge: Knowledge, excluded: Atom | None, budget: Budget | None = None) -> None:
+    def __init__(self, knowledge: FactIndex, excluded: Atom | None, budget: TimeLimit | None = None) -> None:
         self.knowledge, self.excluded = knowledge, excluded
-        self.budget = Budget() if budget is None else budget
-        self._tables: dict[Goal, tuple[int, dict[Terms, int]]] = {}
-        self._plans: dict[Goal, list[tuple[Rule, Plan]]] = {}
+        self.budget = TimeLimit() if budget is None else budget
+        self._tables: dict[GoalPattern, tuple[int, dict[Terms, int]]] = {}
+        self._plans: dict[GoalPattern, list[tuple[Rule, JoinPlan]]] = {}
 
-    def answers(self, goal: Goal, budget: int) -> dict[Terms, int]:
+    def answers(self, goal: GoalPattern, budget: int) -> dict[Terms, int]:
         """What the goal can end with and at what least cost; whole for costs up to the budget."""
         done, table = self._tables.get(goal, (-1, {}))
         if done >= budget:
@@ -194,15 +196,15 @@ class GoalTables:
         self._tables[goal] = (budget, table)
         return table
 
-    def plans(self, goal: Goal) -> list[tuple[Rule, Plan]]:
+    def plans(self, goal: GoalPattern) -> list[tuple[Rule, JoinPlan]]:
         """The rules that may prove a goal, and how they run."""
         form = goal._replace(values=tuple(None if value is None else "" for value in goal.values))
         if form not in self._plans:
             rules = self.knowledge.rules.get(goal.predicate, ())
-            self._plans[form] = [(rule, Plan.of(rule, form)) for rule in rules]
+            self._plans[form] = [(rule, JoinPlan.of(rule, form)) for rule in rules]
         return self._plans[form]
 
-    def start(self, rule: Rule, plan: Plan, goal: Goal) -> Rows:
+    def start(self, rule: Rule, plan: JoinPlan, goal: GoalPattern) -> Rows:
         """The rows that a rule begins with: one, or none if its head does not unify."""
         values = match_head(rule, goal.values)
         if values is None:
@@ -212,12 +214,12 @@ class GoalTables:
                 return {}
         return {tuple(values[name] for name in plan.start): 0}
 
-    def _facts(self, goal: Goal) -> Iterator[Terms]:
+    def _facts(self, goal: GoalPattern) -> Iterator[Terms]:
         for terms in self.knowledge.matches(goal):
             if self.excluded is None or (goal.predicate, *terms) != self.excluded:
                 yield terms
 
-    def _by_rule(self, rule: Rule, plan: Plan, goal: Goal, budget: int) -> Mapping[Terms, int]:
+    def _by_rule(self, rule: Rule, plan: JoinPlan, goal: GoalPattern, budget: int) -> Mapping[Terms, int]:
         rows = self.start(rule, plan, goal)
         for step in plan.steps:
             if not rows:
@@ -225,7 +227,7 @@ class GoalTables:
             rows = self.join(step, rows, budget)
         return {tuple(values[at] for at in plan.head): cost for values, cost in rows.items()}
 
-    def join(self, step: Step, rows: Rows, budget: int) -> Rows:
+    def join(self, step: JoinStep, rows: Rows, budget: int) -> Rows:
         """The rows that are left after one more atom of a body, each with its least cost."""
         self.budget.check(f"proving: {len(self._tables):,} goals so far")
         budget -= step.later_cost

@@ -11,7 +11,7 @@ SPEAK_EVERY = 4.0
 """Seconds between two words; nothing is silent for longer than 5."""
 
 
-class OutOfTime(Exception):
+class TimeLimitExceeded(Exception):
     """The seconds of a budget are used up."""
 
 
@@ -20,7 +20,7 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Budget:
+class TimeLimit:
     """So many seconds from now on, or as many as it takes; `say` is told what is being done."""
 
     def __init__(self, seconds: float | None = None, say: Callable[[str], None] | None = None) -> None:
@@ -36,10 +36,10 @@ class Budget:
         return time.monotonic() - self._begin
 
     def check(self, doing: str) -> None:
-        """To be called every now and then: says what is being done; raises `OutOfTime` when it is time."""
+        """Report progress from time to time; raise `TimeLimitExceeded` when the limit is reached."""
         now = time.monotonic()
         if self.seconds is not None and now - self._begin > self.seconds:
-            raise OutOfTime(doing)
+            raise TimeLimitExceeded(doing)
         self._speak(doing, now)
 
     def word(self, doing: str) -> None:

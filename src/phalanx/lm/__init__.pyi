@@ -6,17 +6,17 @@ from .episode_tokens import (
     EpisodeTokenizer as EpisodeTokenizer,
     KnownEpisodes as KnownEpisodes,
     ProofTokenizer as ProofTokenizer,
-    TokenRows as TokenRows,
+    StepTokens as StepTokens,
     known_episodes as known_episodes,
 )
-from .evaluation import PuzzleScore as PuzzleScore, score_puzzles as score_puzzles
+from .evaluation import TaskScore as TaskScore, score_puzzles as score_puzzles
 from .generation import (
-    Generated as Generated,
+    GenerationOutput as GenerationOutput,
     SamplingConfig as SamplingConfig,
     generate as generate,
     generate_batch as generate_batch,
 )
 from .huggingface import export_huggingface as export_huggingface, import_huggingface as import_huggingface
 from .model import LanguageModel as LanguageModel, LanguageModelConfig as LanguageModelConfig
-from .playing import Conversation as Conversation, Player as Player, play_at_random as play_at_random
-from .tasks import Prompter as Prompter, TextTask as TextTask, read_tasks as read_tasks
+from .playing import Conversation as Conversation, LMPolicy as LMPolicy, play_at_random as play_at_random
+from .tasks import PromptTokenizer as PromptTokenizer, TextTask as TextTask, read_tasks as read_tasks

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.expert_episodes import demonstrations
-from phalanx.arc.planner import as_action
+from phalanx.arc.expert_episodes import plan_expert_episodes
+from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.tasks import ArcTask
 from phalanx.arc.text import action_text
 from phalanx.data.samples import SampleSource, StreamSample
-from phalanx.lm.tasks import Prompter, Split, split_of
+from phalanx.lm.tasks import PromptTokenizer, Split, split_of
 
 _AT_ONCE = 64
 
 
 def arc_samples(
     environment: ArcEnvironment,
-    prompter: Prompter,
+    prompter: PromptTokenizer,
     *,
     seed: int = 0,
     split: Split = "training",
@@ -36,9 +36,9 @@ def arc_samples(
     the text is the environment's own (`observation_text`). Either way the pair that is worked on is not among
     the demonstrations.
     """
-    planned = demonstrations(environment)
+    planned = plan_expert_episodes(environment)
     tasks, pairs = planned.tasks, planned.pairs
-    first = {int(task): first_grid(environment.task_buffer[int(task)]) for task in set(tasks.tolist())}
+    first = {int(task): episode_key(environment.task_buffer[int(task)]) for task in set(tasks.tolist())}
     kept = [at for at in range(len(planned)) if split_of(first[int(tasks[at])]) == split]
     if not kept:
         raise ValueError(f"no task of {len(first)} falls into the split {split!r}")
@@ -58,15 +58,15 @@ def arc_samples(
                 cells = np.stack([plan.selections[at] for plan, at in zip(plans, places, strict=True)])
                 for place in range(min(_AT_ONCE, len(kept) - start)):
                     if time < len(plans[place]):
-                        answer = action_text(as_action(operations[place], cells[place]))
+                        answer = action_text(action_from_arrays(operations[place], cells[place]))
                         name = f"arc-{split}-{slots[place]}-{time}-{round_}"
                         yield _sample(prompter, texts[place], answer, name)
                 operations[[time >= len(plan) for plan in plans]] = -1
-                states, *_ = step(states, as_action(operations, cells))
+                states, *_ = step(states, action_from_arrays(operations, cells))
         round_ += 1
 
 
-def _sample(prompter: Prompter, prompt: str, answer: str, name: str) -> StreamSample:
+def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> StreamSample:
     read, learned = prompter.prompt(prompt), prompter.answer(answer)
     return StreamSample(
         input_ids=read + learned,
@@ -95,7 +95,7 @@ def compact_prompts(environment: Any, states: Any) -> list[str]:
     ]
 
 
-def first_grid(task: ArcTask) -> str:
+def episode_key(task: ArcTask) -> str:
     """What decides on a task's split."""
     return _rows(_pairs(task)[0].input)
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.lm.evaluation import PuzzleScore
-from phalanx.lm.playing import Conversation, Player, play, played_by
-from phalanx.lm.tasks import ArcadePrompter
-from phalanx.puzzles.server.client import TelnetClientConfig
-from phalanx.puzzles.server.env import ArcadeTextBatch
+from phalanx.lm.evaluation import TaskScore
+from phalanx.lm.playing import Conversation, LMPolicy, played_by, rollout
+from phalanx.lm.tasks import PuzzleServerPromptTokenizer
+from phalanx.puzzles.server.client import PuzzleClientConfig
+from phalanx.puzzles.server.env import PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
 from phalanx.puzzles.server.protocol import PuzzleGame, PuzzleObservation, game_id
 
@@ -45,29 +45,33 @@ class ArcadeEvaluationConfig(Config):
 
 
 def score_arcade(
-    player: Player, game: str, client: TelnetClientConfig, config: ArcadeEvaluationConfig, name: str = "model"
-) -> PuzzleScore:
+    player: LMPolicy,
+    game: str,
+    client: PuzzleClientConfig,
+    config: ArcadeEvaluationConfig,
+    name: str = "model",
+) -> TaskScore:
     """Puzzles of a game played greedily, with the prompts that `phalanx train lm --arcade` learns from.
 
     A refused answer ends an episode: nothing has changed, and a greedy player would say the same again.
     """
     greedy = dataclasses.replace(
         player,
-        prompter=ArcadePrompter(player.prompter),
+        prompter=PuzzleServerPromptTokenizer(player.prompter),
         sampling=player.sampling.model_copy(update={"temperature": 0.0}),
         max_new_tokens=config.max_new_tokens,
         legal_only=False,
     )
-    return _score(game, name, "greedy", client, config, 1, lambda batch: play(greedy, batch))
+    return _score(game, name, "greedy", client, config, 1, lambda batch: rollout(greedy, batch))
 
 
 def score_random_commands(
-    game: str, client: TelnetClientConfig, config: ArcadeEvaluationConfig, seed: int = 0
-) -> PuzzleScore:
+    game: str, client: PuzzleClientConfig, config: ArcadeEvaluationConfig, seed: int = 0
+) -> TaskScore:
     """Random commands of the game's form, whose numbers are on the board; some are refused."""
     draws = random.Random(seed)
 
-    def started(batch: ArcadeTextBatch) -> list[Conversation]:
+    def started(batch: PuzzleServerVectorEnvironment) -> list[Conversation]:
         def command(place: int) -> str:
             return random_command(game, batch.games[place].observation, draws)
 
@@ -119,12 +123,12 @@ def _score(
     game: str,
     name: str,
     mode: str,
-    client: TelnetClientConfig,
+    client: PuzzleClientConfig,
     config: ArcadeEvaluationConfig,
     max_refused: int,
-    started: Callable[[ArcadeTextBatch], Sequence[Conversation]],
-) -> PuzzleScore:
-    with ArcadeTextBatch(
+    started: Callable[[PuzzleServerVectorEnvironment], Sequence[Conversation]],
+) -> TaskScore:
+    with PuzzleServerVectorEnvironment(
         game,
         config.difficulty,
         size=config.puzzles,
@@ -137,7 +141,7 @@ def _score(
         told = started(batch)
     solved = [one for one in told if one.solved]
     answers = sum(len(one.turns) for one in told)
-    return PuzzleScore(
+    return TaskScore(
         f"{game}:{config.difficulty}:arcade",
         name,
         mode,

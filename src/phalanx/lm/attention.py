@@ -11,29 +11,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from phalanx.core.backends import Engine, for_any_batch, kept_in_shards, on_engine, resolve_engine
+from phalanx.core.backends import Backend, dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
 from phalanx.data.packed_batch import create_segment_attention_mask
 
 _BLOCK, _BLOCKS = 128, 8
 """A row is taken in blocks of so many tokens, or of more so that there are at most so many."""
 
 
-class Angles(NamedTuple):
+class RotaryAngles(NamedTuple):
     """How far rotary positions turn each pair of numbers of a token's queries and keys."""
 
     cosine: Float[Array, "*rows tokens half"]
     sine: Float[Array, "*rows tokens half"]
 
 
-def angles_of(positions: Int32[Array, "*rows tokens"], size: int, base: float) -> Angles:
+def rotary_angles(positions: Int32[Array, "*rows tokens"], size: int, base: float) -> RotaryAngles:
     """Of heads of a size: each pair turns with the position, at a speed of its own."""
     half = size // 2
     turned = positions[..., None] * base ** -(jnp.arange(half) / half)
-    return Angles(jnp.cos(turned), jnp.sin(turned))
+    return RotaryAngles(jnp.cos(turned), jnp.sin(turned))
 
 
-def rotate(
-    x: Float[Array, "*rows tokens heads size"], angles: Angles
+def apply_rotary(
+    x: Float[Array, "*rows tokens heads size"], angles: RotaryAngles
 ) -> Float[Array, "*rows tokens heads size"]:
     """Rotary positions."""
     first, second = jnp.split(x, 2, axis=-1)
@@ -43,9 +43,9 @@ def rotate(
 
 def packed_attention(
     qkv: Float[Array, "*rows tokens 3 heads size"],
-    angles: Angles,
+    angles: RotaryAngles,
     segments: Int32[Array, "*rows tokens"],
-    engine: Engine = "auto",
+    engine: Backend = "auto",
 ) -> Float[Array, "*rows tokens heads size"]:
     """What `attention` gives, for queries, keys and values side by side that positions have not rotated yet.
 
@@ -53,23 +53,23 @@ def packed_attention(
     segments; memory is that of the result, for weights are made again for the gradient.
     """
 
-    def native(qkv: Array, angles: Angles, segments: Array) -> Array:
+    def native(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
         return _native(qkv.astype(jnp.float32), angles, segments).astype(qkv.dtype)
 
-    return on_engine(resolve_engine(engine), native, _xla, qkv, angles, segments)
+    return dispatch(resolve_backend(engine), native, _xla, qkv, angles, segments)
 
 
-def _xla(qkv: Array, angles: Angles, segments: Array) -> Array:
+def _xla(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
     queries, keys, values = (qkv[..., part, :, :] for part in range(3))
-    return attention(rotate(queries, angles), rotate(keys, angles), values, segments)
+    return attention(apply_rotary(queries, angles), apply_rotary(keys, angles), values, segments)
 
 
 @jax.custom_vjp
-def _native(qkv: Array, angles: Angles, segments: Array) -> Array:
+def _native(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
     return _forward((), qkv, *angles, segments)[0]
 
 
-def _native_forward(qkv: Array, angles: Angles, segments: Array) -> tuple[Array, Any]:
+def _native_forward(qkv: Array, angles: RotaryAngles, segments: Array) -> tuple[Array, Any]:
     attended, logs = _forward((), qkv, *angles, segments)
     return attended, (qkv, *angles, segments, attended, logs)
 
@@ -97,7 +97,7 @@ def _flat_forward(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
         attended, log_sums = jax.ffi.ffi_call("phalanx_attention_forward", results)(qkv, *rest)
         return attended, log_sums
 
-    return kept_in_shards(call, (), (qkv, *rest))
+    return keep_batch_sharding(call, (), (qkv, *rest))
 
 
 def _flat_backward(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
@@ -105,11 +105,11 @@ def _flat_backward(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
         result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
         return jax.ffi.ffi_call("phalanx_attention_backward", result)(qkv, *rest)
 
-    return kept_in_shards(call, (), (qkv, *rest))
+    return keep_batch_sharding(call, (), (qkv, *rest))
 
 
-_forward = for_any_batch(_flat_forward, _rows, ())
-_backward = for_any_batch(_flat_backward, _rows, ())
+_forward = vmappable_kernel(_flat_forward, _rows, ())
+_backward = vmappable_kernel(_flat_backward, _rows, ())
 
 
 def attention(

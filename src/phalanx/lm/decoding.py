@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from phalanx.core.backends import Engine, on_engine, resolve_engine
+from phalanx.core.backends import Backend, dispatch, resolve_backend
 from phalanx.core.environment import Key
-from phalanx.lm.attention import angles_of, packed_attention, rotate
+from phalanx.lm.attention import apply_rotary, packed_attention, rotary_angles
 from phalanx.lm.model import LanguageModel
 
 _PLACES = 16
@@ -22,7 +22,7 @@ _PLACES = 16
 _NEVER = -1e30
 
 
-class Request(NamedTuple):
+class GenerationRequest(NamedTuple):
     """What a batch is to write."""
 
     prompts: Int32[Array, "batch padded"]
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     """Padded by -1, which is no token."""
 
 
-class Written(NamedTuple):
+class GenerationArrays(NamedTuple):
     """What a batch wrote."""
 
     tokens: Int32[Array, "batch room"]
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     ended: Bool[Array, " batch"]
 
 
-class KeyValueCache(NamedTuple):
+class KVCache(NamedTuple):
     """The keys and values of one block, by place in the row."""
 
     keys: Float[Array, "batch heads size places"]
@@ -56,34 +56,36 @@ class KeyValueCache(NamedTuple):
 @eqx.filter_jit
 def write(
     model: LanguageModel,
-    request: Request,
+    request: GenerationRequest,
     max_new_tokens: int,
     top_k: int,
     nucleus: bool,
-    engine: Engine = "auto",
-) -> Written:
+    engine: Backend = "auto",
+) -> GenerationArrays:
     """Until every row has ended or has `max_new_tokens`.
 
     The native engine is for models that compute in float32; XLA serves bfloat16 on the CPU too.
     """
     arrays, static = eqx.partition(model, eqx.is_array)
 
-    def native(arrays: LanguageModel, request: Request) -> Written:
+    def native(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
         return _native(eqx.combine(arrays, static), request, max_new_tokens, top_k)
 
-    def xla(arrays: LanguageModel, request: Request) -> Written:
+    def xla(arrays: LanguageModel, request: GenerationRequest) -> GenerationArrays:
         return _xla(eqx.combine(arrays, static), request, max_new_tokens, top_k, nucleus)
 
-    which = resolve_engine(engine) if model.config.compute == "float32" else "xla"
-    return on_engine(which, native, xla, arrays, request)
+    which = resolve_backend(engine) if model.config.compute == "float32" else "xla"
+    return dispatch(which, native, xla, arrays, request)
 
 
-def _native(model: LanguageModel, request: Request, max_new_tokens: int, top_k: int) -> Written:
+def _native(
+    model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int
+) -> GenerationArrays:
     """A thread computes as many rows together as it has places for; one that ends leaves its to the next."""
     config, blocks = model.config, model.blocks
     batch, padded = request.prompts.shape
     places = -(-(padded + max_new_tokens) // _PLACES) * _PLACES
-    angles = angles_of(jnp.arange(places), config.width // config.heads, config.rotary_base)
+    angles = rotary_angles(jnp.arange(places), config.width // config.heads, config.rotary_base)
     results = (
         jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.int32),
         jax.ShapeDtypeStruct((batch, max_new_tokens), jnp.float32),
@@ -114,7 +116,7 @@ def _native(model: LanguageModel, request: Request, max_new_tokens: int, top_k: 
         top_k=top_k,
         epsilon=np.float32(config.norm_epsilon),
     )
-    return Written(*written)
+    return GenerationArrays(*written)
 
 
 def _uniform(key: Key, new: Int32[Array, ""], batch: int) -> Float[Array, " batch"]:
@@ -127,7 +129,7 @@ class _Writing(NamedTuple):
 
     new: Int32[Array, ""]
     """Tokens written so far."""
-    caches: list[KeyValueCache]
+    caches: list[KVCache]
     logits: Float[Array, "batch vocabulary"]
     alive: Bool[Array, "batch choices"] | None
     """Choices that begin with what was written."""
@@ -137,7 +139,9 @@ class _Writing(NamedTuple):
     ended: Bool[Array, " batch"]
 
 
-def _xla(model: LanguageModel, request: Request, max_new_tokens: int, top_k: int, nucleus: bool) -> Written:
+def _xla(
+    model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int, nucleus: bool
+) -> GenerationArrays:
     starts, temperature, choices = request.starts, request.temperature, request.choices
     batch, padded = request.prompts.shape
     caches, logits = prefill(model, request.prompts, starts, max_new_tokens)
@@ -187,24 +191,24 @@ def _xla(model: LanguageModel, request: Request, max_new_tokens: int, top_k: int
         )
 
     done = jax.lax.while_loop(lambda at: (at.new < max_new_tokens) & ~at.ended.all(), write, begun)
-    return Written(done.tokens, done.log_probs, done.lengths, done.ended)
+    return GenerationArrays(done.tokens, done.log_probs, done.lengths, done.ended)
 
 
 def prefill(
     model: LanguageModel, prompts: Int32[Array, "batch padded"], starts: Int32[Array, " batch"], room: int
-) -> tuple[list[KeyValueCache], Float[Array, "batch vocabulary"]]:
+) -> tuple[list[KVCache], Float[Array, "batch vocabulary"]]:
     """Caches after prompts, which begin at `starts`, with room for more; and the logits that follow."""
     places = jnp.arange(prompts.shape[1], dtype=jnp.int32)
     positions = jnp.maximum(places - starts[:, None], 0)
     segments = (places >= starts[:, None]).astype(jnp.int32)
-    angles = angles_of(positions, model.config.width // model.config.heads, model.config.rotary_base)
+    angles = rotary_angles(positions, model.config.width // model.config.heads, model.config.rotary_base)
     x, caches = model.embed(prompts), []
     for block in model.layers():
         qkv = block.unrotated_qkv(x)
         x = block.forward(x, packed_attention(qkv, angles, segments))
-        keys, values = rotate(qkv[..., 1, :, :], angles), qkv[..., 2, :, :]
+        keys, values = apply_rotary(qkv[..., 1, :, :], angles), qkv[..., 2, :, :]
         caches.append(
-            KeyValueCache(
+            KVCache(
                 jnp.pad(jnp.transpose(keys, (0, 2, 3, 1)), ((0, 0), (0, 0), (0, 0), (0, room))),
                 jnp.pad(jnp.transpose(values, (0, 2, 1, 3)), ((0, 0), (0, 0), (0, room), (0, 0))),
             )
@@ -215,18 +219,18 @@ def prefill(
 def decode_step(
     model: LanguageModel,
     layers: list,
-    caches: list[KeyValueCache],
+    caches: list[KVCache],
     tokens: Int32[Array, " batch"],
     place: Int32[Array, ""],
     starts: Int32[Array, " batch"],
-) -> tuple[list[KeyValueCache], Float[Array, "batch vocabulary"]]:
+) -> tuple[list[KVCache], Float[Array, "batch vocabulary"]]:
     """The caches with one token more in each row, written at `place`, and the logits that follow."""
     places = jnp.arange(caches[0].keys.shape[-1])
     seen = (places >= starts[:, None]) & (places <= place)
     x, written = model.embed(tokens)[:, None], []
     for block, cache in zip(layers, caches, strict=True):
         queries, keys, values = block.project_qkv(x, (place - starts)[:, None])
-        cache = KeyValueCache(
+        cache = KVCache(
             jax.lax.dynamic_update_slice_in_dim(cache.keys, jnp.transpose(keys, (0, 2, 3, 1)), place, 3),
             jax.lax.dynamic_update_slice_in_dim(cache.values, jnp.transpose(values, (0, 2, 1, 3)), place, 2),
         )

@@ -19,7 +19,7 @@ from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
 from phalanx.data.stream_base import IteratedStream
-from phalanx.lm.episode_tokens import EpisodeTokenizer, TokenRows, known_episodes
+from phalanx.lm.episode_tokens import EpisodeTokenizer, StepTokens, known_episodes
 
 
 class _Play(NamedTuple):
@@ -134,7 +134,7 @@ class EnvironmentStream(IteratedStream):
         return self._tell(first, steps.astype(np.int64), rows, host.rewards[host.runs], told)
 
     def _tell(
-        self, first: int, steps: Int64[np.ndarray, " episodes"], rows: TokenRows, rewards: Any, told: "_Told"
+        self, first: int, steps: Int64[np.ndarray, " episodes"], rows: StepTokens, rewards: Any, told: "_Told"
     ) -> list[StreamSample]:
         parts = np.stack([rows.seen, rows.done], axis=1).reshape(-1)
         mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(rows.seen)), parts)

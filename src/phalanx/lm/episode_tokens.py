@@ -21,11 +21,11 @@ from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, operation_name
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
 
 
-class TokenRows(NamedTuple):
+class StepTokens(NamedTuple):
     """For each step: the tokens of what was seen, then those of what was done, all end to end."""
 
     tokens: Int32[np.ndarray, " tokens"]
@@ -51,7 +51,7 @@ class EpisodeTokenizer(Protocol):
         """What is to be told of a batch of states; traced by JAX."""
         ...
 
-    def encode(self, seen: PyTree, actions: PyTree) -> TokenRows:
+    def encode(self, seen: PyTree, actions: PyTree) -> StepTokens:
         """The tokens of a batch of views and actions."""
         ...
 
@@ -103,13 +103,13 @@ def _mark(token: int, steps: int) -> _Part:
     return _full(np.full((steps, 1), token, np.int32))
 
 
-def _rows(seen: list[_Part], done: list[_Part]) -> TokenRows:
+def _rows(seen: list[_Part], done: list[_Part]) -> StepTokens:
     """Rows from the parts that tell what was seen and those that tell what was done."""
     every = [*seen, *done]
     tokens = np.concatenate([part.tokens for part in every], axis=1)
     counts = np.concatenate([part.counts for part in every], axis=1)
     lengths = [sum(part.counts.sum(axis=1) for part in parts) for parts in (seen, done)]
-    return TokenRows(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))
+    return StepTokens(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))
 
 
 GridName = Literal["input", "working", "target"]
@@ -158,7 +158,7 @@ class ArcTokenizer:
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
-    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> TokenRows:
+    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
         """The tokens of a batch of views and actions."""
         steps = len(seen["similarity"])
         parts: list[_Part] = []
@@ -278,7 +278,7 @@ class ProofTokenizer:
     """Terms of an atom."""
 
     @classmethod
-    def for_environment(cls, environment: ProofEnv) -> "ProofTokenizer":
+    def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
         """The tokenizer that fits an environment."""
         config, program = environment.config, environment.program
         return cls(
@@ -311,7 +311,7 @@ class ProofTokenizer:
             "depth": jnp.asarray(states.depth),
         }
 
-    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> TokenRows:
+    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
         """The tokens of a batch of views and actions."""
         steps, options = seen["successors"].shape[:2]
         legal = np.arange(options) < seen["count"][:, None]
@@ -375,7 +375,7 @@ class ProofTokenizer:
         ]
 
 
-@known_episodes.register(ProofEnv)
-def _proof_episodes(environment: ProofEnv) -> KnownEpisodes:
+@known_episodes.register(ProofEnvironment)
+def _proof_episodes(environment: ProofEnvironment) -> KnownEpisodes:
     tokenizer = ProofTokenizer.for_environment(environment)
     return KnownEpisodes("proofs", tokenizer, environment.config.max_depth)

@@ -17,11 +17,11 @@ from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.lm.episodes.environments import EnvironmentSource
 from phalanx.lm.episodes.puzzles import PuzzleSource
-from phalanx.lm.episodes.source import Episode, EpisodeSource
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 from phalanx.lm.generation import SamplingConfig
-from phalanx.lm.playing import Conversation, Player, play, play_at_random, played_by, summary
-from phalanx.lm.tasks import Prompter, Split, TextTask
-from phalanx.text.env import TextBatch
+from phalanx.lm.playing import Conversation, LMPolicy, episode_record, play_at_random, played_by, rollout
+from phalanx.lm.tasks import PromptTokenizer, Split, TextTask
+from phalanx.text.env import TextVectorEnvironment
 
 _BATCH = 64
 
@@ -43,7 +43,7 @@ class PuzzleEvaluationConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class PuzzleScore:
+class TaskScore:
     """What came of the puzzles of one kind and difficulty."""
 
     task: str
@@ -68,12 +68,12 @@ class PuzzleScore:
         return record
 
 
-def overall(scores: Sequence[PuzzleScore]) -> PuzzleScore:
+def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
     """The mean over tasks, each of which counts the same."""
     moves = [score.moves for score in scores if score.moves is not None]
     ks = sorted(set[int]().union(*(score.pass_at_k for score in scores)))
     count = len(scores)
-    return PuzzleScore(
+    return TaskScore(
         "all",
         scores[0].player,
         scores[0].mode,
@@ -86,12 +86,12 @@ def overall(scores: Sequence[PuzzleScore]) -> PuzzleScore:
     )
 
 
-Start = Callable[[TextBatch, int], list[Conversation]]
+Start = Callable[[TextVectorEnvironment, int], list[Conversation]]
 """Plays a batch that has begun, and is told which one it is."""
 
 
 def played_episodes(
-    source: EpisodeSource, episodes: Sequence[Episode], start: Start, at_once: int = _BATCH
+    source: EpisodeSource, episodes: Sequence[EpisodeId], start: Start, at_once: int = _BATCH
 ) -> list[Conversation]:
     """Conversations about episodes, a batch at a time."""
     batches = enumerate(source.batches(episodes, at_once))
@@ -99,7 +99,7 @@ def played_episodes(
 
 
 def score_puzzles(
-    player: Player,
+    player: LMPolicy,
     task: TextTask,
     *,
     split: Split = "held-out",
@@ -108,7 +108,7 @@ def score_puzzles(
     seed: int = 0,
     compact: bool = True,
     name: str = "model",
-) -> tuple[list[PuzzleScore], list[Conversation]]:
+) -> tuple[list[TaskScore], list[Conversation]]:
     """Scores of greedy episodes and of `attempts` sampled ones; and the greedy conversations."""
     source = PuzzleSource([task], player.prompter, compact=compact)
     return score_episodes(
@@ -117,7 +117,7 @@ def score_puzzles(
 
 
 def score_episodes(
-    player: Player,
+    player: LMPolicy,
     source: EpisodeSource,
     task: str,
     *,
@@ -126,12 +126,12 @@ def score_episodes(
     attempts: int = 0,
     seed: int = 0,
     name: str = "model",
-) -> tuple[list[PuzzleScore], list[Conversation]]:
+) -> tuple[list[TaskScore], list[Conversation]]:
     """`score_puzzles` of any source's task."""
     episodes = _episodes(source, task, split, count)
     player = dataclasses.replace(player, prompter=source.prompter)
     greedy = dataclasses.replace(player, sampling=player.sampling.model_copy(update={"temperature": 0.0}))
-    told = played_episodes(source, episodes, lambda batch, _: play(greedy, batch))
+    told = played_episodes(source, episodes, lambda batch, _: rollout(greedy, batch))
     scores = [_score(task, name, "greedy", episodes, told)]
     if attempts:
         tried = [
@@ -146,20 +146,18 @@ def score_episodes(
     return scores, told
 
 
-def _episodes(source: EpisodeSource, task: str, split: Split, count: int) -> list[Episode]:
-    return [Episode(task, seed) for seed in itertools.islice(source.seeds(task, split), count)]
+def _episodes(source: EpisodeSource, task: str, split: Split, count: int) -> list[EpisodeId]:
+    return [EpisodeId(task, seed) for seed in itertools.islice(source.seeds(task, split), count)]
 
 
-def _drawing(player: Player, key: Key) -> Start:
-    return lambda batch, number: play(player, batch, jax.random.fold_in(key, number))
+def _drawing(player: LMPolicy, key: Key) -> Start:
+    return lambda batch, number: rollout(player, batch, jax.random.fold_in(key, number))
 
 
-def score_random(
-    task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0
-) -> PuzzleScore:
+def score_random(task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0) -> TaskScore:
     """Random legal moves, move by move: whole answers at random would hardly ever be right."""
     by_move = task._replace(turns="multi")
-    source = PuzzleSource([by_move], Prompter("characters"))
+    source = PuzzleSource([by_move], PromptTokenizer("characters"))
     episodes = _episodes(source, by_move.name, split, count)
     told = played_episodes(source, episodes, lambda batch, number: play_at_random(batch, seed + number))
     return _score(task.name, "random", "sampled", episodes, told)
@@ -167,12 +165,12 @@ def score_random(
 
 def score_random_actions(
     source: EnvironmentSource, *, split: Split = "held-out", count: int = 100, seed: int = 0
-) -> PuzzleScore:
+) -> TaskScore:
     """Random legal actions of an environment."""
     [task] = source.tasks
     episodes, draws = _episodes(source, task, split, count), random.Random(seed)
 
-    def start(batch: TextBatch, number: int) -> list[Conversation]:
+    def start(batch: TextVectorEnvironment, number: int) -> list[Conversation]:
         drawn: dict[int, str] = {}
 
         def command(place: int) -> str:
@@ -187,11 +185,11 @@ def score_random_actions(
 
 
 def _score(
-    task: str, player: str, mode: str, episodes: Sequence[Episode], told: Sequence[Conversation]
-) -> PuzzleScore:
+    task: str, player: str, mode: str, episodes: Sequence[EpisodeId], told: Sequence[Conversation]
+) -> TaskScore:
     answers = sum(len(one.turns) for one in told)
     solved = [one for one in told if one.solved]
-    return PuzzleScore(
+    return TaskScore(
         task,
         player,
         mode,
@@ -204,21 +202,24 @@ def _score(
 
 
 def evaluation_records(
-    player: Player, source: EpisodeSource | None, count: int, split: Split = "valid"
+    player: LMPolicy, source: EpisodeSource | None, count: int, split: Split = "valid"
 ) -> list[dict[str, Any]]:
     """Lines of `evaluations.jsonl`: all tasks together, then each."""
     if not count or source is None:
         return []
     found = [score_episodes(player, source, task, split=split, count=count)[0][0] for task in source.tasks]
-    return [score.as_record(split) for score in (overall(found), *found)]
+    return [score.as_record(split) for score in (mean_score(found), *found)]
 
 
-def sampled_conversations(player: Player, source: EpisodeSource | None, update: int) -> list[dict[str, Any]]:
+def sampled_conversations(
+    player: LMPolicy, source: EpisodeSource | None, update: int
+) -> list[dict[str, Any]]:
     """A puzzle of each task and what was said, as the logger takes it."""
     if source is None:
         return []
     tasks = source.tasks
     told = (score_episodes(player, source, task, split="valid", count=1)[1][0] for task in tasks)
     return [
-        summary(task, one, update, place) for place, (task, one) in enumerate(zip(tasks, told, strict=True))
+        episode_record(task, one, update, place)
+        for place, (task, one) in enumerate(zip(tasks, told, strict=True))
     ]

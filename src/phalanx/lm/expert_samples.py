@@ -7,16 +7,16 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
-from phalanx.lm.tasks import Prompter, Split, TextTask, puzzles_of, split_of
+from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of, split_of
 from phalanx.puzzles.env import PuzzleEnvironment
 
 _SEEDS = 2**40
 """Seeds of puzzles that a run's seed has for itself."""
 
 
-def demonstrations(
+def generate_expert_samples(
     tasks: Sequence[TextTask],
-    prompter: Prompter,
+    prompter: PromptTokenizer,
     *,
     seed: int = 0,
     split: Split = "training",
@@ -47,7 +47,7 @@ def demonstrations(
 
 def _of_task(
     task: TextTask,
-    prompter: Prompter,
+    prompter: PromptTokenizer,
     draws: random.Random,
     seed: int,
     split: Split,

@@ -17,7 +17,7 @@ _PRODUCTS = ((1024, 1024, 1024), (4096, 128, 384), (4096, 256, 128))
 """Rows, depth and columns: a square product is not the one that XLA's CPU does best."""
 
 
-def training_flops(config: LanguageModelConfig, segments: Int32[np.ndarray, "rows width"]) -> int:
+def train_flops(config: LanguageModelConfig, segments: Int32[np.ndarray, "rows width"]) -> int:
     """Operations of an update: products forward and twice backward, attention to what is before in a segment.
 
     Nothing is counted twice that is computed twice, as attention weights are; padding is counted where it is
@@ -33,7 +33,7 @@ def training_flops(config: LanguageModelConfig, segments: Int32[np.ndarray, "row
 
 
 @functools.cache
-def matmul_peak(dtype: str) -> float:
+def measured_peak_flops(dtype: str) -> float:
     """Floating-point operations a second of a large product, the best of a few: what the machine reaches."""
     product = jax.jit(jnp.dot)
     best = 0.0

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.lm.decoding import Request, write
+from phalanx.lm.decoding import GenerationRequest, write
 from phalanx.lm.model import LanguageModel
 
 _STEP = 32
@@ -32,7 +32,7 @@ class SamplingConfig(Config):
     """Only the likeliest tokens that have this probability together are drawn from."""
 
 
-class Generated(NamedTuple):
+class GenerationOutput(NamedTuple):
     """What was written after each prompt."""
 
     tokens: list[list[int]]
@@ -54,7 +54,7 @@ def generate_batch(
     stop_token: int | None = None,
     choices: Sequence[Sequence[Sequence[int]]] | None = None,
     padded_prompt: int = 0,
-) -> Generated:
+) -> GenerationOutput:
     """What the model writes after each prompt: greedily at temperature 0, else drawn with the key.
 
     A text ends with the `stop_token` or after `max_new_tokens`. `choices` are the only texts that each row
@@ -68,7 +68,7 @@ def generate_batch(
     for row, prompt in zip(padded, prompts, strict=True):
         row[width - len(prompt) :] = prompt
     starts = np.array([width - len(prompt) for prompt in prompts], np.int32)
-    request = Request(
+    request = GenerationRequest(
         jax.device_put(padded),
         jax.device_put(starts),
         jnp.float32(sampling.temperature),
@@ -79,7 +79,7 @@ def generate_batch(
     )
     done = write(model, request, max_new_tokens, sampling.top_k, sampling.top_p < 1)
     written, log_probs, lengths, ended = map(np.asarray, done)
-    return Generated(
+    return GenerationOutput(
         [row[:length].tolist() for row, length in zip(written, lengths, strict=True)],
         [row[:length].tolist() for row, length in zip(log_probs, lengths, strict=True)],
         ended,

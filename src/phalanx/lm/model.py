@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.lm.attention import angles_of, packed_attention, rotate
+from phalanx.lm.attention import apply_rotary, packed_attention, rotary_angles
 from phalanx.nn.layers import Dense
 
 _ONE_HOT_VOCABULARY = 1024
@@ -68,7 +68,7 @@ class RMSNorm(eqx.Module):
         return x * jax.lax.rsqrt(squares + self.epsilon).astype(x.dtype) * self.scale
 
 
-class Block(eqx.Module):
+class TransformerBlock(eqx.Module):
     """Attention, then a gated layer for each token; both add to what comes in."""
 
     norms: tuple[RMSNorm, RMSNorm]
@@ -118,7 +118,7 @@ class LanguageModel(eqx.Module):
 
     embedding: Float[Array, "vocabulary width"]
     head: Float[Array, "vocabulary width"]
-    blocks: Block
+    blocks: TransformerBlock
     """All blocks: the arrays' first axis is the depth, so that they compile as one."""
     norm: RMSNorm
     config: LanguageModelConfig = eqx.field(static=True)
@@ -128,7 +128,9 @@ class LanguageModel(eqx.Module):
         self.config = config
         shape = (config.vocab_size, config.width)
         self.embedding = jax.random.normal(keys[0], shape)
-        self.blocks = eqx.filter_vmap(lambda k: Block(config, key=k))(jax.random.split(keys[1], config.depth))
+        self.blocks = eqx.filter_vmap(lambda k: TransformerBlock(config, key=k))(
+            jax.random.split(keys[1], config.depth)
+        )
         self.norm = RMSNorm(config.width, config.norm_epsilon)
         # Not the embedding again, which would make a new model sure that every token comes twice; and small,
         # so that it begins at guessing.
@@ -142,10 +144,10 @@ class LanguageModel(eqx.Module):
     ) -> Float[Array, "*rows length vocabulary"]:
         """Of packed rows: segments are numbered from 1, padding is segment 0, positions start in each."""
         arrays, static = self._computed()
-        angles = angles_of(positions, self.config.width // self.config.heads, self.config.rotary_base)
+        angles = rotary_angles(positions, self.config.width // self.config.heads, self.config.rotary_base)
 
         # All tokens are rows of one matrix: for a batch of them XLA's CPU transposes what gradients need.
-        def step(x: Float[Array, "all width"], block_arrays: Block) -> tuple[Array, None]:
+        def step(x: Float[Array, "all width"], block_arrays: TransformerBlock) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
             qkv = block.unrotated_qkv(x)
             attended = packed_attention(qkv.reshape(*tokens.shape, *qkv.shape[1:]), angles, segments)
@@ -154,7 +156,7 @@ class LanguageModel(eqx.Module):
         x, _ = jax.lax.scan(step, self.embed(tokens.reshape(-1)), arrays, unroll=_UNROLLED)
         return self.unembed(x).reshape(*tokens.shape, -1)
 
-    def layers(self) -> list[Block]:
+    def layers(self) -> list[TransformerBlock]:
         """The blocks one by one."""
         arrays, static = self._computed()
         return [
@@ -162,7 +164,7 @@ class LanguageModel(eqx.Module):
             for n in range(self.config.depth)
         ]
 
-    def _computed(self) -> tuple[Block, Block]:
+    def _computed(self) -> tuple[TransformerBlock, TransformerBlock]:
         """The blocks' arrays in the type that they compute in, and the rest of them."""
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
         return jax.tree.map(lambda leaf: leaf.astype(self.config.compute), arrays), static
@@ -183,4 +185,4 @@ def rotary(
     x: Float[Array, "*rows tokens heads size"], positions: Int32[Array, "*rows tokens"], base: float
 ) -> Float[Array, "*rows tokens heads size"]:
     """Rotary positions: pairs of numbers rotate with the position, each pair at a speed of its own."""
-    return rotate(x, angles_of(positions, x.shape[-1], base))
+    return apply_rotary(x, rotary_angles(positions, x.shape[-1], base))

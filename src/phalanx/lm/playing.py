@@ -14,9 +14,9 @@ import jax
 from phalanx.core.environment import Key
 from phalanx.lm.generation import SamplingConfig, generate_batch
 from phalanx.lm.model import LanguageModel
-from phalanx.lm.tasks import Prompter
+from phalanx.lm.tasks import PromptTokenizer
 from phalanx.svg import BAD, BORDER, GOOD, MONO, MUTED, SHEET, TEXT, clean, text_width
-from phalanx.text.env import TextBatch
+from phalanx.text.env import TextVectorEnvironment
 
 _LEAST_BATCH = 8
 _LINE, _SIZE = 18, 14
@@ -60,11 +60,11 @@ class Conversation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Player:
+class LMPolicy:
     """A model and how it answers; with `legal_only` it chooses among legal moves, where they are known."""
 
     model: LanguageModel
-    prompter: Prompter
+    prompter: PromptTokenizer
     sampling: SamplingConfig = SamplingConfig(temperature=0.0)  # noqa: RUF009 - frozen
     max_new_tokens: int = 64
     legal_only: bool = False
@@ -105,13 +105,13 @@ class Player:
                 read[at],
                 written,
                 said.log_probs[at],
-                () if choices is None else allowed_tokens(choices[at], written),
+                () if choices is None else allowed_token_ids(choices[at], written),
             )
             for at, written in enumerate(said.tokens[: len(read)])
         ]
 
 
-def allowed_tokens(choices: Sequence[Sequence[int]], written: Sequence[int]) -> list[list[int]]:
+def allowed_token_ids(choices: Sequence[Sequence[int]], written: Sequence[int]) -> list[list[int]]:
     """The tokens that go on with a choice, at each place of what was written.
 
     >>> allowed_tokens([[1, 2, 0], [1, 3, 0], [4, 0]], [1, 3, 0])
@@ -124,7 +124,7 @@ def allowed_tokens(choices: Sequence[Sequence[int]], written: Sequence[int]) -> 
     return found
 
 
-def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conversation]:
+def rollout(player: LMPolicy, batch: TextVectorEnvironment, key: Key | None = None) -> list[Conversation]:
     """Play episodes that have begun to their ends; where the player draws, the key says what."""
 
     def answer(places: list[int], step: int) -> list[Turn]:
@@ -141,7 +141,7 @@ def play(player: Player, batch: TextBatch, key: Key | None = None) -> list[Conve
     return _played(batch, answer)
 
 
-def played_by(batch: TextBatch, command: Callable[[int], str]) -> list[Conversation]:
+def played_by(batch: TextVectorEnvironment, command: Callable[[int], str]) -> list[Conversation]:
     """Play episodes that have begun by what is said for each place."""
 
     def answer(places: list[int], step: int) -> list[Turn]:
@@ -152,7 +152,7 @@ def played_by(batch: TextBatch, command: Callable[[int], str]) -> list[Conversat
     return _played(batch, answer)
 
 
-def play_at_random(batch: TextBatch, seed: int = 0) -> list[Conversation]:
+def play_at_random(batch: TextVectorEnvironment, seed: int = 0) -> list[Conversation]:
     """Play episodes that have begun by random legal moves."""
     draws = random.Random(seed)
 
@@ -166,7 +166,7 @@ def play_at_random(batch: TextBatch, seed: int = 0) -> list[Conversation]:
     return played_by(batch, legal_move)
 
 
-def _played(batch: TextBatch, answer: Any) -> list[Conversation]:
+def _played(batch: TextVectorEnvironment, answer: Any) -> list[Conversation]:
     conversations = [Conversation() for _ in range(len(batch))]
     running, step = list(range(len(batch))), 0
     while running:
@@ -183,7 +183,7 @@ def _played(batch: TextBatch, answer: Any) -> list[Conversation]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class RenderedTurn:
     """A turn as the report shows it: what was asked, and what was answered."""
 
     turn: Turn
@@ -204,10 +204,12 @@ class Said:
         return str(picture.as_svg())
 
 
-def summary(name: str, conversation: Conversation, update: int, place: int) -> dict[str, Any]:
+def episode_record(name: str, conversation: Conversation, update: int, place: int) -> dict[str, Any]:
     """A conversation as `ExperimentLogger.log_episode_summary` takes it."""
     turns = conversation.turns
-    shown = [Said(turn, conversation.solved and at == len(turns) - 1) for at, turn in enumerate(turns)]
+    shown = [
+        RenderedTurn(turn, conversation.solved and at == len(turns) - 1) for at, turn in enumerate(turns)
+    ]
     return {
         "episode_num": update,
         "environment_id": place,

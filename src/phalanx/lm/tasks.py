@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from phalanx.data.tokenizers import Tokenizer, load_tokenizer
 from phalanx.puzzles.catalog import KINDS
-from phalanx.puzzles.env import PuzzleBatch, PuzzleEnvironment
+from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kind import Puzzle
 
 Split = Literal["training", "valid", "held-out"]
@@ -36,9 +36,11 @@ class TextTask(NamedTuple):
         """One environment; a `ValueError` says what there is not."""
         return PuzzleEnvironment(self.kind, self.difficulty, turns=self.turns, compact=compact)
 
-    def batch(self, size: int, *, compact: bool = True) -> PuzzleBatch:
+    def batch(self, size: int, *, compact: bool = True) -> PuzzleVectorEnvironment:
         """As many environments."""
-        return PuzzleBatch(self.kind, self.difficulty, size=size, turns=self.turns, compact=compact)
+        return PuzzleVectorEnvironment(
+            self.kind, self.difficulty, size=size, turns=self.turns, compact=compact
+        )
 
 
 def is_puzzles(text: str) -> bool:
@@ -102,7 +104,7 @@ def puzzles_of(
                 yield puzzle
 
 
-class Prompter:
+class PromptTokenizer:
     """Prompts and answers as tokens, and back."""
 
     def __init__(self, tokenizer: str | Tokenizer) -> None:
@@ -124,10 +126,10 @@ class Prompter:
         return self.tokenizer.decode([token for token in tokens if token != self.end])
 
 
-class ReadablePrompter(Prompter):
+class ReadablePromptTokenizer(PromptTokenizer):
     """Prompts of any text: a character that the tokenizer has no token for is read as a question mark."""
 
-    def __init__(self, prompter: Prompter) -> None:
+    def __init__(self, prompter: PromptTokenizer) -> None:
         super().__init__(prompter.tokenizer)
         self._known: dict[str, bool] = {}
 
@@ -143,10 +145,10 @@ class ReadablePrompter(Prompter):
         return "".join(c if self._known[c] else _UNREAD for c in text)
 
 
-class ArcadePrompter(ReadablePrompter):
+class PuzzleServerPromptTokenizer(ReadablePromptTokenizer):
     """Prompts as samples of a server have them: the picture, and a command that ends with its line."""
 
-    def __init__(self, prompter: Prompter) -> None:
+    def __init__(self, prompter: PromptTokenizer) -> None:
         super().__init__(prompter)
         [self.end] = self.tokenizer.encode("\n")
 

@@ -11,7 +11,7 @@ from .experiment_logger import ExperimentLogger as ExperimentLogger, MinimalAsyn
 from .handlers.console import RichHandler as RichHandler, metrics_table as metrics_table
 from .handlers.file import (
     FileHandler as FileHandler,
-    LineFile as LineFile,
+    JsonlFile as JsonlFile,
     read_lines as read_lines,
     read_records as read_records,
 )

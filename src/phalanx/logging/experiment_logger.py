@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.logging.aggregation import misfits, read_batch, update_step_of
 from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config, validate_batched_logging_config
-from phalanx.logging.handlers.handler import EpisodePlaces, Handler, Picture, Render
+from phalanx.logging.handlers.handler import EpisodeCounter, Handler, Picture, Render
 from phalanx.logging.records import Data
 
 _LOG = logging.getLogger("phalanx.logging")
@@ -39,7 +39,7 @@ class ExperimentLogger:
         self.failures: dict[str, int] = {}
         """How many times each handler has failed; handlers that have not are left out."""
         self._reported: set[str] = set()
-        self._places = EpisodePlaces()
+        self._places = EpisodeCounter()
         if errors := validate_batched_logging_config(self.config.logging):
             raise ValueError("; ".join(f"logging.{error}" for error in errors))
         _LOG.setLevel(self.config.logging.log_level)

@@ -58,7 +58,7 @@ class MaskedCategorical(eqx.Module):
         return self.log_probs()[action]
 
     def entropy(self) -> Float[Array, ""]:
-        return entropy_of(self.log_probs())
+        return entropy(self.log_probs())
 
     def log_probs(self) -> Float[Array, " choices"]:
         """Of all choices; minus infinity for those that the mask leaves out."""
@@ -76,7 +76,7 @@ def masked_log_softmax(
     return jnp.where(mask, kept, -jnp.inf)
 
 
-def entropy_of(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]:
+def entropy(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]:
     """Of normalized log-probabilities, over the last axis; an impossible choice adds nothing."""
     possible = log_probs > -jnp.inf
     finite = jnp.where(possible, log_probs, 0.0)

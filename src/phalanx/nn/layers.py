@@ -32,7 +32,7 @@ class Dense(eqx.Module):
         return x @ self.weight + self.bias
 
 
-class Convolution(eqx.Module):
+class Conv3x3(eqx.Module):
     """A 3x3 convolution of features [rows, columns, width] that keeps rows and columns."""
 
     weight: Float[Array, "window inputs outputs"]
@@ -113,7 +113,7 @@ class Attention(eqx.Module):
         return self.out(jnp.einsum("hqk,khd->qhd", weights, values).reshape(count, width))
 
 
-def pooled(
+def pool(
     features: Float[Array, "rows columns width"], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " pooled"]:
     """The mean and the greatest of each feature over the cells inside; zeros where there are none."""

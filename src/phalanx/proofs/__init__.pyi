@@ -5,15 +5,19 @@ from .config import (
     ProofRewardConfig as ProofRewardConfig,
     QueryConfig as QueryConfig,
 )
-from .env import ProofEnv as ProofEnv, ProofInfo as ProofInfo
+from .env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
 from .link_prediction import (
-    ProofRanking as ProofRanking,
-    RankingConfig as RankingConfig,
+    LinkPredictionConfig as LinkPredictionConfig,
+    ProofLinkPrediction as ProofLinkPrediction,
     evaluate_proofs as evaluate_proofs,
 )
 from .network import ProofNetworkConfig as ProofNetworkConfig, create_proof_network as create_proof_network
 from .program import Program as Program
-from .queries import KnownTriples as KnownTriples, QuerySet as QuerySet, SampledQueries as SampledQueries
+from .queries import (
+    NegativeSampler as NegativeSampler,
+    QuerySet as QuerySet,
+    SampledQueries as SampledQueries,
+)
 from .rendering import (
     ProofFrame as ProofFrame,
     draw_proof as draw_proof,
@@ -21,8 +25,8 @@ from .rendering import (
     drawn_episodes as drawn_episodes,
     proof_frames as proof_frames,
 )
-from .score_combination import Combination as Combination, fit_combination as fit_combination
-from .search.beam import SearchConfig as SearchConfig, search_proofs as search_proofs
-from .search.best_first import BestFirstConfig as BestFirstConfig, search_best_first as search_best_first
-from .search.heuristics import GuideConfig as GuideConfig
+from .score_combination import ScoreCombination as ScoreCombination, fit_combination as fit_combination
+from .search.beam import BeamSearchConfig as BeamSearchConfig, beam_search as beam_search
+from .search.best_first import BestFirstConfig as BestFirstConfig, best_first_search as best_first_search
+from .search.heuristics import HeuristicConfig as HeuristicConfig
 from .state import ProofObservation as ProofObservation, ProofState as ProofState

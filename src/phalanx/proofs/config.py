@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from phalanx.config import Config
-from phalanx.core.backends import Engine
+from phalanx.core.backends import Backend
 
 Corruption = Literal["head", "tail", "either", "both"]
 KGEReward = Literal["probability", "log"]
@@ -106,7 +106,7 @@ class ProofConfig(Config):
     with the product of their probabilities; `log` pays in full, and each probability's logarithm at once."""
     kge_closes_query: bool = False
     """Whether an embedding may close the query itself; then one step is enough for any proof."""
-    engine: Engine = "auto"
+    engine: Backend = "auto"
     """`native` (C++, CPU), `xla`, or `auto`: native where it can be used."""
 
     @property

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
-from phalanx.io.files import ByFingerprint
+from phalanx.io.files import Fingerprinted
 from phalanx.kg.kge.embedding import KGE
 from phalanx.proofs.backends import resolution
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, Node, ResolutionSettings
+from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Closer(ByFingerprint):
+class KGELeafScorer(Fingerprinted):
     """An embedding that may stand in for a proof of the first goal, where that is ground.
 
     Such a state has one more successor, behind all others: itself with the `_kge` twin of its first goal.
@@ -35,7 +35,7 @@ class Closer(ByFingerprint):
     """Whether the query itself may be closed, too."""
 
     @classmethod
-    def create(cls, kge: KGE, program: Program, closes_query: bool, skips: bool) -> "Closer":
+    def create(cls, kge: KGE, program: Program, closes_query: bool, skips: bool) -> "KGELeafScorer":
         """Checked against the program that it is used with."""
         sizes = (kge.num_relations, kge.num_entities)
         if sizes != (program.num_predicates, program.num_constants):
@@ -64,7 +64,9 @@ class Closer(ByFingerprint):
             digest.update(np.asarray(leaf).tobytes())
         return digest.hexdigest()
 
-    def expand(self, rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
+    def expand(
+        self, rules: ResolutionSettings, asked: ExpandRequest, node: SearchNode, *, restart: bool
+    ) -> SearchNode:
         """As `resolution.expand`, with the twin behind the others; it has a place of its own among them."""
         room = node.successors.shape[-3] - 1
         small = node._replace(
@@ -85,7 +87,7 @@ class Closer(ByFingerprint):
         )
 
     def _offered(
-        self, program: Program, query: Int32[Array, "*batch atom"], node: Node
+        self, program: Program, query: Int32[Array, "*batch atom"], node: SearchNode
     ) -> Bool[Array, "*batch"]:
         goal = node.goals[..., 0, :]
         limits = jnp.array([program.num_predicates, program.num_constants, program.num_constants])
@@ -101,7 +103,7 @@ class Closer(ByFingerprint):
         self, program: Program, goals: Int32[Array, "*batch atoms atom"]
     ) -> tuple[Int32[Array, "*batch atoms atom"], Float32[Array, "*batch"]]:
         """What twins leave behind and cost; other goals stay as they are and cost nothing."""
-        closes = is_twin(program, goals)
+        closes = is_kge_action(program, goals)
         offset = jnp.array([program.end_index, 0, 0], jnp.int32)
         left = jnp.where(closes[..., None, None], remaining(program, goals), goals)
         return left, self.cost(closes, goals[..., 0, :] - offset)
@@ -115,7 +117,7 @@ class Closer(ByFingerprint):
         return jnp.where(where, costs.reshape(where.shape), 0.0).astype(jnp.float32)
 
 
-def is_twin(program: Program, goals: Int32[Array, "*batch atoms atom"]) -> Bool[Array, "*batch"]:
+def is_kge_action(program: Program, goals: Int32[Array, "*batch atoms atom"]) -> Bool[Array, "*batch"]:
     """Whether the first goal is a `_kge` twin: those come behind the special predicates."""
     return goals[..., 0, 0] > program.end_index
 
@@ -129,8 +131,8 @@ def remaining(
     return rest.at[..., 0, 0].set(jnp.where(empty, program.true_index, rest[..., 0, 0]))
 
 
-def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> Closer | None:
+def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> KGELeafScorer | None:
     """What closes goals in an environment of this config."""
     if kge is None:
         return None
-    return Closer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)
+    return KGELeafScorer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)

@@ -13,30 +13,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
-from phalanx.core.backends import resolve_engine
+from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import map_where, select_rows
 from phalanx.kg.chaining import depths_in_time
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs import text as words
 from phalanx.proofs.backends import resolution
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.embedding_action import Closer, closer_of
+from phalanx.proofs.embedding_action import KGELeafScorer, closer_of
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import SAMPLE_WORDS, KnownTriples, QuerySet, SampledQueries, sample_query
+from phalanx.proofs.queries import SAMPLE_WORDS, NegativeSampler, QuerySet, SampledQueries, sample_query
 from phalanx.proofs.reward import episode_reward
 from phalanx.proofs.state import (
     TERMINATED,
     TRUNCATED,
     ExpandRequest,
-    Node,
     ProofObservation,
     ProofState,
     ResolutionSettings,
+    SearchNode,
     empty_nodes,
     observation_of,
 )
@@ -75,7 +75,7 @@ StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[
 
 
 @dataclasses.dataclass(frozen=True)
-class ProofEnv(Environment[ProofState, ProofObservation, Array]):
+class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Proof search over a knowledge graph: an agent reduces a query to nothing, one goal at a time.
 
     - Observation: the goals `sub_index` int32 [1, atoms, 3], what each action leads to,
@@ -88,18 +88,18 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
     - With an embedding (`kge`), a state whose first goal is ground has one more successor: itself with that
       goal's `_kge` twin. Taking it drops the goal, and the probability counts; see `config.kge_reward`.
 
-    Make it with `ProofEnv.from_data`, or of arrays with `ProofEnv.create`, which settles the engine and
-    checks that queries and program fit.
+    Create it with `ProofEnvironment.from_data`, or from arrays with `ProofEnvironment.create`, which selects the
+    backend and checks that queries and program fit.
     """
 
     config: ProofConfig
     program: Program
     queries: QuerySet
     """The queries that the config admits."""
-    known: KnownTriples
+    known: NegativeSampler
     names: IndexManager | None = dataclasses.field(default=None, compare=False, repr=False)
     """What the numbers are called, for words and pictures; equal environments may differ in it."""
-    closer: Closer | None = None
+    closer: KGELeafScorer | None = None
     """The embedding that may close goals, if there is one."""
 
     @classmethod
@@ -114,20 +114,22 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         names: IndexManager | None = None,
         kge: KGE | None = None,
-    ) -> "ProofEnv":
+    ) -> "ProofEnvironment":
         """The environment over some positive queries.
 
         Negatives are never facts, queries, or among the `known` triples (pass those of all splits), and stay
         within a constant's domain where `domains` numbers them. `kge` may close goals.
         """
-        engine = resolve_engine(config.engine)
+        engine = resolve_backend(config.engine)
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
         arities = None if names is None else names.predicate_arities
         return cls(
             config.model_copy(update={"engine": engine}),
             program,
             QuerySet.create(queries, depths).selected(config.queries),
-            KnownTriples.create(all_known, program.num_predicates, program.num_constants, domains, arities),
+            NegativeSampler.create(
+                all_known, program.num_predicates, program.num_constants, domains, arities
+            ),
             names,
             closer_of(config, program, kge),
         )
@@ -141,9 +143,9 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         index_manager: IndexManager | None = None,
         *,
         depth_limit: int | None = None,
-        budget: Budget | None = None,
+        budget: TimeLimit | None = None,
         kge: KGE | None = None,
-    ) -> "ProofEnv":
+    ) -> "ProofEnvironment":
         """The environment over the queries of a split, with negatives that no split has.
 
         Depths are those that the knowledge base gives, -1 where it gives none; with a `depth_limit` they are
@@ -164,7 +166,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             depths = np.array([(given or {}).get(atom, -1) for atom in atoms], np.int32)
         else:
             facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
-            budget = Budget(say=to_stderr) if budget is None else budget
+            budget = TimeLimit(say=to_stderr) if budget is None else budget
             depths, _ = depths_in_time(queries, facts, rules, depth_limit, budget)
         return cls.create(
             config,
@@ -191,7 +193,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
             "depth": Box(-1, deepest, (), np.int32),
             "step_count": Box(0, self.config.max_depth, (), np.int32),
         }
-        return Record.of(ProofObservation, fields)
+        return Composite.of(ProofObservation, fields)
 
     @property
     def action_space(self) -> Space:
@@ -387,7 +389,7 @@ class ProofEnv(Environment[ProofState, ProofObservation, Array]):
         score = None if states.log_score is None else jnp.where(mask, 0.0, states.log_score)
         return ProofState(*node, *drawn, step_count, status, score)
 
-    def _expand(self, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
+    def _expand(self, asked: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
         expand = resolution.expand if self.closer is None else self.closer.expand
         return expand(ResolutionSettings.of(self.config, self.program), asked, node, restart=restart)
 

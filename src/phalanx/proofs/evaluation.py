@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
-from phalanx.core.evaluation import in_batches, play
+from phalanx.core.evaluation import map_batches, rollout_episodes
 from phalanx.nn.distributions import MaskedCategorical
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQueries, corrupt
 from phalanx.proofs.state import ProofObservation
 from phalanx.training.rollout import Network
@@ -33,7 +33,7 @@ def successor_distribution(parameters: Array, observation: ProofObservation) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class ProofScores:
+class ProverEvaluation:
     """What a policy made of some queries."""
 
     episodes: int
@@ -57,7 +57,7 @@ class ProofScores:
         return {"split": split, "mode": "greedy", **dataclasses.asdict(self)}
 
 
-def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> SampledQueries:
+def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQueries:
     """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -76,14 +76,14 @@ def held_out_queries(environment: ProofEnv, most: int | None, seed: int = 0) -> 
 
 
 @eqx.filter_jit
-def _corrupted(environment: ProofEnv, positives: Array, words: Array) -> tuple[Array, Array]:
+def _corrupted(environment: ProofEnvironment, positives: Array, words: Array) -> tuple[Array, Array]:
     kind, known = environment.config.queries.corruption, environment.known.arrays
     return jax.vmap(lambda positive, drawn: corrupt(known, kind, positive, drawn))(positives, words)
 
 
-def evaluate_queries(
-    environment: ProofEnv, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
-) -> ProofScores:
+def evaluate_prover(
+    environment: ProofEnvironment, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
+) -> ProverEvaluation:
     """Let the greedy policy try to prove some queries, in batches of one size."""
     count = drawn.label.shape[0]
     if count == 0:
@@ -95,18 +95,18 @@ def evaluate_queries(
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
         return _attempt(environment, network, jax.tree.map(lambda leaf: leaf[rows], drawn))
 
-    proved, lengths, overflow = in_batches(attempt, count, batch_size)
+    proved, lengths, overflow = map_batches(attempt, count, batch_size)
     return _scores(proved, lengths, overflow, np.asarray(drawn.label), np.asarray(drawn.depth))
 
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnv, network: Network, drawn: SampledQueries
+    environment: ProofEnvironment, network: Network, drawn: SampledQueries
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
     states, observations = environment.reset_to(*drawn)
     limit = environment.config.max_depth
-    played = play(environment, successor_distribution, network, states, observations, None, limit)
+    played = rollout_episodes(environment, successor_distribution, network, states, observations, None, limit)
     return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
 
 
@@ -116,7 +116,7 @@ def _scores(
     overflow: Bool[np.ndarray, " queries"],
     label: Bool[np.ndarray, " queries"],
     depth: Int[np.ndarray, " queries"],
-) -> ProofScores:
+) -> ProverEvaluation:
     right = proved == label
     named: dict[str, Bool[np.ndarray, " queries"]] = {
         f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
@@ -128,7 +128,7 @@ def _scores(
 
     rate = float(right.mean())
     spread = math.sqrt(rate * (1 - rate) / (len(right) - 1)) if len(right) > 1 else None
-    return ProofScores(
+    return ProverEvaluation(
         episodes=len(right),
         success_rate=rate,
         success_rate_se=spread,

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.kg.candidates import (
-    Candidates,
+    CandidateLists,
     Sides,
     Ties,
     list_metrics,
@@ -29,9 +29,9 @@ from phalanx.kg.evaluation import (
     UNSETTLED,
     Embedding,
     HybridConfig,
-    RankingResult,
+    LinkPredictionResult,
     Score,
-    Scores,
+    TripleScores,
     combine,
     embedding_scorer,
     evaluate_ranking,
@@ -41,12 +41,12 @@ from phalanx.kg.evaluation import (
 )
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import EncodedRule, IndexManager, check_binary
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.score_combination import Combination, features_of, fit_combination
-from phalanx.proofs.search.beam import ProofPolicy, SearchConfig, search_proofs
+from phalanx.proofs.score_combination import ScoreCombination, features_of, fit_combination
+from phalanx.proofs.search.beam import BeamSearchConfig, ProofPolicy, beam_search
 
 RankingMode = Literal["exact", "rl", "kge", "hybrid", "learned"]
 RL_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
@@ -54,7 +54,7 @@ RL_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 MODES: tuple[RankingMode, ...] = ("exact", "rl", "kge", "hybrid", "learned")
 
 
-class RankingConfig(Config):
+class LinkPredictionConfig(Config):
     """What is ranked, against what, and how."""
 
     corruptions: int | None = Field(default=100, ge=1)
@@ -67,7 +67,7 @@ class RankingConfig(Config):
     """Draws corruptions and places among ties, for each query by itself."""
     max_queries: int | None = Field(default=None, ge=1)
     """At most so many queries of a split, drawn by the seed; none for all."""
-    search: SearchConfig = SearchConfig()
+    search: BeamSearchConfig = BeamSearchConfig()
     """How a policy searches."""
     hybrid: HybridConfig = HybridConfig()
     """What the modes `rl` and `kge` count for in `hybrid`."""
@@ -88,14 +88,14 @@ class RankingConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProofRanking:
+class ProofLinkPrediction:
     """A knowledge base made ready for ranking: its numbers, facts and rules, and the scorers over them."""
 
     data: DataHandler
     index: IndexManager
     environment: ProofConfig
     """How goals are expanded; a policy's probabilities are those in such an environment."""
-    config: RankingConfig
+    config: LinkPredictionConfig
     program: Program
     rules: tuple[EncodedRule, ...]
     closing: KGE | None = None
@@ -107,13 +107,13 @@ class ProofRanking:
         data: DataHandler,
         index: IndexManager,
         environment: ProofConfig,
-        config: RankingConfig | None = None,
+        config: LinkPredictionConfig | None = None,
         closing: KGE | None = None,
-    ) -> "ProofRanking":
+    ) -> "ProofLinkPrediction":
         """Of the facts and rules of a knowledge base, whose predicates must have two arguments."""
         check_binary(index, "rankings among corruptions")
         program, rules = Program.of_data(data, index), index.encode_rules(data.rules)
-        return cls(data, index, environment, config or RankingConfig(), program, rules, closing)
+        return cls(data, index, environment, config or LinkPredictionConfig(), program, rules, closing)
 
     def queries(self, split: str, most: int | None) -> Int32[np.ndarray, "queries 3"]:
         """Of a split in its order; at most so many, drawn by the seed."""
@@ -123,7 +123,7 @@ class ProofRanking:
         rng = np.random.default_rng(self.config.seed)
         return queries[np.sort(rng.choice(len(queries), most, replace=False))]
 
-    def candidates(self, queries: Int32[np.ndarray, "queries 3"]) -> Candidates:
+    def candidates(self, queries: Int32[np.ndarray, "queries 3"]) -> CandidateLists:
         """Queries and their corruptions, none of which is true by any split."""
         return make_candidates(
             queries,
@@ -141,7 +141,11 @@ class ProofRanking:
         if seconds == 0 or not chains(self.rules):
             return None
         depths, settled = depths_in_time(
-            queries, self.program.facts, self.rules, self.config.search.max_depth, Budget(seconds, to_stderr)
+            queries,
+            self.program.facts,
+            self.rules,
+            self.config.search.max_depth,
+            TimeLimit(seconds, to_stderr),
         )
         return np.where(settled, depths, UNSETTLED).astype(np.int32)
 
@@ -183,7 +187,7 @@ class ProofRanking:
         to_stderr(f"hybrid: rl_weight {best.rl_weight}, the best of {RL_WEIGHTS} on validation queries")
         return best
 
-    def fit(self, search: Score, embedding: Score) -> Combination:
+    def fit(self, search: Score, embedding: Score) -> ScoreCombination:
         """A combination fitted to the validation split."""
         candidates = self.candidates(self.queries("valid", self.config.fit_queries))
         features = features_of(score_candidates(search, candidates), score_candidates(embedding, candidates))
@@ -192,13 +196,13 @@ class ProofRanking:
 
 def evaluate_proofs(
     mode: RankingMode,
-    ranking: ProofRanking,
+    ranking: ProofLinkPrediction,
     *,
     policy: ProofPolicy | None = None,
     kge: Embedding | None = None,
-    combination: Combination | None = None,
+    combination: ScoreCombination | None = None,
     split: str = "test",
-) -> RankingResult:
+) -> LinkPredictionResult:
     """Rank a split's queries among corruptions.
 
     - `exact`: what follows in fewer rounds of forward chaining is better; needs no policy;
@@ -222,10 +226,10 @@ def evaluate_proofs(
 
 def _scorer(
     mode: RankingMode,
-    ranking: ProofRanking,
+    ranking: ProofLinkPrediction,
     policy: ProofPolicy | None,
     kge: Embedding | None,
-    combination: Combination | None,
+    combination: ScoreCombination | None,
 ) -> Score:
     exact = exact_scorer(
         ranking.program.facts,
@@ -255,7 +259,7 @@ def policy_scorer(
     config: ProofConfig,
     program: Program,
     policy: ProofPolicy,
-    search: SearchConfig | None = None,
+    search: BeamSearchConfig | None = None,
     *,
     rules: Sequence[EncodedRule] | None = None,
     kge: KGE | None = None,
@@ -269,22 +273,22 @@ def policy_scorer(
     searched: that changes no score, and most corruptions are such. What the chaining does not settle in
     `screen_seconds` is searched. `kge` may close goals in the search.
     """
-    settings = SearchConfig() if search is None else search
+    settings = BeamSearchConfig() if search is None else search
     # With unary states skipped a search sees proofs with more steps than its depth.
     screens = rules is not None and not config.skip_unary_actions and chains(rules)
 
-    def score(triples: Int32[np.ndarray, "triples 3"]) -> Scores:
+    def score(triples: Int32[np.ndarray, "triples 3"]) -> TripleScores:
         searched = np.arange(len(triples))
         if screens and rules is not None:
-            budget = Budget(screen_seconds, to_stderr)
+            budget = TimeLimit(screen_seconds, to_stderr)
             depths, settled = depths_in_time(triples, program.facts, rules, settings.max_depth, budget)
             searched = np.flatnonzero((depths >= 0) | ~settled)
         searching = triples[searched]
-        found = search_proofs(config, program, policy, searching, settings, kge=kge, batch_size=batch_size)
+        found = beam_search(config, program, policy, searching, settings, kge=kge, batch_size=batch_size)
         proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
         length = np.full(len(triples), -1, np.int64)
         proved[searched], log_prob[searched], length[searched] = found.proved, found.log_prob, found.length
-        return Scores(
+        return TripleScores(
             score=np.where(proved, log_prob, unproved_score), proved=proved, log_prob=log_prob, length=length
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.registry import config_from
 
 
@@ -22,7 +22,7 @@ def make_proofs(
     max_episode_steps: int | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
-) -> ProofEnv:
+) -> ProofEnvironment:
     """The environment over the queries of a handler, a folder or the generated families.
 
     `settings` change fields of the `ProofConfig`, or of the one in a file: `padding_states=32`,
@@ -35,7 +35,7 @@ def make_proofs(
         data = _generated_data()
     elif not isinstance(data, DataHandler):
         data = DataHandler(path=data)
-    return ProofEnv.from_data(changed, data, split)
+    return ProofEnvironment.from_data(changed, data, split)
 
 
 @functools.cache

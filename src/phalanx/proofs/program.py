@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import ByFingerprint
+from phalanx.io.files import Fingerprinted
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule, IndexManager, check_triples
 
@@ -23,7 +23,7 @@ _MAX_INDEX = 1 << 28
 """Cells of an offset table; 1 GB of int32."""
 
 
-class FactNests(NamedTuple):
+class FactSet(NamedTuple):
     """A set of atoms that can be asked on the device whether it has one: cuckoo hashing."""
 
     table: Int32[Array, "2 places arguments"]
@@ -32,7 +32,7 @@ class FactNests(NamedTuple):
     """What the hashes are mixed with, chosen so that every atom finds a place."""
 
     @classmethod
-    def of(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactNests":
+    def of(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
         """The set of some ground atoms, each there once."""
         table, salt = _nests(atoms, num_constants)
         return cls(jnp.asarray(table), jnp.asarray(salt))
@@ -59,7 +59,7 @@ class ProgramArrays(NamedTuple):
     facts: Int32[Array, "arguments facts arguments"]
     """Arguments of the facts, for each argument sorted by predicate, that argument, and then all in turn; one
     empty row when there are none."""
-    nests: FactNests
+    nests: FactSet
     """The facts themselves, to be looked up."""
     rule_start: Int32[Array, " predicates_and_two"]
     """Where the rules of a head predicate begin."""
@@ -70,7 +70,7 @@ class ProgramArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program(ByFingerprint):
+class Program(Fingerprinted):
     """Facts and rules, indexed. Equal when facts and rules are equal, and static under `jit`.
 
     Predicates are 1..P and constants 1..C; `True`, `False` and `End` are P + 1, P + 2 and P + 3; variables of
@@ -189,7 +189,7 @@ class Program(ByFingerprint):
             offsets(facts[:, 0], facts[:, side], self.num_predicates, self.num_constants)
             for side in arguments
         ]
-        nests = FactNests.of(facts, self.num_constants)
+        nests = FactSet.of(facts, self.num_constants)
         return (np.stack(starts), ordered, nests, self.rule_start, heads, bodies)
 
     @property

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import ByFingerprint
+from phalanx.io.files import Fingerprinted
 from phalanx.kg.vocabulary import check_triples
 from phalanx.proofs.config import Corruption, QueryConfig
-from phalanx.proofs.program import FactNests, offsets
+from phalanx.proofs.program import FactSet, offsets
 
 
 class KnownArrays(eqx.Module):
@@ -39,7 +39,7 @@ class KnownArrays(eqx.Module):
     """First place and size of a constant's domain; row 0 is empty."""
     arities: Int32[Array, " predicates_and_one"]
     """Arguments of each predicate; what stands behind them repeats the last."""
-    nests: FactNests
+    nests: FactSet
     """The known atoms themselves."""
     one_domain: bool = eqx.field(static=True)
     """Whether all constants are of one domain."""
@@ -48,7 +48,7 @@ class KnownArrays(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class KnownTriples(ByFingerprint):
+class NegativeSampler(Fingerprinted):
     """All triples that must not serve as negatives. Equal when its triples are, and static under `jit`."""
 
     triples: np.ndarray
@@ -71,7 +71,7 @@ class KnownTriples(ByFingerprint):
         num_constants: int,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
         arities: Int32[np.ndarray, " predicates_and_one"] | None = None,
-    ) -> "KnownTriples":
+    ) -> "NegativeSampler":
         """Known triples of all splits, in any order; `domains[c]` is the domain of constant c.
 
         `arities` are the arguments of each predicate; without them all have as many as the triples.
@@ -125,7 +125,7 @@ class KnownTriples(ByFingerprint):
                 jnp.asarray(order + 1, jnp.int32),
                 jnp.asarray(ranges),
                 jnp.asarray(self.arities),
-                FactNests.of(self.triples, constants),
+                FactSet.of(self.triples, constants),
                 one_domain=len(sizes) == 1,
                 rounds=0 if wide else int(max(np.diff(start).max() for start in starts)).bit_length(),
             )
@@ -141,7 +141,7 @@ class KnownTriples(ByFingerprint):
         return f"KnownTriples({len(self.triples)} triples)"
 
 
-jax.tree_util.register_static(KnownTriples)
+jax.tree_util.register_static(NegativeSampler)
 
 
 def corrupt(
@@ -284,7 +284,7 @@ class SampledQueries(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class QuerySet(ByFingerprint):
+class QuerySet(Fingerprinted):
     """Positives of a split. Equal when the arrays are equal, and static under `jit`."""
 
     positives: np.ndarray
@@ -356,7 +356,7 @@ jax.tree_util.register_static(QuerySet)
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def sample_query(
-    config: QueryConfig, queries: QuerySet, known: KnownTriples, words: UInt32[Array, "5"]
+    config: QueryConfig, queries: QuerySet, known: NegativeSampler, words: UInt32[Array, "5"]
 ) -> SampledQueries:
     """A query from random words: a positive, or a negative made from one; `queries` as `selected` gave them.
 

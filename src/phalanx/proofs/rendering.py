@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 from phalanx.kg.proof_tree import Proof
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.state import TRUNCATED, ProofState
@@ -31,12 +31,12 @@ from phalanx.svg import (
     MUTED,
     TEXT,
     TRACK,
-    Block,
-    blank_sheet,
+    SvgBlock,
+    badge,
     clean,
-    line,
-    pill,
+    new_drawing,
     short,
+    text_line,
     text_width,
 )
 
@@ -81,7 +81,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     """The proof from its query at the top down to the facts; the rules stand at the edges and below."""
     placed = _place(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
-    badge = _badge(f"proved in {counted(proof.depth, 'step')}", _PROVED)
+    badge = _badge(f"proved in {format_count(proof.depth, 'step')}", _PROVED)
     legend = [f"{', '.join(map(rule.write, rule.body))} → {rule.write(rule.head)}" for rule in rules]
     names = max((_mono_width(rule.name, 12) for rule in rules), default=12) + 18
     needed = max(
@@ -94,7 +94,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     top = MARGIN + _HEADER - 12
     below = top + levels * _BOX + (levels - 1) * _RISE
     sheet = _sheet(width, below + MARGIN + 42 + len(rules) * 20, f"Proof of {proof.goal}")
-    sheet.append(line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
+    sheet.append(text_line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
     sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
     _draw_tree(placed, MARGIN + (needed - placed.width) / 2, top, sheet, root=True)
     sheet.append(
@@ -102,11 +102,11 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     )
     y = below + 42
     for rule, text in zip(rules, legend, strict=True):
-        sheet.append(line(rule.name, 12, MARGIN, y, mono=True, fill=ACCENT, bold=True))
-        sheet.append(line(text, 12, MARGIN + names, y, mono=True, fill=MUTED))
+        sheet.append(text_line(rule.name, 12, MARGIN, y, mono=True, fill=ACCENT, bold=True))
+        sheet.append(text_line(text, 12, MARGIN + names, y, mono=True, fill=MUTED))
         y += 20
     sheet.append(_box("", MARGIN, y - 10, 12, 12, _FACT, radius=3))
-    sheet.append(line("a fact", 12, MARGIN + names, y, fill=MUTED))
+    sheet.append(text_line("a fact", 12, MARGIN + names, y, fill=MUTED))
     return sheet
 
 
@@ -159,7 +159,7 @@ def _draw_tree(placed: _Placed, x: float, y: float, sheet: draw.Drawing, root: b
         group = _box(name, middle - wide / 2, below + 16, wide, 24, _NEXT, size=12, radius=12, class_="rule")
         group.append(draw.Title(clean(str(proof.rule))))
         sheet.append(group)
-        sheet.append(line(_values(proof), 11, middle + wide / 2 + 8, below + 32, mono=True, fill=MUTED))
+        sheet.append(text_line(_values(proof), 11, middle + wide / 2 + 8, below + 32, mono=True, fill=MUTED))
     look = _QUERY if root else _FACT if proof.rule is None else _PLAIN
     wide, kind = _box_width(str(proof.goal)), "fact" if proof.rule is None else "goal"
     group = _box(_shortened(str(proof.goal)), middle - wide / 2, y, wide, _BOX, look, class_=kind)
@@ -226,7 +226,7 @@ def proof_frames(states: Sequence[ProofState], index_manager: IndexManager) -> l
         about = "true" if label else "false"
         about += f" · depth {depth}" if label and depth >= 0 else ""
         if word == "running":
-            about += f" · {counted(int(choices), 'choice')}"
+            about += f" · {format_count(int(choices), 'choice')}"
         frames.append(ProofFrame(np.asarray(goals), episode, place, int(step), names[0], about, word))
         could_give_up = bool((firsts[: int(choices)] == index_manager.end_idx).any())
     return frames
@@ -289,8 +289,8 @@ def draw_frame(frame: ProofFrame) -> draw.Drawing:
     width = max(heading, content + 34, 460) + 2 * MARGIN
     height = MARGIN + _HEADER + sum(38 * len(lines) + 6 for lines in rows) + MARGIN - 12
     sheet = _sheet(width, height, f"{frame.query}, step {frame.step}: {frame.status}")
-    sheet.append(line(title, 16, MARGIN, MARGIN + 16, mono=True, bold=True))
-    sheet.append(line(frame.about, 12, MARGIN, MARGIN + 36, fill=MUTED))
+    sheet.append(text_line(title, 16, MARGIN, MARGIN + 16, mono=True, bold=True))
+    sheet.append(text_line(frame.about, 12, MARGIN, MARGIN + 36, fill=MUTED))
     sheet.append(badge.at(width - MARGIN - badge.width, MARGIN, class_="badge"))
     y = float(MARGIN + _HEADER)
     for place, lines in enumerate(rows[: frame.place + 1]):
@@ -303,7 +303,9 @@ def _row(frame: ProofFrame, place: int, lines: list[list[tuple[str, float, float
     now = place == frame.place
     number = str(frame.step - frame.place + place)
     group = draw.Group(class_="now" if now else "before", **({} if now else {"opacity": 0.5}))
-    group.append(line(number, 12, MARGIN + 14, y + 20, fill=ACCENT if now else MUTED, bold=now, anchor="end"))
+    group.append(
+        text_line(number, 12, MARGIN + 14, y + 20, fill=ACCENT if now else MUTED, bold=now, anchor="end")
+    )
     places = itertools.count()
     for row, chips in enumerate(lines):
         for text, x, width in chips:
@@ -344,8 +346,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
 
 
-def _badge(text: str, look: _Look) -> Block:
-    return pill(text, fill=look.fill, ink=look.ink, size=12)
+def _badge(text: str, look: _Look) -> SvgBlock:
+    return badge(text, fill=look.fill, ink=look.ink, size=12)
 
 
 def _box(text: str, x: float, y: float, width: float, height: float, look: _Look, **more: Any) -> draw.Group:
@@ -360,9 +362,9 @@ def _box(text: str, x: float, y: float, width: float, height: float, look: _Look
     )  # fmt: skip
     if text:
         middle = y + height / 2 + size * 0.35
-        group.append(line(text, size, x + width / 2, middle, fill=look.ink, mono=True, anchor="middle"))
+        group.append(text_line(text, size, x + width / 2, middle, fill=look.ink, mono=True, anchor="middle"))
     return group
 
 
 def _sheet(width: float, height: float, title: str) -> draw.Drawing:
-    return blank_sheet(round(width, 1), round(height, 1), title)
+    return new_drawing(round(width, 1), round(height, 1), title)

@@ -9,9 +9,9 @@ import os
 import numpy as np
 from jaxtyping import Float64, Int
 
-from phalanx.io.files import DamagedFileError, atomic_write, read_sealed_json, write_sealed_json
-from phalanx.kg.candidates import Candidates
-from phalanx.kg.evaluation import Score, Scores
+from phalanx.io.files import CorruptFileError, atomic_write, read_verified_json, write_json
+from phalanx.kg.candidates import CandidateLists
+from phalanx.kg.evaluation import Score, TripleScores
 from phalanx.kg.vocabulary import IndexManager
 
 FEATURES = ("log_belief", "kge_score", "proved", "log_prob", "length")
@@ -22,7 +22,7 @@ _VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Combination:
+class ScoreCombination:
     """Weights of the features of a triple: some for all predicates, and what each predicate adds to them."""
 
     predicates: tuple[str, ...]
@@ -43,7 +43,7 @@ class Combination:
     def scorer(self, search: Score, embedding: Score) -> Score:
         """A scorer that asks both and combines them."""
 
-        def score(triples: np.ndarray) -> Scores:
+        def score(triples: np.ndarray) -> TripleScores:
             found, believed = search(triples), embedding(triples)
             total = self.score(triples[:, 0], features_of(found, believed))
             return dataclasses.replace(found, score=total, log_belief=believed.log_belief)
@@ -62,16 +62,16 @@ class Combination:
             "own": self.own.tolist(),
         }
         with atomic_write(path, "w", sealed=True) as file:
-            write_sealed_json(file, record, indent=1)
+            write_json(file, record, indent=1)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], index: IndexManager) -> "Combination":
+    def load(cls, path: str | os.PathLike[str], index: IndexManager) -> "ScoreCombination":
         """From JSON; the predicates must be those of the index."""
         try:
-            record = read_sealed_json(path, "fit it again")
+            record = read_verified_json(path, "fit it again")
             names, features, version = tuple(record["predicates"]), record["features"], record["version"]
             arrays = [np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "own")]
-        except DamagedFileError:
+        except CorruptFileError:
             raise
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a combination that was saved here: {error!r}") from error
@@ -88,7 +88,7 @@ class Combination:
         return cls(names, *arrays)
 
 
-def features_of(search: Scores, embedding: Scores) -> Float64[np.ndarray, "triples features"]:
+def features_of(search: TripleScores, embedding: TripleScores) -> Float64[np.ndarray, "triples features"]:
     """The columns of `FEATURES`."""
     proved, log_prob, length, log_belief = search.proved, search.log_prob, search.length, embedding.log_belief
     if proved is None or length is None or log_belief is None:
@@ -106,13 +106,13 @@ def features_of(search: Scores, embedding: Scores) -> Float64[np.ndarray, "tripl
 
 
 def fit_combination(
-    candidates: Candidates,
+    candidates: CandidateLists,
     features: Float64[np.ndarray, "candidates features"],
     index: IndexManager,
     *,
     shared_penalty: float = 1e-2,
     own_penalty: float = 3.0,
-) -> Combination:
+) -> ScoreCombination:
     """The most likely weights: a positive is first in its list with its softmax probability.
 
     Each predicate's own weights are held near 0 by `own_penalty`, half of it times their squares, so that one
@@ -123,14 +123,14 @@ def fit_combination(
     scale = np.where(scale > 1e-9 * (1 + np.abs(mean)), scale, 1.0)
     problem = _Logit(candidates, (features - mean) / scale, index.num_predicates, shared_penalty, own_penalty)
     weights = problem.solve()
-    return Combination(index.predicates, mean, scale, weights[0], weights[1:])
+    return ScoreCombination(index.predicates, mean, scale, weights[0], weights[1:])
 
 
 class _Logit:
     """The penalized likelihood of positives at the head of their lists, all of a list of one predicate."""
 
     def __init__(
-        self, candidates: Candidates, x: np.ndarray, num_predicates: int, shared: float, own: float
+        self, candidates: CandidateLists, x: np.ndarray, num_predicates: int, shared: float, own: float
     ) -> None:
         self.x, self.starts, self.list_of = x, candidates.starts, candidates.list_of
         self.first = candidates.starts[:-1]

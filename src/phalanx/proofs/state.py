@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32, Int32
 
-from phalanx.core.backends import Engine
+from phalanx.core.backends import Backend
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 
@@ -26,7 +26,7 @@ class ExpandRequest(NamedTuple):
     """Whether the query may not serve as a fact: it would prove itself."""
 
 
-class Node(NamedTuple):
+class SearchNode(NamedTuple):
     """A place in the search: a goal list, its successors, and what has been visited on the way."""
 
     goals: Int32[Array, "*batch atoms atom"]
@@ -53,7 +53,7 @@ class ResolutionSettings:
     end_proof_action: bool
     unary_limit: int
     memory_pruning: bool
-    engine: Engine
+    engine: Backend
 
     @property
     def options(self) -> tuple[Any, ...]:
@@ -66,11 +66,11 @@ class ResolutionSettings:
         return cls(program, config.end_proof_action, config.unary_limit, config.memory_pruning, config.engine)
 
 
-def empty_nodes(config: ProofConfig, program: Program, batch: tuple[int, ...]) -> Node:
+def empty_nodes(config: ProofConfig, program: Program, batch: tuple[int, ...]) -> SearchNode:
     """Nodes with nothing in them, for `expand` to fill."""
     number = jnp.zeros(batch, jnp.int32)
     atoms = (config.padding_atoms, 1 + program.arity)
-    return Node(
+    return SearchNode(
         goals=jnp.zeros((*batch, *atoms), jnp.int32),
         successors=jnp.zeros((*batch, config.padding_states, *atoms), jnp.int32),
         successor_count=number,
@@ -116,9 +116,9 @@ class ProofState(eqx.Module):
     """The sum of the logarithms of the probabilities of goals that an embedding closed; None without one."""
 
     @property
-    def node(self) -> Node:
+    def node(self) -> SearchNode:
         """What resolution works on."""
-        return Node(
+        return SearchNode(
             self.goals,
             self.successors,
             self.count,

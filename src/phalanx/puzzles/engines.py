@@ -25,7 +25,7 @@ TWINS: dict[
 
 def records(kind: str, seeds: Sequence[int], parameters: Sequence[int]) -> list[bytes]:
     """One puzzle for each seed."""
-    native = engine.extension()
+    native = engine.native_module()
     if native is not None:
         made: list[bytes] = native.puzzle_records(kind, list(seeds), list(parameters))
         return made
@@ -34,7 +34,7 @@ def records(kind: str, seeds: Sequence[int], parameters: Sequence[int]) -> list[
 
 def solutions(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
     """The first solutions of a puzzle, at most `limit`."""
-    native = engine.extension()
+    native = engine.native_module()
     if native is not None:
         found: list[bytes] = native.puzzle_solutions(kind, puzzle, list(parameters), limit)
         return found

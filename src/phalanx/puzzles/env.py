@@ -8,7 +8,15 @@ from typing import Any
 
 from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.text.env import TextBatch, TextEnvironment, TextInfo, TextRewards, TextStep, answer_in, over
+from phalanx.text.env import (
+    TextEnvironment,
+    TextInfo,
+    TextRewards,
+    TextStep,
+    TextVectorEnvironment,
+    extract_answer,
+    finished_step,
+)
 
 
 class PuzzleEnvironment(TextEnvironment):
@@ -95,11 +103,11 @@ class PuzzleEnvironment(TextEnvironment):
     def step(self, answer: str) -> TextStep:
         puzzle, kind = self.puzzle, self.kind
         if self.done:
-            return over(self._info)
+            return finished_step(self._info)
         self._taken += 1
         refused, solved, lost = "", False, False
         try:
-            meant = answer_in(answer)
+            meant = extract_answer(answer)
             if self.turns == "multi":
                 self._state = kind.apply(puzzle, self._state, kind.parse(puzzle, self._state, meant))
             else:
@@ -146,7 +154,7 @@ class PuzzleEnvironment(TextEnvironment):
         return [self.kind.compact_answer(answer) for answer in answers] if self.compact else answers
 
 
-class PuzzleBatch(TextBatch):
+class PuzzleVectorEnvironment(TextVectorEnvironment):
     """Puzzles of one kind and difficulty that are made together, in one call, and answered together."""
 
     environments: list[PuzzleEnvironment]  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from typing import Any
 _WORD = (1 << 64) - 1
 
 
-class Draws:
+class SplitMix64:
     """Whole numbers below a bound, one after the other.
 
     >>> draws = Draws(7)

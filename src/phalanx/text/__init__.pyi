@@ -1,11 +1,11 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .env import (
-    TextBatch as TextBatch,
-    TextBatchStep as TextBatchStep,
     TextEnvironment as TextEnvironment,
     TextInfo as TextInfo,
     TextRewards as TextRewards,
     TextStep as TextStep,
+    TextVectorEnvironment as TextVectorEnvironment,
+    TextVectorStep as TextVectorStep,
 )
-from .wrapper import EnvironmentText as EnvironmentText, EnvironmentTextBatch as EnvironmentTextBatch
+from .wrapper import TextVectorWrapper as TextVectorWrapper, TextWrapper as TextWrapper

@@ -36,7 +36,7 @@ class TextStep(NamedTuple):
     info: TextInfo
 
 
-class TextBatchStep(NamedTuple):
+class TextVectorStep(NamedTuple):
     """What follows a batch of answers."""
 
     texts: list[str]
@@ -91,7 +91,7 @@ class TextEnvironment(abc.ABC):
         return
 
 
-class TextBatch:
+class TextVectorEnvironment:
     """Text environments that move together, one answer for each; where an episode is over nothing happens."""
 
     def __init__(self, environments: Sequence[TextEnvironment]) -> None:
@@ -119,10 +119,12 @@ class TextBatch:
         texts = dict(zip(started, self._start(started, [int(seeds[n]) for n in started]), strict=True))
         return [texts.get(n) or each.prompt for n, each in enumerate(self.environments)]
 
-    def step(self, answers: Sequence[str]) -> TextBatchStep:
+    def step(self, answers: Sequence[str]) -> TextVectorStep:
         """Take an answer in each environment."""
         self._check(answers, "answers")
-        return gathered([each.step(answer) for each, answer in zip(self.environments, answers, strict=True)])
+        return stack_steps(
+            [each.step(answer) for each, answer in zip(self.environments, answers, strict=True)]
+        )
 
     def close(self) -> None:
         """Close every environment."""
@@ -138,9 +140,9 @@ class TextBatch:
             raise ValueError(f"{what} must be {len(self)}, one for each environment, got {len(items)}")
 
 
-def gathered(steps: Sequence[TextStep]) -> TextBatchStep:
+def stack_steps(steps: Sequence[TextStep]) -> TextVectorStep:
     """The steps of a batch."""
-    return TextBatchStep(
+    return TextVectorStep(
         [step.text for step in steps],
         np.array([step.reward for step in steps], np.float32),
         np.array([step.done for step in steps], bool),
@@ -148,12 +150,12 @@ def gathered(steps: Sequence[TextStep]) -> TextBatchStep:
     )
 
 
-def over(info: TextInfo) -> TextStep:
+def finished_step(info: TextInfo) -> TextStep:
     """What follows an answer to an episode that has ended."""
     return TextStep("The episode is over.", 0.0, True, info._replace(refused=""))
 
 
-def answer_in(text: str) -> str:
+def extract_answer(text: str) -> str:
     """What a model means as its answer: what stands between the last `<answer>` tags, else all of the text.
 
     A code fence around it is taken off. A `ValueError` says so where there is nothing, or too much.
@@ -176,7 +178,7 @@ def answer_in(text: str) -> str:
     return answer
 
 
-def shortened(text: str, most: int = 40) -> str:
+def quote(text: str, most: int = 40) -> str:
     """A text as it is quoted back.
 
     >>> shortened("x" * 50)

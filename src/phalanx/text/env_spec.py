@@ -18,12 +18,12 @@ MOST_SEED = 2**32 - 1
 """The largest seed that every text environment takes."""
 
 
-def text_environments(name: str | TextFactory, **settings: Any) -> TextFactory:
+def text_env_factory(name: str | TextFactory, **settings: Any) -> TextFactory:
     """What makes the text environments of a name; a mistake in name or settings shows at once.
 
     A name is a kind of puzzle (`sudoku`, with the settings of `PuzzleEnvironment`) or the id of a registered
     environment that has words (`arc-v2`, `proofs-v1`, your own; with the settings of `phalanx.make`, and
-    `text={...}` for those of `EnvironmentText`). A function that makes text environments is taken as it is.
+    `text={...}` for those of `TextWrapper`). A function that makes text environments is taken as it is.
     """
     if not isinstance(name, str):
         if settings:
@@ -32,16 +32,16 @@ def text_environments(name: str | TextFactory, **settings: Any) -> TextFactory:
     if re.search(r"-v\d+$", name) is None:
         PuzzleEnvironment(name, **settings)
         return lambda: PuzzleEnvironment(name, **settings)
-    from phalanx.text.wrapper import EnvironmentText
+    from phalanx.text.wrapper import TextWrapper
 
     words = settings.pop("text", {})
     # One environment for all episodes: its programs are compiled once, and its tasks are held once.
     environment = make(name, **settings)
-    EnvironmentText(environment, **words)
-    return lambda: EnvironmentText(environment, **words)
+    TextWrapper(environment, **words)
+    return lambda: TextWrapper(environment, **words)
 
 
-def checked_seed(seed: object) -> int:
+def validate_seed(seed: object) -> int:
     """A seed that came from elsewhere; a `ValueError` says what is wrong with it."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
         raise ValueError(f"a seed is a whole number from 0 to {MOST_SEED}, got {str(seed)[:40]!r}")

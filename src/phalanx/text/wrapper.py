@@ -14,19 +14,19 @@ import numpy as np
 from phalanx.core.environment import Environment
 from phalanx.core.vector import select_rows
 from phalanx.text.env import (
-    TextBatch,
-    TextBatchStep,
     TextEnvironment,
     TextInfo,
     TextRewards,
     TextStep,
-    answer_in,
-    gathered,
-    over,
+    TextVectorEnvironment,
+    TextVectorStep,
+    extract_answer,
+    finished_step,
+    stack_steps,
 )
 
 
-class EnvironmentTextBatch(TextBatch):
+class TextVectorWrapper(TextVectorEnvironment):
     """A batch of one environment's episodes, in its words; its rewards, and `rewards.refused` for no move.
 
     Whatever is no move leaves the episode as it is; after `max_refused` in a row it is truncated.
@@ -81,7 +81,7 @@ class EnvironmentTextBatch(TextBatch):
         self._look()
         return self.prompts
 
-    def step(self, answers: Sequence[str]) -> TextBatchStep:
+    def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check(answers, "answers")
         if self._states is None:
             raise ValueError("there are no episodes yet; call reset")
@@ -89,7 +89,7 @@ class EnvironmentTextBatch(TextBatch):
         meant, refused = [""] * len(self), [""] * len(self)
         for number, (answer, ended) in enumerate(zip(answers, over_before, strict=True)):
             try:
-                meant[number] = "" if ended else answer_in(answer)
+                meant[number] = "" if ended else extract_answer(answer)
             except ValueError as error:
                 refused[number] = str(error)
         actions, reasons = self.environment.parse_actions(meant, self._states)
@@ -110,7 +110,7 @@ class EnvironmentTextBatch(TextBatch):
         steps = []
         for number, ended in enumerate(over_before):
             if ended:
-                steps.append(over(self._infos[number]))
+                steps.append(finished_step(self._infos[number]))
                 continue
             reward = self.rewards.refused
             if moved[number]:
@@ -118,7 +118,7 @@ class EnvironmentTextBatch(TextBatch):
                 self._infos[number] = TextInfo("", *ends)
                 reward = float(figures["reward"][number])
             steps.append(self._told(number, reward))
-        return gathered(steps)
+        return stack_steps(steps)
 
     def _told(self, number: int, reward: float) -> TextStep:
         info, text = self._infos[number], self._texts[number]
@@ -134,11 +134,11 @@ class EnvironmentTextBatch(TextBatch):
         return self.environment.observation_texts(states)
 
 
-class EnvironmentText(TextEnvironment):
+class TextWrapper(TextEnvironment):
     """One episode of an environment in its words."""
 
     def __init__(self, environment: Environment, **settings: Any) -> None:
-        self._batch = EnvironmentTextBatch(environment, size=1, **settings)
+        self._batch = TextVectorWrapper(environment, size=1, **settings)
 
     def reset(self, seed: int) -> str:
         return self._batch.reset([seed])[0]
@@ -155,7 +155,7 @@ class EnvironmentText(TextEnvironment):
 class _Row(TextEnvironment):
     """One row of a batch, to be read; rows cannot be stepped alone."""
 
-    def __init__(self, batch: EnvironmentTextBatch, number: int) -> None:
+    def __init__(self, batch: TextVectorWrapper, number: int) -> None:
         self._batch, self._number = batch, number
 
     def reset(self, seed: int) -> str:

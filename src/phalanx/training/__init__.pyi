@@ -4,10 +4,10 @@ from .algorithm import (
     Algorithm as Algorithm,
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
-    Outcome as Outcome,
     Progress as Progress,
-    Report as Report,
     RunConfig as RunConfig,
+    TrainResult as TrainResult,
+    UpdateResult as UpdateResult,
 )
 from .arc_training import (
     ArcTraining as ArcTraining,
@@ -16,14 +16,14 @@ from .arc_training import (
     load_arc_policy as load_arc_policy,
     load_arc_training as load_arc_training,
 )
-from .checkpoints import Checkpoints as Checkpoints
+from .checkpoints import Checkpointer as Checkpointer
 from .cloning.config import (
     CloningConfig as CloningConfig,
     CloningTrainingConfig as CloningTrainingConfig,
     load_cloning as load_cloning,
 )
 from .cloning.training import CloningTraining as CloningTraining
-from .kge import KGELearner as KGELearner, KGETrainer as KGETrainer
+from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
 from .kge_training import (
     KGEData as KGEData,
     KGETraining as KGETraining,
@@ -50,7 +50,7 @@ from .loading import (
     load_algorithm as load_algorithm,
     restore_policy as restore_policy,
 )
-from .ppo.config import PPOConfig as PPOConfig, generalized_advantages as generalized_advantages
+from .ppo.config import PPOConfig as PPOConfig, gae as gae
 from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
 from .ppo.update import PPO as PPO
 from .proof_training import (
@@ -63,15 +63,15 @@ from .proof_training import (
 )
 from .run import Run as Run, train as train
 from .run_dir import (
-    files_only as files_only,
-    next_free as next_free,
+    default_handlers as default_handlers,
+    next_free_dir as next_free_dir,
     read_config as read_config,
-    read_facts as read_facts,
+    read_metadata as read_metadata,
 )
 from .search_heuristic import (
-    GuideTraining as GuideTraining,
-    GuideTrainingConfig as GuideTrainingConfig,
-    load_guide as load_guide,
+    HeuristicTraining as HeuristicTraining,
+    HeuristicTrainingConfig as HeuristicTrainingConfig,
+    load_heuristic as load_heuristic,
 )
 from .trained_policy import Policy as Policy, load_policy as load_policy
-from .warm_start import Origin as Origin
+from .warm_start import CheckpointRef as CheckpointRef

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from phalanx.config import PRESET_FOLDER, Config, load_config
 from phalanx.core.environment import Key
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 from phalanx.logging.config import LoggingConfig
 
 Learner = TypeVar("Learner")
@@ -68,7 +68,7 @@ class RunConfig(Config):
         return load_config(cls, preset, overrides, group=cls.presets)
 
 
-class Report(NamedTuple):
+class UpdateResult(NamedTuple):
     """What an update has to say; with several seeds every array has a leading axis of them."""
 
     metrics: Mapping[str, Any]
@@ -98,7 +98,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TrainResult:
     """How a training ended."""
 
     run: Path
@@ -118,7 +118,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         ended = "interrupted" if self.interrupted else "finished"
-        told = counted(len(self.evaluations), "evaluation")
+        told = format_count(len(self.evaluations), "evaluation")
         return f"Outcome({self.run}, {ended} at update {self.update}, {told})"
 
     def _repr_html_(self) -> str:
@@ -133,7 +133,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 Start = Callable[[Key], Any]
-Update = Callable[[Any], tuple[Any, Report]]
+Update = Callable[[Any], tuple[Any, UpdateResult]]
 
 
 class Algorithm(abc.ABC, Generic[Learner]):
@@ -163,7 +163,7 @@ class Algorithm(abc.ABC, Generic[Learner]):
         """Before the first update."""
 
     @abc.abstractmethod
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: Learner) -> tuple[Learner, UpdateResult]:
         """One update; `StopIteration` where there is nothing left to learn from."""
 
     @abc.abstractmethod
@@ -236,7 +236,7 @@ class Algorithm(abc.ABC, Generic[Learner]):
     def finish(self, learner: Learner, folder: Path) -> None:
         """Write what others read of a run that ends, besides its checkpoint."""
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         """What it came to, in sentences."""
         if outcome.first is None or outcome.last is None:
             return []

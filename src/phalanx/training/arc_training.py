@@ -12,23 +12,23 @@ import jax
 from pydantic import Field
 
 from phalanx.arc.action_distribution import MakeArcDistribution
-from phalanx.arc.browser.export import save_agent
+from phalanx.arc.browser.export import export_agent
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.evaluation import Evaluation, copying_solves, evaluate_arc
+from phalanx.arc.evaluation import ArcResult, copy_solves, evaluate_arc
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.arc.observation import legal_ids
+from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
-from phalanx.training.algorithm import EvaluationConfig, Outcome
+from phalanx.training.algorithm import EvaluationConfig, TrainResult
 from phalanx.training.checkpoints import Which
 from phalanx.training.journal import of_seed
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import Learner
-from phalanx.training.run_dir import read_config, read_facts
+from phalanx.training.ppo.update import PPOState
+from phalanx.training.run_dir import read_config, read_metadata
 
 
 class ArcEvaluationConfig(EvaluationConfig):
@@ -91,7 +91,7 @@ def held_out(config: TrainedOnArc) -> ArcEnvironment:
 def baselines(environment: ArcEnvironment) -> dict[str, dict[str, float]]:
     """The share of its tasks that are right if every input is handed in as it is, and if nothing is."""
     tasks = environment.task_buffer
-    return {"baselines": {"copy_input": sum(map(copying_solves, tasks)) / len(tasks), "do_nothing": 0.0}}
+    return {"baselines": {"copy_input": sum(map(copy_solves, tasks)) / len(tasks), "do_nothing": 0.0}}
 
 
 def told_beside(examined: ArcEnvironment, *others: ArcEnvironment) -> list[str]:
@@ -125,37 +125,37 @@ class ArcTraining(PPOTraining):
             devices=devices,
         )
 
-    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
         network, settings = self.policy(learner), self.config.evaluation
         results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         return super().describe(outcome) + told_beside(self._unseen, self.environment)
 
-    def facts(self, learner: Learner) -> dict[str, Any]:
+    def facts(self, learner: PPOState) -> dict[str, Any]:
         families = {task.family for task in self.environment.task_buffer if task.family}
         return {"families": sorted(families)}
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint
 
-    def finish(self, learner: Learner, folder: Path) -> None:
+    def finish(self, learner: PPOState, folder: Path) -> None:
         """Of several seeds, the first."""
         policy = self.ppo.network(of_seed(learner.network, 0, self.num_seeds))
-        save_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
+        export_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
 
 
 def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:
     """How a network's logits are read as a policy in an environment."""
-    return MakeArcDistribution(legal_ids(environment.config))
+    return MakeArcDistribution(legal_operation_ids(environment.config))
 
 
 def sampled(
     environment: ArcEnvironment, network: Any, settings: ArcEvaluationConfig, seed: int = 0
-) -> Evaluation:
+) -> ArcResult:
     """Several sampled attempts at each pair."""
     pass_at = tuple(k for k in settings.pass_at if k <= settings.attempts)
     return evaluate_arc(
@@ -173,7 +173,7 @@ def arc_training_of(run: Path) -> Any:
     """The algorithm of a run of `train arc` or `train bc`, with its config."""
     from phalanx.training.cloning.training import CloningTraining
 
-    if read_facts(run).get("kind") == CloningTraining.kind:
+    if read_metadata(run).get("kind") == CloningTraining.kind:
         return CloningTraining(read_config(run, CloningTraining.config_type))
     return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.io.files import DamagedFileError
+from phalanx.io.files import CorruptFileError
 from phalanx.training.algorithm import CheckpointConfig
-from phalanx.training.checkpoints import BEST, Checkpoints
+from phalanx.training.checkpoints import BEST, Checkpointer
 
 _LOG = logging.getLogger("phalanx.training")
 
@@ -27,15 +27,15 @@ class BestCheckpoint:
         self._metric, self._sign = settings.best, 1 if settings.best_mode == "max" else -1
         self._score, self._checkpoints = -math.inf, None
         if settings.best is not None and writes:
-            self._checkpoints = Checkpoints(run, keep=1, folder=BEST)
+            self._checkpoints = Checkpointer(run, keep=1, folder=BEST)
             step = self._checkpoints.latest()
             if step is not None:
                 self._score = self._known(self._checkpoints, step)
 
-    def _known(self, checkpoints: Checkpoints, step: int) -> float:
+    def _known(self, checkpoints: Checkpointer, step: int) -> float:
         try:
             return self._sign * float(checkpoints.facts(step)["best"]["value"])
-        except (DamagedFileError, FileNotFoundError) as error:
+        except (CorruptFileError, FileNotFoundError) as error:
             _LOG.warning("the best checkpoint is passed over, the next evaluation saves another: %s", error)
             return -math.inf
 

@@ -21,14 +21,14 @@ from jaxtyping import PyTree
 
 from phalanx.config import Config, to_yaml
 from phalanx.io.files import (
-    DamagedFileError,
+    CorruptFileError,
     atomic_write,
-    check_digest,
-    file_digests,
-    read_sealed_json,
-    write_sealed_json,
+    read_verified_json,
+    sha256_of_files,
+    verify_sha256,
+    write_json,
 )
-from phalanx.training.run_dir import CHECKPOINTS as FOLDER, FACTS, read_facts
+from phalanx.training.run_dir import CHECKPOINTS as FOLDER, FACTS, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 BEST = "best"
@@ -51,7 +51,7 @@ def config_digest(config: Config) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Checkpoints:
+class Checkpointer:
     """The checkpoints in a run's folder, the newest few of which are kept.
 
     Orbax writes each under a temporary name and renames it once it is sealed, so a kill in the middle leaves
@@ -87,7 +87,7 @@ class Checkpoints:
         """Let go of the folder."""
         self._manager.close()
 
-    def __enter__(self) -> "Checkpoints":
+    def __enter__(self) -> "Checkpointer":
         return self
 
     def __exit__(
@@ -136,7 +136,7 @@ class Checkpoints:
     def _is_whole(self, step: int) -> bool:
         try:
             self.check(step)
-        except (DamagedFileError, FileNotFoundError):
+        except (CorruptFileError, FileNotFoundError):
             return False
         return True
 
@@ -183,13 +183,13 @@ def check_checkpoint(folder: Path) -> int:
     """Check the folder of a checkpoint against its seal. Returns how many files it has."""
     remedy = "go on from an older checkpoint"
     if not (folder / SEAL).is_file():
-        raise DamagedFileError(
+        raise CorruptFileError(
             f"{folder} is damaged, or of another version of Phalanx: it has no {SEAL}; start a new run with "
             "another --out"
         )
-    files = read_sealed_json(folder / SEAL, remedy)["files"]
+    files = read_verified_json(folder / SEAL, remedy)["files"]
     for name, digest in files.items():
-        check_digest(folder / name, digest, remedy)
+        verify_sha256(folder / name, digest, remedy)
     return len(files)
 
 
@@ -201,26 +201,26 @@ def _sealing_path() -> Any:
     class SealingPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
         async def finalize(self) -> None:
             folder = Path(self.get())
-            digests = file_digests(folder, leave_out=_WRITTEN_AFTER)
+            digests = sha256_of_files(folder, leave_out=_WRITTEN_AFTER)
             with atomic_write(folder / SEAL, "w", sealed=True) as file:
-                write_sealed_json(file, {"files": digests}, indent=1)
+                write_json(file, {"files": digests}, indent=1)
             await super().finalize()
 
     return SealingPath
 
 
-def newest(checkpoints: Checkpoints, run: Path) -> tuple[int, dict[str, Any]]:
+def newest(checkpoints: Checkpointer, run: Path) -> tuple[int, dict[str, Any]]:
     """The step and the facts of a run's newest whole checkpoint; damaged ones are passed over aloud."""
     return next(whole(checkpoints, run))
 
 
-def whole(checkpoints: Checkpoints, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def whole(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The steps and facts of a run's whole checkpoints, the newest first; there is one, or it is an error."""
     found, damage = False, ""
     for step in reversed(checkpoints.steps()):
         try:
             facts = checkpoints.facts(step)
-        except (DamagedFileError, FileNotFoundError) as error:
+        except (CorruptFileError, FileNotFoundError) as error:
             _LOG.warning("checkpoint %d of %s is passed over: %s", step, run, error)
             damage = damage or f"; {error}"
             continue
@@ -234,14 +234,14 @@ def whole(checkpoints: Checkpoints, run: Path) -> Iterator[tuple[int, dict[str, 
 
 
 @contextlib.contextmanager
-def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpoints, int, dict[str, Any]]]:
+def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, int, dict[str, Any]]]:
     """A run's checkpoints to read from, and the step and the facts of one of them."""
     folder = BEST if which == BEST else FOLDER
     if which == BEST and not (run / BEST).is_dir():
         raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best")
     if not (run / folder).is_dir():
         raise ValueError(f"{run} has no checkpoint")
-    with Checkpoints(run, folder=folder, read_only=True) as checkpoints:
+    with Checkpointer(run, folder=folder, read_only=True) as checkpoints:
         step, facts = newest(checkpoints, run)
         if isinstance(which, int) and which != step:
             if which not in checkpoints.steps():
@@ -258,7 +258,7 @@ def check_facts(run: Path, step: int, facts: Mapping[str, Any], config: Config) 
             f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
             f"{', '.join(sorted(missing))}; start a new run with another --out"
         )
-    extended = read_facts(run).get("extended", []) if (run / FACTS).exists() else []
+    extended = read_metadata(run).get("extended", []) if (run / FACTS).exists() else []
     if facts["config"] not in (config_digest(config), *(one["config"] for one in extended)):
         raise ValueError(
             f"checkpoint {step} of {run} was saved with another config than its config.yaml holds"

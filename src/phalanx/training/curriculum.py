@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.lm.episodes.source import Episode, EpisodeSource
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 
 
 class CurriculumConfig(Config):
@@ -41,15 +41,15 @@ class Curriculum:
         """How often each task is solved, as far as it is known."""
         self._next = dict.fromkeys(source.tasks, source.first_seed(seed))
         """Where the episodes of each task go on."""
-        self._again: dict[Episode, None] = {}
+        self._again: dict[EpisodeId, None] = {}
         """Episodes that some attempts solved and others did not, the oldest first."""
 
-    def draw(self, number: int, count: int) -> list[Episode]:
+    def draw(self, number: int, count: int) -> list[EpisodeId]:
         """The episodes of an update, those that come again first."""
         draws = np.random.default_rng([self._seed, number])
         known = list(self._again)
         replayed = min(len(known), round(self._config.replay * count))
-        chosen: list[Episode] = []
+        chosen: list[EpisodeId] = []
         if replayed:
             chosen = [known[at] for at in sorted(draws.choice(len(known), replayed, replace=False).tolist())]
         rates = np.array(list(self.rates.values()))
@@ -58,12 +58,12 @@ class Curriculum:
         for task, wanted in zip(self.rates, counts.tolist(), strict=True):
             if wanted:
                 seeds = self._source.seeds(task, "training", self._next[task])
-                fresh = [Episode(task, seed) for seed in itertools.islice(seeds, wanted)]
+                fresh = [EpisodeId(task, seed) for seed in itertools.islice(seeds, wanted)]
                 self._next[task] = fresh[-1].seed + 1
                 chosen += fresh
         return chosen
 
-    def remember(self, episodes: Sequence[Episode], solved: Bool[np.ndarray, "groups attempts"]) -> None:
+    def remember(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "groups attempts"]) -> None:
         """Take note of what became of the attempts at each episode."""
         memory = self._config.memory
         fresh = [(one.task, own) for one, own in zip(episodes, solved, strict=True) if one not in self._again]
@@ -81,7 +81,7 @@ class Curriculum:
         for episode in list(self._again)[: max(len(self._again) - self._config.replay_size, 0)]:
             del self._again[episode]
 
-    def known_again(self, episodes: Sequence[Episode]) -> int:
+    def known_again(self, episodes: Sequence[EpisodeId]) -> int:
         """How many of these were played before."""
         return sum(episode in self._again for episode in episodes)
 
@@ -97,4 +97,4 @@ class Curriculum:
         """Go on from there."""
         self.rates = {task: float(saved["rates"][task]) for task in self._source.tasks}
         self._next = {task: int(saved["seeds"][task]) for task in self._source.tasks}
-        self._again = {Episode(str(task), int(seed)): None for task, seed in saved["again"]}
+        self._again = {EpisodeId(str(task), int(seed)): None for task, seed in saved["again"]}

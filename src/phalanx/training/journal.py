@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.logging.experiment_logger import ExperimentLogger
-from phalanx.training.algorithm import Algorithm, Report
+from phalanx.training.algorithm import Algorithm, UpdateResult
 from phalanx.training.processes import is_first_process, local
-from phalanx.training.run_dir import FACTS, MakeHandlers, write_facts
+from phalanx.training.run_dir import FACTS, MakeHandlers, write_metadata
 
 _LOG = logging.getLogger("phalanx.training")
 
@@ -64,7 +64,7 @@ class Journal:
             if times > 1:
                 _LOG.warning("%s, %d times in this run", what, times)
 
-    def log(self, learner: PyTree, report: Report, update: int, rates: Mapping[str, Any]) -> None:
+    def log(self, learner: PyTree, report: UpdateResult, update: int, rates: Mapping[str, Any]) -> None:
         """An update's metrics, and from time to time a few whole episodes."""
         settings = self._settings
         logging_due = settings.batched_logging_enabled and update % settings.log_frequency == 0
@@ -100,7 +100,7 @@ class Journal:
             own = self._own(counts or {}, place - 1) if several and place else counts or {}
             told = {name: int(np.sum(count)) for name, count in own.items()}
             with self.tolerating(f"{FACTS} could not be written"):
-                write_facts(folder, {**facts, **told, **(several if not place else {})})
+                write_metadata(folder, {**facts, **told, **(several if not place else {})})
 
     @contextlib.contextmanager
     def tolerating(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
@@ -116,7 +116,7 @@ class Journal:
         return of_seed(tree, seed, self._algorithm.num_seeds)
 
 
-def batch_data(report: Report, rates: Mapping[str, Any], update: int) -> dict[str, Any]:
+def batch_data(report: UpdateResult, rates: Mapping[str, Any], update: int) -> dict[str, Any]:
     """An update's report as `ExperimentLogger.log_batch_step` takes it: every episode that ended counts."""
     episodes = {name: array.reshape(-1) for name, array in report.episodes.items()}
     return {"update_step": update, **episodes, **report.metrics, **rates}

@@ -176,7 +176,7 @@ def binary_loss(
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-class KGELearner(eqx.Module):
+class KGETrainState(eqx.Module):
     """All that an epoch changes: with the config and the triples it decides all that follows."""
 
     kge: KGE
@@ -209,14 +209,14 @@ class KGETrainer:
         self.steps = -(-len(self.examples) // config.batch_size)
         """Minibatches in an epoch."""
 
-    def start(self) -> KGELearner:
+    def start(self) -> KGETrainState:
         """Random tables and nothing learned."""
         examples, config = self.examples, self.config
         generator = np.random.default_rng(config.seed)
         kge = KGE.create(config, examples.num_relations, examples.num_entities, generator)
-        return KGELearner(kge, _optimizer(config, self.steps).init(kge.model), jnp.int32(0))
+        return KGETrainState(kge, _optimizer(config, self.steps).init(kge.model), jnp.int32(0))
 
-    def run_epoch(self, learner: KGELearner) -> tuple[KGELearner, Float[Array, ""]]:
+    def run_epoch(self, learner: KGETrainState) -> tuple[KGETrainState, Float[Array, ""]]:
         """The learner after another epoch, and the mean loss in it. The learner given is used up."""
         epoch = int(learner.epoch)
         # This generator compiles quickly, which the default one in a loop does not.
@@ -228,8 +228,8 @@ class KGETrainer:
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
 def _epoch(
-    learner: KGELearner, minibatches: Minibatch, key: Key, config: KGEConfig
-) -> tuple[KGELearner, Float[Array, ""]]:
+    learner: KGETrainState, minibatches: Minibatch, key: Key, config: KGEConfig
+) -> tuple[KGETrainState, Float[Array, ""]]:
     steps, num_relations = len(minibatches.triples), learner.kge.num_relations
     optimizer = _optimizer(config, steps)
 
@@ -245,7 +245,7 @@ def _epoch(
     carry = learner.kge.model, learner.optimizer
     (model, state), losses = jax.lax.scan(step, carry, (jnp.arange(steps), minibatches))
     kge = eqx.tree_at(lambda kge: kge.model, learner.kge, model)
-    return KGELearner(kge, state, learner.epoch + 1), jnp.mean(losses)
+    return KGETrainState(kge, state, learner.epoch + 1), jnp.mean(losses)
 
 
 def _optimizer(config: KGEConfig, steps: int) -> optax.GradientTransformation:

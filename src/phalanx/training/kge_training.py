@@ -16,7 +16,7 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE, Validation, calibrated, validate
+from phalanx.kg.kge.embedding import KGE, Validation, calibrate, validate
 from phalanx.kg.kge.files import save_kge
 from phalanx.kg.knowledge_base import GENERATED, DataHandler
 from phalanx.kg.vocabulary import IndexManager
@@ -25,13 +25,13 @@ from phalanx.training.algorithm import (
     Algorithm,
     CheckpointConfig,
     EvaluationConfig,
-    Outcome,
-    Report,
     RunConfig,
     Start,
+    TrainResult,
     Update,
+    UpdateResult,
 )
-from phalanx.training.kge import KGELearner, KGETrainer
+from phalanx.training.kge import KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 
 MODEL = "kge"
@@ -123,7 +123,7 @@ class Best(NamedTuple):
 class KGEState(NamedTuple):
     """What changes while an embedding learns."""
 
-    learner: KGELearner
+    learner: KGETrainState
     best: Best
 
 
@@ -154,7 +154,7 @@ class KGETraining(Algorithm[KGEState]):
         learner = self._trainer.start()
         return KGEState(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
 
-    def update(self, state: KGEState) -> tuple[KGEState, Report]:
+    def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
         """One epoch, and the evaluation that is due after it."""
         learner, loss = self._trainer.run_epoch(state.learner)
         epoch, best = int(learner.epoch), state.best
@@ -166,7 +166,7 @@ class KGETraining(Algorithm[KGEState]):
             if not self._measured.mrr_100 <= best.mrr_100:
                 best = Best.of(learner.kge, epoch, self._measured)
         counts = {"triples": len(self._trainer.examples)}
-        return KGEState(learner, best), Report(metrics, counts=counts)
+        return KGEState(learner, best), UpdateResult(metrics, counts=counts)
 
     def policy(self, state: KGEState) -> KGE:
         """The best embedding so far."""
@@ -200,12 +200,12 @@ class KGETraining(Algorithm[KGEState]):
             # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
             kge = state.learner.kge
             best = Best.of(kge, int(state.learner.epoch), self._validate(kge))
-        self.result = best._replace(kge=calibrated(best.kge, data.valid, data.known, config.kge.seed))
+        self.result = best._replace(kge=calibrate(best.kge, data.valid, data.known, config.kge.seed))
         figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
         facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
         save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         best = self.result
         if best is None:
             return []

@@ -24,11 +24,11 @@ from phalanx.core.spaces import Space
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.kge.files import load_kge
 from phalanx.kg.knowledge_base import GENERATED, DataHandler, OnLeak
-from phalanx.kg.time_limit import Budget, to_stderr
+from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig, QueryConfig
-from phalanx.proofs.env import ProofEnv, ProofInfo
-from phalanx.proofs.evaluation import evaluate_queries, held_out_queries, successor_distribution
+from phalanx.proofs.env import ProofEnvironment, ProofInfo
+from phalanx.proofs.evaluation import evaluate_prover, held_out_queries, successor_distribution
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.proofs.state import ProofObservation, ProofState
 from phalanx.training.algorithm import EvaluationConfig
@@ -37,7 +37,7 @@ from phalanx.training.kge_training import MODEL
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import Learner
+from phalanx.training.ppo.update import PPOState
 from phalanx.training.run_dir import read_config
 
 
@@ -54,14 +54,14 @@ StepResult = tuple[
 
 
 @dataclasses.dataclass(frozen=True)
-class CurriculumEnv(Environment[CurriculumState, ProofObservation, Array]):
+class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Array]):
     """Proof environments that differ in their queries alone: new episodes are those of the current stage.
 
     An environment counts its own steps, so that a training that goes on after an interruption is in the same
     stage. A first episode is always one of the first stage.
     """
 
-    stages: tuple[ProofEnv, ...]
+    stages: tuple[ProofEnvironment, ...]
     starts: tuple[int, ...]
     """The number of steps from which on each stage counts; the first is 0."""
 
@@ -135,7 +135,7 @@ class CurriculumEnv(Environment[CurriculumState, ProofObservation, Array]):
         return self.stages[0].measures(info)
 
 
-class GeneratorConfig(Config):
+class FamilyConfig(Config):
     """The generated knowledge base."""
 
     num_families: int = Field(default=8, ge=1)
@@ -146,7 +146,7 @@ class GeneratorConfig(Config):
     """What it is generated from."""
 
 
-class DepthStage(Config):
+class CurriculumStage(Config):
     """Which positives are drawn from an update on; these stand in for those of `proofs.queries`."""
 
     update: int = Field(ge=0)
@@ -182,7 +182,7 @@ class ProofTrainingConfig(PPOTrainingConfig):
     """The folder of a knowledge base, or `generated`."""
     on_leak: OnLeak = "drop"
     """What to do with facts that are queries of another split: `drop`, `warn`, `error` or `allow`."""
-    generated: GeneratorConfig = GeneratorConfig()
+    generated: FamilyConfig = FamilyConfig()
     """The generated knowledge base, where it is the dataset."""
     depth_limit: int | None = Field(default=4, ge=1)
     """Depths of queries are computed, exactly, up to this; deeper ones count as -1. None computes nothing and
@@ -191,7 +191,7 @@ class ProofTrainingConfig(PPOTrainingConfig):
     """Time for computing depths; what is not settled then counts as -1. None takes all the time it needs."""
     proofs: ProofConfig = ProofConfig()
     """The environment and its queries."""
-    curriculum: tuple[DepthStage, ...] = ()
+    curriculum: tuple[CurriculumStage, ...] = ()
     """Stages by depth; before the first, the queries are those of `proofs.queries`."""
     kge: str | None = None
     """An embedding that may close goals, a run of `phalanx train kge`; none for proofs alone."""
@@ -204,7 +204,7 @@ class ProofTrainingConfig(PPOTrainingConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ProofTrainingConfig":
-        if self.dataset != GENERATED and self.generated != GeneratorConfig():
+        if self.dataset != GENERATED and self.generated != FamilyConfig():
             raise ValueError(
                 f"generated shapes the generated knowledge base, and dataset is {self.dataset}: leave it out"
             )
@@ -241,11 +241,11 @@ class ProofSetting:
 
     data: DataHandler
     index: IndexManager
-    stages: tuple[ProofEnv, ...]
+    stages: tuple[ProofEnvironment, ...]
     """The training environments, one for each stage of the curriculum."""
     starts: tuple[int, ...]
     """The update with which each begins."""
-    held_out: ProofEnv
+    held_out: ProofEnvironment
     """The queries that a policy is measured on, whatever their depth."""
 
     @classmethod
@@ -258,20 +258,20 @@ class ProofSetting:
         )
         everything = settings.model_copy(update={"queries": open_to_all})
         depths: dict[str, Any] = {
-            "depth_limit": config.depth_limit, "budget": Budget(config.depth_seconds, to_stderr),
+            "depth_limit": config.depth_limit, "budget": TimeLimit(config.depth_seconds, to_stderr),
             "kge": read_embedding(config.kge, index),
         }  # fmt: skip
-        training = ProofEnv.from_data(everything, data, "train", index, **depths)
+        training = ProofEnvironment.from_data(everything, data, "train", index, **depths)
         split = config.evaluation.split
         held_out = training
         if split != "train":
-            held_out = ProofEnv.from_data(everything, data, split, index, **depths)
+            held_out = ProofEnvironment.from_data(everything, data, split, index, **depths)
             # The same facts and known triples; one of each is enough.
             held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
         stages = {0: settings.queries}
         stages |= {stage.update: stage.applied(settings.queries) for stage in config.curriculum}
 
-        def stage_of(queries: QueryConfig) -> ProofEnv:
+        def stage_of(queries: QueryConfig) -> ProofEnvironment:
             own = training.config.model_copy(update={"queries": queries})
             return dataclasses.replace(training, config=own, queries=training.queries.selected(queries))
 
@@ -283,9 +283,9 @@ class ProofSetting:
         """What is trained on, where an update takes so many steps of each environment."""
         if len(self.stages) == 1:
             return self.stages[0]
-        return CurriculumEnv(self.stages, tuple(update * num_steps for update in self.starts))
+        return DepthCurriculumWrapper(self.stages, tuple(update * num_steps for update in self.starts))
 
-    def stage_at(self, update: int) -> ProofEnv:
+    def stage_at(self, update: int) -> ProofEnvironment:
         """The environment of the stage that an update is in."""
         return self.stages[int(np.searchsorted(self.starts, update, side="right")) - 1]
 
@@ -333,18 +333,18 @@ class ProofTraining(PPOTraining):
         )
         self._measured = held_out_queries(self.setting.held_out, config.evaluation.num_queries)
 
-    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = evaluate_queries(self.setting.held_out, self.policy(learner), self._measured)
+    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
+        scores = evaluate_prover(self.setting.held_out, self.policy(learner), self._measured)
         return [scores.as_record("held-out")]
 
-    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, learner: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Of the stage that the update is in; the states draw themselves."""
         from phalanx.proofs.rendering import drawn_episodes
 
         episodes = self.record_episodes(self.setting.stage_at(update), learner, key, update)
         return drawn_episodes(episodes, self.setting.index)
 
-    def facts(self, learner: Learner) -> dict[str, Any]:
+    def facts(self, learner: PPOState) -> dict[str, Any]:
         return self.setting.facts()
 
     def data_fingerprint(self) -> str:

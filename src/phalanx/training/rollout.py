@@ -72,7 +72,7 @@ def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, env_ids)
 
 
-def by_group(function: Callable[[PyTree], PyTree], rows: PyTree, groups: int, axis: int = 0) -> PyTree:
+def map_shards(function: Callable[[PyTree], PyTree], rows: PyTree, groups: int, axis: int = 0) -> PyTree:
     """`function` of each of equal parts of a batch, one after the other, put together again.
 
     Every group is computed by the same instructions in the same shapes, however many there are: its bits do
@@ -149,13 +149,13 @@ def collect(
         return after, (seen, info.final_observation, episodes | environment.measures(info.info))
 
     end, (rollout, finals, episodes) = jax.lax.scan(step, start, keys)
-    last_values = by_group(lambda seen: jax.vmap(network)(seen)[1], end.observations, groups)
+    last_values = map_shards(lambda seen: jax.vmap(network)(seen)[1], end.observations, groups)
 
     def worth(group: tuple[Any, ...]) -> Array:
         return _next_values(network, *group)
 
     played = (rollout.values, rollout.terminated, rollout.done, finals, last_values[None])
-    next_values = by_group(worth, played, groups, axis=1)
+    next_values = map_shards(worth, played, groups, axis=1)
     return end, dataclasses.replace(rollout, next_values=next_values), episodes
 
 
@@ -177,7 +177,7 @@ def sample_actions(
         return action, policy.log_prob(action), value
 
     size = keys.shape[0] // groups
-    return by_group(
+    return map_shards(
         lambda group: jax.lax.map(one, group, batch_size=min(chunk or size, size)),
         (observations, keys),
         groups,

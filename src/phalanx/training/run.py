@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from phalanx.io.files import DamagedFileError, remove_leftovers
+from phalanx.io.files import CorruptFileError, remove_stale_temporaries
 from phalanx.training import run_dir as folders
-from phalanx.training.algorithm import Algorithm, Outcome, Progress, Report, RunConfig, Update
+from phalanx.training.algorithm import Algorithm, Progress, RunConfig, TrainResult, Update, UpdateResult
 from phalanx.training.best import BestCheckpoint
-from phalanx.training.checkpoints import Checkpoints, check_facts, config_digest, whole
+from phalanx.training.checkpoints import Checkpointer, check_facts, config_digest, whole
 from phalanx.training.journal import Journal, of_seed
 from phalanx.training.processes import (
     ProcessLostError,
@@ -32,7 +32,7 @@ from phalanx.training.processes import (
     wait_for_all,
 )
 from phalanx.training.stop_signals import Stop, locked, stop_on_signals
-from phalanx.training.warm_start import Origin, begin_with, weight_names
+from phalanx.training.warm_start import CheckpointRef, begin_with, weight_names
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
@@ -47,10 +47,10 @@ def train(
     *,
     resume: Resume = False,
     extend: bool = False,
-    init_from: Origin | str | None = None,
-    handlers: folders.MakeHandlers = folders.files_only,
+    init_from: CheckpointRef | str | None = None,
+    handlers: folders.MakeHandlers = folders.default_handlers,
     show: Show = lambda progress: None,
-) -> Outcome:
+) -> TrainResult:
     """Train to the end, or until Ctrl-C or SIGTERM, which save and stop; a second one stops at once.
 
     A new run refuses a folder that holds something; `resume` goes on from the newest checkpoint, to the same
@@ -59,8 +59,8 @@ def train(
     `RUN@STEP` or `RUN@best`, whose weights a new one begins with. `handlers` are those of the run's logger;
     `show` is called after every update.
     """
-    origin = Origin.parse(init_from) if isinstance(init_from, str) else init_from
-    restart = resume == "auto" and folders.standing(folder) in ("new", "killed early")
+    origin = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
+    restart = resume == "auto" and folders.run_status(folder) in ("new", "killed early")
     goes_on = bool(resume) and not restart
     return Run(algorithm, Path(folder), goes_on, handlers, show, restart, extend, origin).train()
 
@@ -77,7 +77,7 @@ class Run:
     restart: bool = False
     """Whether a run that was killed before its first checkpoint may be there."""
     extend: bool = False
-    init_from: Origin | None = None
+    init_from: CheckpointRef | None = None
     update: int = 0
     """Updates made so far."""
     seconds: float = 0.0
@@ -87,7 +87,7 @@ class Run:
     first: Progress | None = None
     last: Progress | None = None
 
-    def train(self) -> Outcome:
+    def train(self) -> TrainResult:
         """All updates that are left, and what goes with them."""
         algorithm, config = self.algorithm, self.algorithm.config
         again = self.restart and (self.folder / folders.FACTS).is_file()
@@ -106,11 +106,11 @@ class Run:
                 if not self.resume and not again:
                     folders.create_run(self.folder, config, facts)
                 stack.enter_context(locked(self.folder))
-                remove_leftovers(self.folder)
-                checkpoints = stack.enter_context(Checkpoints(self.folder, keep=config.checkpoint.keep))
+                remove_stale_temporaries(self.folder)
+                checkpoints = stack.enter_context(Checkpointer(self.folder, keep=config.checkpoint.keep))
             wait_for_all()
             if not is_first_process():
-                checkpoints = stack.enter_context(Checkpoints(self.folder, read_only=True))
+                checkpoints = stack.enter_context(Checkpointer(self.folder, read_only=True))
             kept = BestCheckpoint(self.folder, config.checkpoint, writes=is_first_process())
             best = stack.enter_context(contextlib.closing(kept))
             if self.resume:
@@ -133,11 +133,11 @@ class Run:
         self,
         learner: PyTree,
         update: Update,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpointer,
         best: BestCheckpoint,
         journal: Journal,
         stop: Stop,
-    ) -> Outcome:
+    ) -> TrainResult:
         algorithm, config = self.algorithm, self.algorithm.config
         total, every, begun = algorithm.num_updates, config.evaluation.every, self.update
         saved_at, exhausted = time.monotonic(), False
@@ -169,7 +169,7 @@ class Run:
         if is_first_process():
             with journal.tolerating("what was learned could not be written"):
                 algorithm.finish(local(learner), self.folder)
-        return Outcome(
+        return TrainResult(
             run=self.folder,
             update=self.update,
             interrupted=not finished,
@@ -182,7 +182,7 @@ class Run:
             learner=learner,
         )
 
-    def _advanced(self, report: Report, began: float) -> tuple[Progress, dict[str, Any]]:
+    def _advanced(self, report: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
         """Wait for an update and count it: how far and how fast, as it is shown and as it is logged."""
         unit, own = self.algorithm.unit, local(report)
         numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
@@ -236,7 +236,7 @@ class Run:
             "algorithm": {},
         }
 
-    def _save(self, learner: PyTree, checkpoints: Checkpoints, journal: Journal, status: str) -> None:
+    def _save(self, learner: PyTree, checkpoints: Checkpointer, journal: Journal, status: str) -> None:
         algorithm = self.algorithm
         learner = algorithm.whole(learner)
         if not is_first_process():
@@ -259,12 +259,12 @@ class Run:
         folders.check_same_kind(self.folder, self.algorithm.kind)
         begun = folders.read_config(self.folder, type(config))
         if self.extend:
-            begun = folders.lengthened(begun, self.algorithm.length, config)
+            begun = folders.extend_config(begun, self.algorithm.length, config)
         folders.check_same_config(self.folder, begun, config)
         if self.init_from is not None:
             folders.check_same_origin(self.folder, self.init_from.run)
 
-    def _restored(self, checkpoints: Checkpoints, learner: PyTree) -> PyTree:
+    def _restored(self, checkpoints: Checkpointer, learner: PyTree) -> PyTree:
         """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
         config = self.algorithm.config
         begun = folders.read_config(self.folder, type(config))
@@ -274,7 +274,7 @@ class Run:
             try:
                 learner = checkpoints.restore(step, learner)
                 self.algorithm.restore(self.folder, facts["algorithm"])
-            except (DamagedFileError, FileNotFoundError) as error:
+            except (CorruptFileError, FileNotFoundError) as error:
                 _LOG.warning("checkpoint %d of %s is passed over: %s", step, self.folder, error)
                 continue
             break
@@ -289,7 +289,7 @@ class Run:
 
     def _way_on(self) -> str:
         """How a run that lost a process goes on."""
-        with Checkpoints(self.folder, read_only=True) as checkpoints:
+        with Checkpointer(self.folder, read_only=True) as checkpoints:
             step = checkpoints.latest()
         if step is None:
             return f"{self.folder} has no checkpoint yet: start it again with --resume auto"
@@ -313,7 +313,7 @@ def count_parameters(network: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array))
 
 
-def _headline(report: Report, names: tuple[str, ...]) -> dict[str, Any]:
+def _headline(report: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:
     """The metrics of these names that an update has."""
     known = {**report.metrics, **(_episode_means(dict(report.episodes)) if report.episodes else {})}
     return {name: known[name] for name in names if name in known}

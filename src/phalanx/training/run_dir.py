@@ -18,7 +18,7 @@ from phalanx.io.files import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler
-from phalanx.system_info import machine
+from phalanx.system_info import machine_info
 
 FORMAT = 1
 CONFIG = "config.yaml"
@@ -35,12 +35,12 @@ MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 """The handlers of a run's logger, from its folder and its config."""
 
 
-def files_only(folder: Path, config: Any) -> dict[str, Handler]:
+def default_handlers(folder: Path, config: Any) -> dict[str, Handler]:
     """Lines in the run's folder, which is what a report needs."""
     return {"files": FileHandler(folder, config)}
 
 
-def next_free(folder: str | os.PathLike[str]) -> Path:
+def next_free_dir(folder: str | os.PathLike[str]) -> Path:
     """The folder itself if there is none yet, else the first of `folder-2`, `folder-3`, ... that is free."""
     path, number = Path(folder), 1
     while path.exists():
@@ -49,7 +49,7 @@ def next_free(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def standing(folder: str | os.PathLike[str]) -> Standing:
+def run_status(folder: str | os.PathLike[str]) -> Standing:
     """How far the run in a folder is, for who starts it without knowing.
 
     One without a whole checkpoint has not begun: it starts again, whatever else was written. Something that
@@ -57,7 +57,7 @@ def standing(folder: str | os.PathLike[str]) -> Standing:
     """
     if not (Path(folder) / FACTS).is_file():
         return "new"
-    facts = read_facts(folder)
+    facts = read_metadata(folder)
     checkpoints = Path(folder) / CHECKPOINTS
     # Orbax gives a checkpoint its number when it is whole.
     if not checkpoints.is_dir() or not any(path.name.isdecimal() for path in checkpoints.iterdir()):
@@ -76,7 +76,7 @@ def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, 
     path.mkdir(parents=True, exist_ok=True)
     # The facts last: with them the folder is a run, and without them it can be started again.
     save_config(config, path / CONFIG)
-    write_facts(path, {"started": _now(), **facts})
+    write_metadata(path, {"started": _now(), **facts})
     return path
 
 
@@ -87,7 +87,7 @@ def _is_fresh(path: Path) -> bool:
     return len(left) == len(names)
 
 
-def lengthened(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
+def extend_config(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
     """A run's config with as many updates as another has, which must be no fewer."""
     of: Callable[[Any], int] = operator.attrgetter(length)
     before, wanted = of(begun), of(now)
@@ -98,23 +98,23 @@ def lengthened(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
 
 def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:
     """Renew a run's config, once its facts tell which one its newest checkpoint was saved with."""
-    earlier = [one for one in read_facts(run).get("extended", []) if one["config"] != since["config"]]
+    earlier = [one for one in read_metadata(run).get("extended", []) if one["config"] != since["config"]]
     # In this order: killed in between, the run is still what it was.
-    write_facts(run, {"extended": [*earlier, dict(since)]})
+    write_metadata(run, {"extended": [*earlier, dict(since)]})
     save_config(config, run / CONFIG)
 
 
-def write_facts(run: Path, facts: Mapping[str, Any]) -> None:
+def write_metadata(run: Path, facts: Mapping[str, Any]) -> None:
     """Write or renew `run.json`; facts that are not given stay as they were."""
     path = run / FACTS
     before = _read_object(path) if path.exists() else {}
-    about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine()}
+    about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine_info()}
     with atomic_write(path, "w") as file:
         json.dump({**about, **before, **facts, "updated": _now()}, file, indent=2)
         file.write("\n")
 
 
-def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """`run.json` of a run; a folder that is no run is refused in words."""
     path = Path(folder) / FACTS
     if not path.is_file():
@@ -134,20 +134,20 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
     """The config that a run was started with."""
-    read_facts(folder)
+    read_metadata(folder)
     return load_config(cls, Path(folder) / CONFIG)
 
 
 def check_same_kind(run: Path, kind: str) -> None:
     """A run goes on as what it is."""
-    found = read_facts(run).get("kind")
+    found = read_metadata(run).get("kind")
     if found != kind:
         raise ValueError(f"{run} is a run of kind {found!r} and cannot go on as {kind!r}")
 
 
 def check_same_origin(run: Path, origin: Path) -> None:
     """A run that began with another's weights goes on as such."""
-    found = read_facts(run).get("init_from", {}).get("run")
+    found = read_metadata(run).get("init_from", {}).get("run")
     if found != str(origin.absolute()):
         began = f"with the weights of {found}" if found else "with weights of its own"
         raise ValueError(f"{run} began {began}, not with those of {origin}")

@@ -14,32 +14,38 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_sealed
+from phalanx.io.files import atomic_write, read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import read_rules
 from phalanx.kg.knowledge_base import GENERATED, DataHandler
 from phalanx.kg.vocabulary import IndexManager, check_name
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import Confident, Guide, Tried, Uniform, search_best_first
-from phalanx.proofs.search.goal_features import GoalFeatures
+from phalanx.proofs.search.best_first import (
+    ConfidenceHeuristic,
+    Heuristic,
+    SearchTrace,
+    UniformHeuristic,
+    best_first_search,
+)
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor
 from phalanx.proofs.search.heuristics import (
-    GuideConfig,
-    GuideNetwork,
-    GuideTrainer,
-    LearnedGuide,
-    Taught,
-    untrained_guide,
+    FoundProof,
+    HeuristicConfig,
+    HeuristicNetwork,
+    HeuristicTrainer,
+    LearnedHeuristic,
+    untrained_heuristic,
 )
 from phalanx.training.algorithm import (
     Algorithm,
     CheckpointConfig,
     EvaluationConfig,
-    Outcome,
-    Report,
     RunConfig,
     Start,
+    TrainResult,
     Update,
+    UpdateResult,
 )
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
@@ -47,7 +53,7 @@ from phalanx.training.run_dir import read_config
 _EXAMPLES = "examples-{update}.npz"
 
 
-class GuideEvaluationConfig(EvaluationConfig):
+class HeuristicEvaluationConfig(EvaluationConfig):
     """How a guide is measured, beside what has learned nothing."""
 
     every: int = Field(default=1, ge=0)
@@ -58,7 +64,7 @@ class GuideEvaluationConfig(EvaluationConfig):
     """Nodes of a query that are expanded at most."""
 
 
-class GuideTrainingConfig(RunConfig):
+class HeuristicTrainingConfig(RunConfig):
     """Everything that shapes the training of a guide."""
 
     dataset: str = GENERATED
@@ -67,28 +73,28 @@ class GuideTrainingConfig(RunConfig):
     """A file of rules to prove by, as `phalanx mine --out` writes it; null for the knowledge base's own."""
     predicates: tuple[str, ...] = ()
     """Queries of these predicates alone are searched; without any, of all that some rule has in its head."""
-    guide: GuideConfig = GuideConfig()
+    guide: HeuristicConfig = HeuristicConfig()
     """The network, its rounds, and the searches that it learns from."""
     environment: ProofConfig = ProofConfig(padding_states=256, padding_atoms=6)
     """How goals are expanded."""
-    evaluation: GuideEvaluationConfig = GuideEvaluationConfig()
+    evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
     """How it is measured."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)
     """When it is saved, in rounds."""
 
 
-class GuideData(NamedTuple):
+class HeuristicData(NamedTuple):
     """A knowledge base as searches see it."""
 
     handler: DataHandler
     names: IndexManager
     program: Program
-    features: GoalFeatures
+    features: GoalFeatureExtractor
     certain: bool
     """Whether all rules have the weight 1."""
 
     @classmethod
-    def read(cls, dataset: str, rules: str | None = None, atoms: int = 6) -> "GuideData":
+    def read(cls, dataset: str, rules: str | None = None, atoms: int = 6) -> "HeuristicData":
         """From a folder, and rules of the folder or of another file."""
         handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
         given: Sequence[Rule] = handler.rules if rules is None else read_rules(Path(rules))
@@ -107,21 +113,21 @@ class GuideData(NamedTuple):
             index.num_predicates,
             index.num_constants,
         )
-        return cls(handler, index, program, GoalFeatures(program, weights), bool(weights.min() == 1))
+        return cls(handler, index, program, GoalFeatureExtractor(program, weights), bool(weights.min() == 1))
 
-    def first(self, seed: int) -> Guide:
+    def first(self, seed: int) -> Heuristic:
         """What the first round is guided by: the rules' weights, or nothing where all weigh alike."""
-        return Uniform(seed) if self.certain else Confident(self.features.confidence)
+        return UniformHeuristic(seed) if self.certain else ConfidenceHeuristic(self.features.confidence)
 
 
-class GuideState(NamedTuple):
+class HeuristicState(NamedTuple):
     """What changes while a guide learns; what it learns from is kept beside the checkpoint."""
 
-    network: GuideNetwork
+    network: HeuristicNetwork
     round: Any
 
 
-class GuideTraining(Algorithm[GuideState]):
+class HeuristicTraining(Algorithm[HeuristicState]):
     """A guide for best-first search: it learns from the searches that it has guided itself.
 
     Training queries are the facts, none of which proves itself. The validation queries, or else some facts
@@ -129,17 +135,17 @@ class GuideTraining(Algorithm[GuideState]):
     """
 
     kind = "guide"
-    config_type = GuideTrainingConfig
+    config_type = HeuristicTrainingConfig
     unit = "queries"
     length = "guide.rounds"
     headline = ("proved", "proofs_per_expansion")
 
-    def __init__(self, config: GuideTrainingConfig, data: GuideData | None = None) -> None:
+    def __init__(self, config: HeuristicTrainingConfig, data: HeuristicData | None = None) -> None:
         super().__init__(config, num_updates=config.guide.rounds, seed=config.guide.seed)
         atoms = config.environment.padding_atoms
-        self.data = GuideData.read(config.dataset, config.rules, atoms) if data is None else data
+        self.data = HeuristicData.read(config.dataset, config.rules, atoms) if data is None else data
         train, self.valid = self._queries()
-        self.trainer = GuideTrainer(
+        self.trainer = HeuristicTrainer(
             config.guide,
             config.environment,
             self.data.program,
@@ -175,12 +181,12 @@ class GuideTraining(Algorithm[GuideState]):
         """Searches are compiled by themselves; what is between them runs on the host."""
         return self.start, self.update
 
-    def start(self, key: Key) -> GuideState:
+    def start(self, key: Key) -> HeuristicState:
         """The seed in the config decides, not the key."""
-        untrained = untrained_guide(self.config.guide, self.data.program, self.data.features)
-        return GuideState(untrained.network, jnp.int32(0))
+        untrained = untrained_heuristic(self.config.guide, self.data.program, self.data.features)
+        return HeuristicState(untrained.network, jnp.int32(0))
 
-    def update(self, state: GuideState) -> tuple[GuideState, Report]:
+    def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
         """One round."""
         network, tried = self.trainer.round(state.network, int(state.round))
         metrics = {
@@ -189,20 +195,20 @@ class GuideTraining(Algorithm[GuideState]):
             "examples": float(len(self.trainer.taught)),
         }
         counts = {"queries": len(tried.proved), "expansions": int(tried.expansions.sum())}
-        return GuideState(network, state.round + 1), Report(metrics, counts=counts)
+        return HeuristicState(network, state.round + 1), UpdateResult(metrics, counts=counts)
 
-    def policy(self, state: GuideState) -> GuideNetwork:
+    def policy(self, state: HeuristicState) -> HeuristicNetwork:
         return state.network
 
-    def evaluate(self, state: GuideState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: HeuristicState, update: int, last: bool) -> list[dict[str, Any]]:
         """Proofs per expansion on validation queries; before the first round beside other searches."""
-        guides: dict[str, Guide] = {"guide": self.guide_of(state.network)}
+        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.network)}
         if update == 0:
-            confident = Confident(self.data.features.confidence)
-            guides |= {"uniform": Uniform(self.seed), "confidence": confident}
+            confident = ConfidenceHeuristic(self.data.features.confidence)
+            guides |= {"uniform": UniformHeuristic(self.seed), "confidence": confident}
         return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
 
-    def _figures(self, guide: Guide) -> dict[str, Any]:
+    def _figures(self, guide: Heuristic) -> dict[str, Any]:
         search = self.config.guide.search.model_copy(update={"expansions": self.config.evaluation.expansions})
         tried = self.search(guide, self.valid, search.expansions, search.max_depth)
         return {
@@ -212,18 +218,18 @@ class GuideTraining(Algorithm[GuideState]):
             "proofs_per_expansion": tried.proofs_per_expansion(),
         }
 
-    def search(self, guide: Guide, queries: np.ndarray, expansions: int, max_depth: int) -> Tried:
+    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchTrace:
         """A search of this training's knowledge base."""
         search = self.config.guide.search.model_copy(
             update={"expansions": expansions, "max_depth": max_depth}
         )
-        return search_best_first(self.config.environment, self.data.program, guide, queries, search)
+        return best_first_search(self.config.environment, self.data.program, guide, queries, search)
 
-    def guide_of(self, network: GuideNetwork) -> LearnedGuide:
+    def guide_of(self, network: HeuristicNetwork) -> LearnedHeuristic:
         """A network as a guide of this training's knowledge base."""
-        return LearnedGuide(network, self.data.features, self.config.guide.value_weight)
+        return LearnedHeuristic(network, self.data.features, self.config.guide.value_weight)
 
-    def facts(self, state: GuideState) -> dict[str, Any]:
+    def facts(self, state: HeuristicState) -> dict[str, Any]:
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
@@ -251,16 +257,16 @@ class GuideTraining(Algorithm[GuideState]):
         return {"examples": _EXAMPLES.format(update=update)}
 
     def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        data = read_sealed(folder / saved["examples"], "train the guide again")
+        data = read_verified(folder / saved["examples"], "train the guide again")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             queries, steps, states, goals = (arrays[n] for n in ("queries", "steps", "states", "goals"))
         taught, at = [], 0
         for query, long, many in zip(queries, steps.tolist(), states.tolist(), strict=True):
-            taught.append(Taught(query, goals[at : at + long], goals[at + long : at + long + many]))
+            taught.append(FoundProof(query, goals[at : at + long], goals[at + long : at + long + many]))
             at += long + many
         self.trainer.learn(taught)
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         first = {one["mode"]: one for one in reversed(outcome.evaluations)}
         last = next((one for one in reversed(outcome.evaluations) if one["mode"] == "guide"), None)
         if last is None:
@@ -278,7 +284,7 @@ class GuideTraining(Algorithm[GuideState]):
         ]
 
 
-def load_guide(run: str | Path) -> tuple[GuideTraining, LearnedGuide]:
+def load_heuristic(run: str | Path) -> tuple[HeuristicTraining, LearnedHeuristic]:
     """A run of `phalanx train guide`: its knowledge base, read again, and the guide that it has learned."""
-    training = GuideTraining(read_config(Path(run), GuideTrainingConfig))
+    training = HeuristicTraining(read_config(Path(run), HeuristicTrainingConfig))
     return training, training.guide_of(restore_policy(training, Path(run)))

@@ -18,8 +18,8 @@ from phalanx.io.files import atomic_write
 from phalanx.nn.distributions import MakeDistribution
 from phalanx.training.checkpoints import Which, named
 from phalanx.training.rollout import Network
-from phalanx.training.run_dir import CONFIG, read_config, read_facts
-from phalanx.training.warm_start import Origin, filled, read_weights
+from phalanx.training.run_dir import CONFIG, read_config, read_metadata
+from phalanx.training.warm_start import CheckpointRef, filled, read_weights
 
 
 class Policy:
@@ -88,13 +88,13 @@ def load_policy(run: str | Path, which: Which = "newest", *, seed: int = 0) -> P
     Only the network is made and only its weights are read. `RUN@best` and `RUN/seed_1` name a checkpoint and
     a seed too. A run of any algorithm that has the network of `phalanx train arc` will do.
     """
-    origin = Origin.parse(str(run))
+    origin = CheckpointRef.parse(str(run))
     if which != "newest":
         origin = dataclasses.replace(origin, which=which)
     if origin.seed is None and (origin.run / "seed_0").is_dir():
         origin = dataclasses.replace(origin, seed=seed)
-    kind = str(read_facts(origin.run).get("kind"))
-    make_network, distribution = _made(origin.run, kind)
+    kind = str(read_metadata(origin.run).get("kind"))
+    make_network, distribution = _create_policy(origin.run, kind)
     weights, told = read_weights(origin)
     shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
@@ -102,9 +102,9 @@ def load_policy(run: str | Path, which: Which = "newest", *, seed: int = 0) -> P
     return Policy(network, distribution, origin.run, told["step"], kind)
 
 
-def _made(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
+def _create_policy(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
     """How the network of a run is made of a key, and how its output is read."""
-    from phalanx.io.untrusted import read_plain_yaml
+    from phalanx.io.untrusted import read_yaml
 
     if kind == "proofs":
         from phalanx.proofs.evaluation import successor_distribution
@@ -114,7 +114,7 @@ def _made(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
         proofs = read_config(run, ProofTrainingConfig)
         _, index = read_data(proofs)
         return functools.partial(create_proof_network, proofs.network, index), successor_distribution
-    settings = read_plain_yaml(run / CONFIG)
+    settings = read_yaml(run / CONFIG)
     if not {"arc", "network"} <= settings.keys():
         raise ValueError(
             f"{run} is a run of kind {kind!r}, which has no policy that acts; `load_language_model` and "
@@ -122,13 +122,13 @@ def _made(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
         )
     from phalanx.arc.action_distribution import MakeArcDistribution
     from phalanx.arc.config import ArcConfig
-    from phalanx.arc.env import legal_ids
+    from phalanx.arc.env import legal_operation_ids
     from phalanx.arc.networks.arc import create_arc_network
     from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 
     arc = ArcConfig.model_validate(settings["arc"])
     network = ArcNetworkConfig.model_validate(settings["network"])
-    return functools.partial(create_arc_network, network, arc), MakeArcDistribution(legal_ids(arc))
+    return functools.partial(create_arc_network, network, arc), MakeArcDistribution(legal_operation_ids(arc))
 
 
 def _acted(network: Network, distribution: MakeDistribution, observation: PyTree, key: Key | None) -> PyTree:

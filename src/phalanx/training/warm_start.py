@@ -16,14 +16,14 @@ from jaxtyping import PyTree
 
 from phalanx.training.algorithm import Algorithm
 from phalanx.training.checkpoints import FOLDER, Which, named, opened
-from phalanx.training.run_dir import read_facts
+from phalanx.training.run_dir import read_metadata
 
 _SHOWN = 2
 """Arrays that an error names at most."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class CheckpointRef:
     """A checkpoint of another run."""
 
     run: Path
@@ -32,7 +32,7 @@ class Origin:
     """Of a run of several seeds, one; None for each seed its own."""
 
     @classmethod
-    def parse(cls, text: str) -> "Origin":
+    def parse(cls, text: str) -> "CheckpointRef":
         """`RUN`, `RUN@STEP` or `RUN@best`; `RUN/seed_1` is one seed of several.
 
         >>> Origin.parse("runs/arc@40").which, Origin.parse("runs/arc@best").which
@@ -58,10 +58,10 @@ def weight_names(algorithm: Algorithm, learner: PyTree) -> dict[str, str]:
     return known if len(known) == len(found) else {}
 
 
-def read_weights(origin: Origin) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_weights(origin: CheckpointRef) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The weights of a checkpoint by name, and what `run.json` is to say of where they come from."""
     run = origin.run
-    about = read_facts(run)
+    about = read_metadata(run)
     with opened(run, origin.which) as (checkpoints, step, facts):
         places = facts.get("weights")
         if not places:
@@ -80,7 +80,7 @@ def read_weights(origin: Origin) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     return weights, told | ({} if origin.seed is None else {"seed": origin.seed})
 
 
-def begin_with(algorithm: Algorithm, learner: PyTree, origin: Origin) -> tuple[PyTree, dict[str, Any]]:
+def begin_with(algorithm: Algorithm, learner: PyTree, origin: CheckpointRef) -> tuple[PyTree, dict[str, Any]]:
     """A new learner with the weights of another run's, and where they come from.
 
     Each seed takes its own where there are as many, and all the same where there is one.

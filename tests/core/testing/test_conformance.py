@@ -70,7 +70,7 @@ def test_an_environment_that_says_nothing_of_itself_is_told_that_nothing_was_che
 def test_one_error_names_all_failures(monkeypatch):
     next_step, finished = (
         conformance.check_terminal_observation_in_next_step_mode,
-        conformance.check_finished_states_stay_finished,
+        conformance.check_done_states_are_absorbing,
     )
     sound = conformance.check_observations_lie_in_their_space
     monkeypatch.setattr(conformance, "CHECKS", (next_step, sound, finished))

@@ -20,7 +20,7 @@ from phalanx.data import (
     save_batch_plan_async,
     verify_batch_plan,
 )
-from phalanx.io.files import DamagedFileError, _machine
+from phalanx.io.files import CorruptFileError, _machine
 from tests.helpers.file_damage import write_json
 from tests.helpers.length_cases import lognormal_lengths, recipes, small_plan
 
@@ -138,7 +138,7 @@ def test_a_file_cut_short_is_named(saved, name):
     content = (saved / name).read_bytes()
     for length in (len(content) - 4, 40, 0):
         (saved / name).write_bytes(content[:length])
-        with pytest.raises(DamagedFileError, match=rf"{name} is damaged"):
+        with pytest.raises(CorruptFileError, match=rf"{name} is damaged"):
             load_batch_plan(saved)
 
 
@@ -153,7 +153,7 @@ def test_a_changed_file_is_found_at_once_and_changed_batches_by_verifying(saved)
     order = np.load(saved / "order.npy")
     order[[0, 1]] = order[[1, 0]]
     np.save(saved / "order.npy", order)
-    with pytest.raises(DamagedFileError, match=r"order\.npy is damaged.*build the plan again"):
+    with pytest.raises(CorruptFileError, match=r"order\.npy is damaged.*build the plan again"):
         load_batch_plan(saved)
     header = json.loads((saved / "plan.json").read_text())
     digest = hashlib.sha256((saved / "order.npy").read_bytes()).hexdigest()
@@ -220,7 +220,7 @@ def test_a_header_that_is_none_is_refused(saved):
         load_batch_plan(saved)
     for text in ("{", "[]", json.dumps(header).replace("true", "false")):
         (saved / "plan.json").write_text(text)
-        with pytest.raises(DamagedFileError, match=r"plan.json is damaged"):
+        with pytest.raises(CorruptFileError, match=r"plan.json is damaged"):
             load_batch_plan(saved)
 
 

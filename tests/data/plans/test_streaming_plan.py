@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
+    DatasetSource,
     IterableSource,
-    LivePlan,
-    LivePlanConfig,
     Mixture,
-    MixturePoint,
+    MixtureStage,
     PackingConfig,
     SimulatedSource,
-    TableSource,
+    StreamingPlan,
+    StreamingPlanConfig,
 )
 
-SMALL = LivePlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16)
+SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16)
 
 
 def two_sources() -> dict:
     return {name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))}
 
 
-def live(config: LivePlanConfig = SMALL, **weights: float) -> LivePlan:
-    return LivePlan(two_sources(), config, Mixture(weights=weights or {"web": 3.0, "code": 1.0}))
+def live(config: StreamingPlanConfig = SMALL, **weights: float) -> StreamingPlan:
+    return StreamingPlan(two_sources(), config, Mixture(weights=weights or {"web": 3.0, "code": 1.0}))
 
 
 def members(batch) -> list[tuple[int, int]]:
@@ -53,7 +53,7 @@ def test_each_source_has_its_part_of_the_tokens_whatever_its_lengths():
         "long": SimulatedSource(1, mean=60, longest=64),
         "short": SimulatedSource(2, mean=8, longest=64),
     }
-    plan = LivePlan(sources, SMALL, Mixture(weights={"long": 1.0, "short": 1.0}))
+    plan = StreamingPlan(sources, SMALL, Mixture(weights={"long": 1.0, "short": 1.0}))
     for _ in itertools.islice(plan.batches(), 400):
         pass
     tokens = plan.state.tokens
@@ -62,7 +62,7 @@ def test_each_source_has_its_part_of_the_tokens_whatever_its_lengths():
 
 
 def test_weights_follow_their_schedule_and_temperature():
-    mixture = Mixture(weights={"a": 1.0}, schedule=(MixturePoint(tokens=100, weights={"a": 1.0, "b": 3.0}),))
+    mixture = Mixture(weights={"a": 1.0}, schedule=(MixtureStage(tokens=100, weights={"a": 1.0, "b": 3.0}),))
     assert mixture.at(0, ["a", "b"]).tolist() == [1.0, 0.0]
     assert mixture.at(50, ["a", "b"]).tolist() == [0.625, 0.375]
     assert mixture.at(10**9, ["a", "b"]).tolist() == [0.25, 0.75]
@@ -72,8 +72,8 @@ def test_weights_follow_their_schedule_and_temperature():
 
 
 def test_a_curriculum_moves_the_tokens_over():
-    later = MixturePoint(tokens=60_000, weights={"code": 1.0})
-    plan = LivePlan(two_sources(), SMALL, Mixture(weights={"web": 1.0}, schedule=(later,)))
+    later = MixtureStage(tokens=60_000, weights={"code": 1.0})
+    plan = StreamingPlan(two_sources(), SMALL, Mixture(weights={"web": 1.0}, schedule=(later,)))
     while sum(plan.state.tokens.values()) < 60_000:
         plan.next_batch()
     assert plan.state.tokens["web"] / sum(plan.state.tokens.values()) == pytest.approx(0.5, abs=0.02)
@@ -127,8 +127,8 @@ def test_ranks_are_balanced_by_what_their_packs_cost(model_width):
 
 def test_a_finite_plan_hands_out_everything_once_and_ends():
     lengths = {f"s{n}": 1 + n % 30 for n in range(200)}
-    config = LivePlanConfig(packing=PackingConfig(max_length=32), rows=3, pool_packs=8)
-    plan = LivePlan({"t": TableSource(lengths, epochs=2, seed=3)}, config)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=32), rows=3, pool_packs=8)
+    plan = StreamingPlan({"t": DatasetSource(lengths, epochs=2, seed=3)}, config)
     found = flat(members(batch) for batch in plan.batches())
     assert sorted(place for _, place in found) == list(range(400))
     assert plan.next_batch() is None
@@ -137,8 +137,8 @@ def test_a_finite_plan_hands_out_everything_once_and_ends():
 
 
 def test_in_the_last_step_no_rank_goes_without():
-    config = LivePlanConfig(packing=PackingConfig(max_length=8), rows=2, pool_packs=64)
-    plan = LivePlan({"t": TableSource({f"s{n}": 8 for n in range(7)}, epochs=1)}, config)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=8), rows=2, pool_packs=64)
+    plan = StreamingPlan({"t": DatasetSource({f"s{n}": 8 for n in range(7)}, epochs=1)}, config)
     state = plan.state_dict()
     counts = []
     for rank in range(5):
@@ -158,8 +158,10 @@ def test_in_the_last_step_no_rank_goes_without():
 )
 def test_every_sample_comes_once_whatever_the_lengths(sizes, rows, world):
     source = IterableSource(lambda start: sizes[start:], length=int)
-    config = LivePlanConfig(packing=PackingConfig(max_length=32, overlong="skip"), rows=rows, pool_packs=2)
-    plan = LivePlan({"t": source}, config)
+    config = StreamingPlanConfig(
+        packing=PackingConfig(max_length=32, overlong="skip"), rows=rows, pool_packs=2
+    )
+    plan = StreamingPlan({"t": source}, config)
     found = []
     while True:
         state = plan.state_dict()
@@ -184,9 +186,9 @@ def test_tokens_come_from_the_sources_and_old_ones_are_let_go():
             for n in itertools.count(start)
         )
 
-    config = LivePlanConfig(packing=PackingConfig(max_length=16), rows=2, pool_packs=8)
-    plan = LivePlan(
-        {"a": IterableSource(rows), "b": TableSource({"x": 3}, {"x": {"input_ids": [7, 8, 9]}})}, config
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=16), rows=2, pool_packs=8)
+    plan = StreamingPlan(
+        {"a": IterableSource(rows), "b": DatasetSource({"x": 3}, {"x": {"input_ids": [7, 8, 9]}})}, config
     )
     for batch in itertools.islice(plan.batches(), 60):
         packed = plan.collate(batch, pad_id=0)
@@ -196,14 +198,14 @@ def test_tokens_come_from_the_sources_and_old_ones_are_let_go():
         assert packed.input_ids[0, : batch.lengths[0]].tolist() == list(expected)
         assert np.count_nonzero(packed.input_ids) == batch.lengths.sum()
     assert opened == [0] and len(plan.sources["a"]._held) < 500
-    again = LivePlan(plan.sources | {"a": IterableSource(rows)}, config)
+    again = StreamingPlan(plan.sources | {"a": IterableSource(rows)}, config)
     again.load_state_dict(plan.state_dict())
     assert members(again.next_batch()) == members(plan.next_batch()) and opened[1] > 0
 
 
 def test_an_ended_source_leaves_its_part_to_the_others():
-    sources = {"small": TableSource({"a": 10, "b": 20}, epochs=1), "large": SimulatedSource(0, 20, 64)}
-    plan = LivePlan(sources, SMALL)
+    sources = {"small": DatasetSource({"a": 10, "b": 20}, epochs=1), "large": SimulatedSource(0, 20, 64)}
+    plan = StreamingPlan(sources, SMALL)
     for _ in itertools.islice(plan.batches(), 50):
         pass
     assert plan.state.tokens["small"] == 30 and plan.state.ended == ("small",)
@@ -212,15 +214,15 @@ def test_an_ended_source_leaves_its_part_to_the_others():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LivePlan({}), "needs a source"),
+        (lambda: StreamingPlan({}), "needs a source"),
         (lambda: live(nowhere=1.0), "names 'nowhere', but the sources are web, code"),
         (lambda: Mixture(weights={"a": -1.0}), "must not be negative"),
         (lambda: Mixture(weights={"a": 0.0}), "some weight must be above 0"),
-        (lambda: Mixture(schedule=(MixturePoint(tokens=1, weights={"a": 1.0}),)), "weights to start from"),
+        (lambda: Mixture(schedule=(MixtureStage(tokens=1, weights={"a": 1.0}),)), "weights to start from"),
         (
             lambda: Mixture(
                 weights={"a": 1.0},
-                schedule=tuple(MixturePoint(tokens=t, weights={"a": 1.0}) for t in (5, 5)),
+                schedule=tuple(MixtureStage(tokens=t, weights={"a": 1.0}) for t in (5, 5)),
             ),
             "in the order of their tokens",
         ),
@@ -231,16 +233,18 @@ def test_an_ended_source_leaves_its_part_to_the_others():
             "other settings, mixture or sources",
         ),
         (
-            lambda: LivePlan(
-                two_sources(), LivePlanConfig(packing=PackingConfig(max_length=30))
+            lambda: StreamingPlan(
+                two_sources(), StreamingPlanConfig(packing=PackingConfig(max_length=30))
             ).next_batch(),
             r"of 'web' has \d+ tokens, more than a pack's max_length 30",
         ),
         (
-            lambda: LivePlan(two_sources(), LivePlanConfig(packing=PackingConfig(overlong="split"))),
+            lambda: StreamingPlan(
+                two_sources(), StreamingPlanConfig(packing=PackingConfig(overlong="split"))
+            ),
             "whole samples",
         ),
-        (lambda: TableSource({}), "a source needs samples"),
+        (lambda: DatasetSource({}), "a source needs samples"),
     ],
 )
 def test_what_cannot_be_planned_is_said(make, message: str):
@@ -255,13 +259,13 @@ def test_lengths_alone_have_no_samples():
 
 
 def test_balanced_ranks_have_like_costs():
-    config = LivePlanConfig(packing=PackingConfig(max_length=64), rows=8, pool_packs=64, balance=True)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=64), rows=8, pool_packs=64, balance=True)
     sources = {"t": SimulatedSource(0, mean=20, longest=64)}
 
-    def spread(config: LivePlanConfig) -> float:
+    def spread(config: StreamingPlanConfig) -> float:
         costs = []
         for rank in range(4):
-            plan = LivePlan(sources, config)
+            plan = StreamingPlan(sources, config)
             batches = [plan.next_batch(rank, 4) for _ in range(8)]
             costs.append([float((batch.lengths.astype(np.int64) ** 2).sum()) for batch in batches])
         table = np.array(costs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE, calibrated, expected_reciprocal_rank, validate
+from phalanx.kg.kge.embedding import KGE, calibrate, expected_reciprocal_rank, validate
 from phalanx.kg.kge.files import load_kge, read_kge_config, read_kge_facts, save_kge
 from tests.helpers.file_damage import write_json
 from tests.helpers.small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
@@ -66,7 +66,7 @@ def test_another_knowledge_base_is_refused_by_the_names_that_differ(saved: Path)
 
 
 def test_saving_again_replaces_the_embedding_and_leaves_one_file_of_arrays(kge: KGE, saved: Path) -> None:
-    other = calibrated(kge, TRAIN, TRAIN)
+    other = calibrate(kge, TRAIN, TRAIN)
     save_kge(saved, other, CONFIG, four_people())
     assert bits(load_kge(saved, four_people())) == bits(other) != bits(kge)
     assert len(list(saved.iterdir())) == 2
@@ -80,7 +80,7 @@ def test_a_failed_write_leaves_the_old_embedding(
 
     monkeypatch.setattr(json, "dump", no_room)
     with pytest.raises(OSError, match="No space left"):
-        save_kge(saved, calibrated(kge, TRAIN, TRAIN), CONFIG, four_people())
+        save_kge(saved, calibrate(kge, TRAIN, TRAIN), CONFIG, four_people())
     assert bits(load_kge(saved, four_people())) == bits(kge)
 
 
@@ -152,7 +152,7 @@ def test_the_expected_reciprocal_rank_is_the_mean_over_all_draws(
 
 def test_calibration_keeps_the_order_and_tells_true_from_made_up(kge: KGE) -> None:
     known = np.concatenate([TRAIN, VALID])
-    fitted = calibrated(kge, TRAIN, known)
+    fitted = calibrate(kge, TRAIN, known)
     assert fitted.slope > 0
     everything = np.array(list(itertools.product((1, 2), range(1, 5), range(1, 5))), np.int32)
     likely, scores = fitted.probability(everything), kge.score(everything)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, Prover, proof_depths, prove, read_query
+from phalanx.kg import DataHandler, IndexManager, Prover, parse_query, proof_depths, prove
 from phalanx.kg.atoms import parse_atom
-from phalanx.proofs import ProofConfig, ProofEnv
+from phalanx.proofs import ProofConfig, ProofEnvironment
 from tests.helpers import proof_cases as pc
 
 FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).\nis(ada,'Q5').\n"
@@ -40,7 +40,7 @@ def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
         assert proof is not None and proof.depth == depth
         proof.check(data.facts, data.rules)
     assert [prove(data, query) for query in FALSE] == [None] * len(FALSE)
-    answers = Prover(data.facts, data.rules).answers(read_query(data, "european(X,Y)"))
+    answers = Prover(data.facts, data.rules).answers(parse_query(data, "european(X,Y)"))
     assert [str(proof.goal) for proof in answers] == ["european(oslo,europe)"]
 
 
@@ -54,7 +54,7 @@ def test_depths_are_those_of_the_proofs(data):
 @pytest.mark.parametrize("engine", pc.ENGINES)
 def test_the_environment_reaches_true_exactly_where_there_is_a_proof(data, engine):
     index = IndexManager(data)
-    env = ProofEnv.from_data(ProofConfig(padding_states=8, engine=engine), data, "train", index)
+    env = ProofEnvironment.from_data(ProofConfig(padding_states=8, engine=engine), data, "train", index)
     queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
     paths = jnp.asarray(list(itertools.product(range(2), repeat=3)), jnp.int32)
 

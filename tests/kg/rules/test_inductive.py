@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, mine, parse_atom, rank_inductive
-from phalanx.kg.rules.inductive import Roles, transferred
+from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, evaluate_inductive, mine_rules, parse_atom
+from phalanx.kg.rules.inductive import RoleModel, transfer_rules
 
 
 def graph(names: str, extra: tuple[str, ...] = ()) -> DataHandler:
@@ -22,34 +22,34 @@ SOURCE, TARGET = graph("a"), graph("b", ("also(b0,b1)", "has(b1,b2)"))
 
 @pytest.fixture(scope="module")
 def rules():
-    return mine(SOURCE, length=2, constants=False, min_support=1)
+    return mine_rules(SOURCE, length=2, constants=False, min_support=1)
 
 
 def test_a_rule_says_the_same_by_the_numbers_of_another_graph(rules):
     index = IndexManager(TARGET)
     assert index.predicates != IndexManager(SOURCE).predicates
-    assert [str(rule) for rule in transferred(rules, index)] == [str(rule) for rule in rules]
+    assert [str(rule) for rule in transfer_rules(rules, index)] == [str(rule) for rule in rules]
     few = IndexManager(DataHandler.from_knowledge(KnowledgeBase(train=(parse_atom("has(a,b)"),))))
-    assert len(transferred(rules, few)) == 0
+    assert len(transfer_rules(rules, few)) == 0
 
 
 def test_roles_tell_those_who_have_from_what_they_have():
     names = IndexManager(SOURCE)
-    fit = Roles(SOURCE, names).scores(SOURCE, names)
+    fit = RoleModel(SOURCE, names).scores(SOURCE, names)
     thing, owner = (names.constant_str2idx[name] - 1 for name in ("thing_a6", "a6"))
     answer = 2 * (names.predicate_str2idx["in"] - 1)
     assert fit[answer, owner] > fit[answer, thing], "things are in owners"
     assert fit[answer + 1, thing] > fit[answer + 1, owner]
     with pytest.raises(ValueError, match="no predicate 'also'"):
-        Roles(SOURCE, names).scores(TARGET, IndexManager(TARGET))
+        RoleModel(SOURCE, names).scores(TARGET, IndexManager(TARGET))
 
 
 def test_queries_about_new_entities_rank_first_by_the_rules_and_the_target_is_not_looked_at(rules):
     target = graph("b")
-    found = rank_inductive(rules, SOURCE, target, "test", "noisy-or", negatives=10)
+    found = evaluate_inductive(rules, SOURCE, target, "test", "noisy-or", negatives=10)
     assert found.metrics.mrr == 1.0 and found.metrics.lists == 2 and found.rules == len(rules)
-    again = rank_inductive(rules, SOURCE, target, "valid", "noisy-or", negatives=10)
+    again = evaluate_inductive(rules, SOURCE, target, "valid", "noisy-or", negatives=10)
     assert again.role_weight == found.role_weight
     nothing = rules.__class__(rules.index, rules.rows[:0], rules.confidence[:0])
-    alone = rank_inductive(nothing, SOURCE, target, "test", "noisy-or", negatives=10, role_weights=(0.0,))
+    alone = evaluate_inductive(nothing, SOURCE, target, "test", "noisy-or", negatives=10, role_weights=(0.0,))
     assert alone.metrics.mrr < 1.0 and np.isfinite(alone.metrics.mrr)

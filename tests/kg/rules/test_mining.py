@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from phalanx.core.backends import extension
-from phalanx.kg import MiningConfig, RuleRanker, RuleSet, mine, rank_by_rules
+from phalanx.core.backends import native_module
+from phalanx.kg import MiningConfig, RulePredictor, RuleSet, mine_rules, rank_by_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase, read_rules
 from phalanx.kg.knowledge_base import DataHandler
@@ -15,7 +15,7 @@ from phalanx.kg.rules import plain
 from phalanx.kg.rules.predictor import AGGREGATIONS, WAYS, Learning
 from phalanx.kg.vocabulary import IndexManager
 
-native = extension()
+native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
 
 
@@ -47,13 +47,13 @@ FAMILY = base(
 
 
 def test_a_path_rule_counts_what_it_predicts_and_what_is_a_fact() -> None:
-    found = lines(mine(FAMILY, constants=False, length=2, threads=1))
+    found = lines(mine_rules(FAMILY, constants=False, length=2, threads=1))
     # aunt(ann,cat) is predicted too, and no fact; ann and eve, the X of all three, have aunt facts.
     assert found["sister(X,A), parent(A,Y) -> aunt(X,Y)"] == (2, 3, 3)
 
 
 def test_relations_are_followed_both_ways() -> None:
-    found = lines(mine(base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)"), constants=False, threads=1))
+    found = lines(mine_rules(base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)"), constants=False, threads=1))
     assert found == {"has(Y,X) -> in(X,Y)": (2, 3, 2), "in(Y,X) -> has(X,Y)": (2, 2, 2)}
 
 
@@ -61,7 +61,7 @@ def test_rules_with_constants_and_with_a_dangling_variable() -> None:
     facts = (
         "born(ann,rome) born(bob,rome) born(cat,rome) speaks(ann,latin) speaks(bob,latin) speaks(dan,greek)"
     )
-    found = lines(mine(base(facts), length=1, confidence="pca", threads=1))
+    found = lines(mine_rules(base(facts), length=1, confidence="pca", threads=1))
     # Of ann, bob and cat, who were born in Rome, two speak Latin, and cat nothing that is known.
     assert found["born(X,rome) -> speaks(X,latin)"] == (2, 3, 2)
     assert found["speaks(X,latin) -> born(X,rome)"] == (2, 2, 2)
@@ -73,15 +73,18 @@ def test_rules_with_constants_and_with_a_dangling_variable() -> None:
 def test_confidence_is_pessimistic_and_pca_counts_known_subjects_only() -> None:
     data = base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)")
     for kind, tried in (("standard", 3), ("pca", 2)):
-        rules = mine(data, constants=False, confidence=kind, pessimism=1.0, threads=1)
+        rules = mine_rules(data, constants=False, confidence=kind, pessimism=1.0, threads=1)
         confidence = {rule.head.predicate: rule.weight for rule in rules}
         assert confidence["in"] == 2 / (tried + 1)
 
 
 def test_no_rule_uses_the_triple_that_it_predicts() -> None:
     # One edge only: a body that went there and back would find it again.
-    assert len(mine(base("p(a,b)"), length=5, min_support=1, min_confidence=0.0, threads=1)) == 0
-    assert len(mine(base("p(a,b) p(c,b) q(a,a)"), length=4, constants=False, min_support=1, threads=1)) == 0
+    assert len(mine_rules(base("p(a,b)"), length=5, min_support=1, min_confidence=0.0, threads=1)) == 0
+    assert (
+        len(mine_rules(base("p(a,b) p(c,b) q(a,a)"), length=4, constants=False, min_support=1, threads=1))
+        == 0
+    )
 
 
 def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
@@ -103,7 +106,7 @@ def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_path_rule_is_found_and_counted(seed: int) -> None:
     data = random_base(seed, facts=16, entities=6, relations=2)
-    found = lines(mine(data, constants=False, min_support=1, min_confidence=0.0, threads=1, fan=1000))
+    found = lines(mine_rules(data, constants=False, min_support=1, min_confidence=0.0, threads=1, fan=1000))
     assert found == brute(data, 3)
 
 
@@ -120,9 +123,9 @@ def test_every_path_rule_is_found_and_counted(seed: int) -> None:
 def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) -> None:
     monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 2)
     data = random_base(11)
-    fast = [mine(data, threads=threads, **settings) for threads in (1, 2, 3)]
+    fast = [mine_rules(data, threads=threads, **settings) for threads in (1, 2, 3)]
     monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
-    slow = mine(data, **settings)
+    slow = mine_rules(data, **settings)
     assert len(slow) > 5
     for rules in fast:
         np.testing.assert_array_equal(rules.rows, slow.rows)
@@ -134,10 +137,10 @@ def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) 
 @pytest.mark.parametrize("seed", range(2))
 def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None:
     data = random_base(seed)
-    rules = mine(data, length=2, min_support=1)
+    rules = mine_rules(data, length=2, min_support=1)
 
     def everything() -> list[np.ndarray]:
-        ranker = RuleRanker(rules, data, limit=20)
+        ranker = RulePredictor(rules, data, limit=20)
         found = []
         for aggregation in AGGREGATIONS:
             weights = ranker.weights(aggregation, Learning(2, 0.05, 0.1))
@@ -165,12 +168,12 @@ def test_the_best_rule_decides_and_the_next_one_where_it_ties() -> None:
         IndexManager(data),
     )
     assert left_out == ()
-    ranker = RuleRanker(rules, data)
+    ranker = RulePredictor(rules, data)
     ranks = ranker.ranks("test", "maximum", ranker.weights("maximum"))
     # Tails: each is first once the other two, which are true as well, are left out.
     assert ranks.above[:3].tolist() == [0, 0, 0] and ranks.level[:3].tolist() == [0, 0, 0]
     data = base(train, test="r(a,b)")
-    ranker = RuleRanker(RuleSet.of_rules(list(rules), IndexManager(data)).rules, data)
+    ranker = RulePredictor(RuleSet.of_rules(list(rules), IndexManager(data)).rules, data)
     for aggregation in ("maximum", "noisy-or"):
         assert ranker.ranks("test", aggregation, ranker.weights(aggregation)).above.tolist() == [2, 0]
 
@@ -180,7 +183,7 @@ def test_what_no_rule_predicts_ties_with_all_the_rest() -> None:
     rules = RuleSet.of_rules([parse_rule("r:.5:p(X,A), p(A,Y) -> p(X,Y)")], IndexManager(data)).rules
     result = rank_by_rules(rules, data)
     # Four entities: p(a,?) has b left out, p(?,d) has c; q(a,?) has a left out, though it is a loop.
-    ranks = RuleRanker(rules, data).ranks("test", "maximum", np.zeros(2))
+    ranks = RulePredictor(rules, data).ranks("test", "maximum", np.zeros(2))
     assert ranks.level.tolist() == [2, 2, 2, 3] and ranks.above.tolist() == [0, 0, 0, 0]
     assert result.total.queries == 2 and result.mean_ties.mrr == pytest.approx((3 / 2 + 1 / 2.5) / 4)
 
@@ -205,12 +208,12 @@ def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
         def score_heads(self, relations, tails):
             return self.table(relations, tails, back=True)
 
-    rules = mine(data, length=2)
+    rules = mine_rules(data, length=2)
     alone = rank_by_rules(rules, data, "test")
     both = rank_by_rules(rules, data, "test", kge=Knows())
     assert both.total.mrr == 1.0 > alone.total.mrr
     assert both.chosen["kge_weight"] > 0 and both.chosen["valid_mrr"] == pytest.approx(1.0)
-    ranker = RuleRanker(rules, data)
+    ranker = RulePredictor(rules, data)
     weights = ranker.weights("noisy-or")
     without = ranker.ranks_with_kge("test", "noisy-or", weights, Knows(), [0.0])[0]
     np.testing.assert_array_equal(without.above, ranker.ranks("test", "noisy-or", weights).above)
@@ -218,7 +221,7 @@ def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
 
 def test_each_relation_has_the_aggregation_that_is_best_for_it_on_validation(monkeypatch) -> None:
     data = random_base(5)
-    rules = mine(data, length=2)
+    rules = mine_rules(data, length=2)
     monkeypatch.setattr("phalanx.kg.questions._PRIOR", 0.0)
     found = rank_by_rules(rules, data, "valid", "by-relation")
     alone = [rank_by_rules(rules, data, "valid", way, power=power).total.mrr for way, power in WAYS]
@@ -226,16 +229,16 @@ def test_each_relation_has_the_aggregation_that_is_best_for_it_on_validation(mon
     assert sum(times for name, times in found.chosen.items() if name != "valid_mrr") == 6
     assert found.aggregation == "by-relation"
     with pytest.raises(ValueError, match="no validation queries to choose by"):
-        rank_by_rules(mine(FAMILY), FAMILY, aggregation="by-relation")
+        rank_by_rules(mine_rules(FAMILY), FAMILY, aggregation="by-relation")
 
 
 def test_learning_is_chosen_on_validation() -> None:
-    result = rank_by_rules(mine(random_base(4), length=2), random_base(4), aggregation="learned")
+    result = rank_by_rules(mine_rules(random_base(4), length=2), random_base(4), aggregation="learned")
     assert set(result.chosen) == {"valid_mrr", "learning"}
     with pytest.raises(ValueError, match="no validation queries to choose by"):
-        rank_by_rules(mine(FAMILY), FAMILY, aggregation="learned")
+        rank_by_rules(mine_rules(FAMILY), FAMILY, aggregation="learned")
     with pytest.raises(ValueError, match="no test queries"):
-        rank_by_rules(mine(FAMILY), FAMILY)
+        rank_by_rules(mine_rules(FAMILY), FAMILY)
 
 
 def test_rules_read_back_as_they_were_written(tmp_path) -> None:
@@ -246,7 +249,7 @@ def test_rules_read_back_as_they_were_written(tmp_path) -> None:
         Atom("q", "b", "a"),
     ]
     for data in (DataHandler.from_knowledge(KnowledgeBase(tuple(facts))), random_base(5, facts=14)):
-        rules = mine(data, length=2, min_support=1, min_confidence=0.0)
+        rules = mine_rules(data, length=2, min_support=1, min_confidence=0.0)
         rules.save(tmp_path / "rules.txt")
         read = read_rules(tmp_path / "rules.txt")
         back, left_out = RuleSet.of_rules(read, rules.index)
@@ -272,14 +275,14 @@ def test_rules_of_other_shapes_are_handed_back() -> None:
 
 def test_time_cuts_between_rounds_and_it_is_said(monkeypatch) -> None:
     monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 1)
-    rules = mine(random_base(6), seconds=1e-9)
+    rules = mine_rules(random_base(6), seconds=1e-9)
     assert not rules.complete and len(rules) > 0
-    assert mine(random_base(6)).complete
+    assert mine_rules(random_base(6)).complete
 
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="length"):
-        mine(FAMILY, length=6)
+        mine_rules(FAMILY, length=6)
     assert MiningConfig().length == 3
 
 

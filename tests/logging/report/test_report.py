@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 from phalanx.logging import FileHandler, LoggingConfig
 from phalanx.logging.report import read_run, write_report
 from phalanx.logging.report.charts import MAX_POINTS
@@ -351,7 +351,7 @@ def test_text_from_the_files_cannot_become_markup(nasty: str, bare: Path) -> Non
     expected.feed(harmless.read_text(encoding="utf-8"))
     assert found.tags == expected.tags
     data = data_of(page)
-    shown = sanitized(nasty, lines=True)
+    shown = escape_untrusted(nasty, lines=True)
     assert data["episodes"][0]["task"] == shown and data["runs"][0]["label"] == shown
     assert data["runs"][0]["status"] == "unknown"
 

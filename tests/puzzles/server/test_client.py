@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 from phalanx.puzzles.server.client import HINT_LIMIT
 from phalanx.puzzles.server.errors import (
-    ArcadeConnectionError,
-    ArcadeUnavailableError,
     CommandError,
     NoPuzzleError,
     ProtocolError,
+    PuzzleServerConnectionError,
+    PuzzleServerUnavailableError,
     StartError,
     UnknownGameError,
     backoff_delays,
@@ -25,22 +25,22 @@ from phalanx.puzzles.server.errors import (
 from tests.helpers.scripted_puzzle_server import FULL, ScriptedServer, Session, scripted_server
 
 
-def settings(port: int, **others: object) -> TelnetClientConfig:
+def settings(port: int, **others: object) -> PuzzleClientConfig:
     quick = {"connect_timeout": 5.0, "read_timeout": 5.0, "retry_delay": 0.001, "max_retry_delay": 0.01}
-    return TelnetClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
+    return PuzzleClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
 
 
 @contextlib.asynccontextmanager
 async def playing(
     server: ScriptedServer, **others: object
-) -> AsyncIterator[tuple[TelnetGymClient, ScriptedServer]]:
+) -> AsyncIterator[tuple[PuzzleClient, ScriptedServer]]:
     """A client of the fake, with its first puzzle begun."""
-    async with scripted_server(server), TelnetGymClient(settings(server.port, **others)) as client:
+    async with scripted_server(server), PuzzleClient(settings(server.port, **others)) as client:
         await client.start_puzzle("toy", "easy", 5)
         yield client, server
 
 
-async def play_toy(client: TelnetGymClient) -> list[str]:
+async def play_toy(client: PuzzleClient) -> list[str]:
     """The pictures of a whole game."""
     pictures = [(await client.start_puzzle("toy", "easy", 5)).grid_display]
     for column in (1, 2, 3):
@@ -58,7 +58,7 @@ async def play_toy(client: TelnetGymClient) -> list[str]:
 def test_a_game_is_the_same_whatever_the_packets_and_prompts(line_mode: bool, split: bool) -> None:
     async def run() -> None:
         server = ScriptedServer(line_mode=line_mode, split=split)
-        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+        async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
             for _ in range(2):
                 assert await play_toy(client) == [f"[{n}/3] ■ seed 5" for n in range(4)]
                 await client.quit_puzzle()
@@ -72,7 +72,7 @@ def test_the_silent_server_is_not_waited_for() -> None:
         server = ScriptedServer()
         async with scripted_server(server):
             began = time.monotonic()
-            async with TelnetGymClient(settings(server.port)):
+            async with PuzzleClient(settings(server.port)):
                 return time.monotonic() - began
 
     assert asyncio.run(run()) < 0.5
@@ -133,7 +133,9 @@ def test_a_command_that_always_ends_the_connection_is_given_up_in_words() -> Non
     async def run() -> None:
         async with playing(ScriptedServer(), max_retries=3) as (client, server):
             server.always["place 1 1 1"] = cut
-            with pytest.raises(ArcadeUnavailableError, match=r"after 4 attempt\(s\) .*closed the connection"):
+            with pytest.raises(
+                PuzzleServerUnavailableError, match=r"after 4 attempt\(s\) .*closed the connection"
+            ):
                 await client.send_action("place 1 1 1")
             assert client.puzzles_replayed == 3
 
@@ -151,8 +153,8 @@ def test_a_server_that_greets_and_then_is_silent_is_given_up_at_the_deadline_and
         server.always["toy easy 5"] = silence
         async with scripted_server(server):
             config = settings(server.port, read_timeout=0.2, deadline=0.5, max_retries=1000)
-            client, began = TelnetGymClient(config), time.monotonic()
-            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'toy easy 5' within"):
+            client, began = PuzzleClient(config), time.monotonic()
+            with pytest.raises(PuzzleServerUnavailableError, match=r"did not answer 'toy easy 5' within"):
                 await client.start_puzzle("toy", "easy", 5)
             return time.monotonic() - began
 
@@ -170,7 +172,7 @@ def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
             asking = asyncio.create_task(client.get_hint())
             await asyncio.sleep(0.05)
             await client.disconnect()
-            with pytest.raises(ArcadeConnectionError, match="the client was disconnected"):
+            with pytest.raises(PuzzleServerConnectionError, match="the client was disconnected"):
                 await asking
             return client.connections_made
 
@@ -197,7 +199,7 @@ def test_silence_ends_in_a_timeout_and_the_connection_is_not_used_again() -> Non
     async def run() -> None:
         async with playing(ScriptedServer(), read_timeout=0.1, max_retries=0) as (client, server):
             server.scripts["show"] = silence
-            with pytest.raises(ArcadeUnavailableError, match=r"did not answer 'show' within 0\.1 s"):
+            with pytest.raises(PuzzleServerUnavailableError, match=r"did not answer 'show' within 0\.1 s"):
                 await client.show_state()
             assert not client.is_connected
             # What the old connection still had to say is not taken for the answer to this.
@@ -228,7 +230,7 @@ def test_a_cancelled_wait_does_not_leave_its_reply_for_the_next_command() -> Non
 def test_a_full_server_is_tried_again() -> None:
     async def run() -> tuple[int, int]:
         server = ScriptedServer(full=3)
-        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+        async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
             return (await client.start_puzzle("toy", seed=1)).seed, server.refused
 
     assert asyncio.run(run()) == (1, 3)
@@ -238,8 +240,8 @@ def test_a_server_that_stays_full_is_an_error_with_its_own_words() -> None:
     async def run() -> None:
         server = ScriptedServer(full=99)
         async with scripted_server(server):
-            with pytest.raises(ArcadeUnavailableError, match=r"after 3 attempt\(s\).*maximum capacity"):
-                await TelnetGymClient(settings(server.port, max_retries=2)).connect()
+            with pytest.raises(PuzzleServerUnavailableError, match=r"after 3 attempt\(s\).*maximum capacity"):
+                await PuzzleClient(settings(server.port, max_retries=2)).connect()
         assert server.refused == 3
 
     assert FULL.startswith(b"Server is at maximum capacity")
@@ -250,8 +252,8 @@ def test_a_port_without_a_server_is_an_error_in_words() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         config = settings(free.getsockname()[1], max_retries=1)
-        with pytest.raises(ArcadeUnavailableError, match="is the puzzle server running"):
-            asyncio.run(TelnetGymClient(config).connect())
+        with pytest.raises(PuzzleServerUnavailableError, match="is the puzzle server running"):
+            asyncio.run(PuzzleClient(config).connect())
 
 
 def test_a_server_that_does_not_greet_is_given_up() -> None:
@@ -266,8 +268,8 @@ def test_a_server_that_does_not_greet_is_given_up() -> None:
 
         listening = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
         config = settings(listening.sockets[0].getsockname()[1], connect_timeout=0.05, max_retries=0)
-        with pytest.raises(ArcadeUnavailableError, match=r"did not greet within 0\.05 s"):
-            await TelnetGymClient(config).connect()
+        with pytest.raises(PuzzleServerUnavailableError, match=r"did not greet within 0\.05 s"):
+            await PuzzleClient(config).connect()
         listening.close()
         await listening.wait_closed()
         await hung_up.wait()
@@ -330,7 +332,7 @@ def test_what_is_no_single_move_is_refused_and_not_sent(action: str, why: str) -
 def test_commands_without_a_puzzle_say_what_to_do_first() -> None:
     async def run() -> None:
         server = ScriptedServer()
-        async with scripted_server(server), TelnetGymClient(settings(server.port)) as client:
+        async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
             for command in (client.get_hint, client.show_state, client.get_stats, client.reset_puzzle):
                 with pytest.raises(NoPuzzleError, match="call start_puzzle first"):
                     await command()

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from phalanx.puzzles.server import ArcadeTextBatch, TelnetClientConfig, arcade_environment
+from phalanx.puzzles.server import (
+    PuzzleClientConfig,
+    PuzzleServerVectorEnvironment,
+    puzzle_server_environment,
+)
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server
 
@@ -37,8 +41,8 @@ def toy_server() -> Iterator[ScriptedServer]:
 
 def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
     with toy_server() as server:
-        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
-        with ArcadeTextBatch("toy", size=3, client=client) as batch:
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        with PuzzleServerVectorEnvironment("toy", size=3, client=client) as batch:
             texts = batch.reset([5, 6, 7])
             assert ["seed 5" in texts[0], "seed 6" in texts[1], "seed 7" in texts[2]] == [True] * 3
             assert "Answer with one line: `place ROW COLUMN DIGIT`" in texts[0]
@@ -58,8 +62,8 @@ def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
 
 def test_answers_run_out() -> None:
     with toy_server() as server:
-        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
-        game = arcade_environment("toy", client=client, max_steps=2)
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        game = puzzle_server_environment("toy", client=client, max_steps=2)
         with pytest.raises(ValueError, match="call reset"):
             game.step("place 1 1 1")
         game.reset(1)
@@ -73,8 +77,8 @@ def test_answers_run_out() -> None:
 
 def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() -> None:
     with toy_server() as server:
-        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
-        game = arcade_environment(
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        game = puzzle_server_environment(
             "toy", client=client, max_refused=2, prompt=lambda name, seen: f"{name} {seen.seed}"
         )
         assert game.reset(4) == game.prompt == "toy 4"
@@ -86,9 +90,9 @@ def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() 
 
 def test_the_real_servers_games_are_solved_by_its_hints() -> None:
     with running_server() as server:
-        client = TelnetClientConfig(host="127.0.0.1", port=server.port)
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         for name in ("sudoku", "binary", "lights"):
-            game = arcade_environment(name, client=client)
+            game = puzzle_server_environment(name, client=client)
             assert "Answer with one line" in game.reset(3)
             step = None
             while answers := game.demonstration():

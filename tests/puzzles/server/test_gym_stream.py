@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
 from phalanx.data.stream_base import AsyncSampleStream
 from phalanx.data.tokenizers import ByteTokenizer
-from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
-from phalanx.puzzles.server.episodes import StepRewards, episode_samples, move_prompt, play_episode
-from phalanx.puzzles.server.errors import ArcadeUnavailableError
-from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream, MockGymStream
-from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, episode_seed
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.episodes import StepRewards, episode_samples, move_prompt, rollout_episode
+from phalanx.puzzles.server.errors import PuzzleServerUnavailableError
+from phalanx.puzzles.server.gym_stream import CollectConfig, MockGymStream, PuzzleSampleStream
+from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, episode_seed
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleHint, PuzzleObservation
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
-ORDERED = PoolConfig(connections=2, ordered=True)
+ORDERED = ConnectionPoolConfig(connections=2, ordered=True)
 
 
 def obey(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
@@ -27,9 +27,9 @@ def obey(observation: PuzzleObservation, hint: PuzzleHint | None) -> str | None:
     return f"place 1 {observation.moves + 1} {observation.moves + 1}"
 
 
-def toy(server: ScriptedServer, **others: object) -> GymConfig:
+def toy(server: ScriptedServer, **others: object) -> CollectConfig:
     fixed = {"host": "127.0.0.1", "port": server.port, "games": ("toy",), "seed": 4, "pool": ORDERED}
-    return GymConfig(**fixed | others)
+    return CollectConfig(**fixed | others)
 
 
 async def samples_of(stream: AsyncSampleStream) -> list[StreamSample]:
@@ -42,10 +42,10 @@ def text_of(sample: StreamSample) -> str:
 
 
 def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
-    async def run() -> tuple[list[StreamSample], GymEpisodeStream]:
+    async def run() -> tuple[list[StreamSample], PuzzleSampleStream]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = GymEpisodeStream(toy(server, hints=False), policy=obey, max_episodes=2)
+            stream = PuzzleSampleStream(toy(server, hints=False), policy=obey, max_episodes=2)
             assert isinstance(stream, AsyncSampleStream) and stream.state is StreamState.IDLE
             return await samples_of(stream), stream
 
@@ -89,7 +89,7 @@ def test_a_policy_is_a_function_or_a_coroutine_and_sees_the_hint(kind: str) -> N
         server = ScriptedServer()
         async with scripted_server(server):
             policy = sync if kind == "sync" else later
-            return await samples_of(GymEpisodeStream(toy(server), policy=policy, max_episodes=1))
+            return await samples_of(PuzzleSampleStream(toy(server), policy=policy, max_episodes=1))
 
     assert len(asyncio.run(run())) == 3
     assert seen == [f"Try placing {n} at row 1, column {n}" for n in (1, 2, 3)]
@@ -102,7 +102,7 @@ def test_wrong_moves_of_a_policy_are_refused_paid_for_and_counted() -> None:
         server = ScriptedServer()
         async with scripted_server(server):
             config = toy(server, hints=False, max_refused=4, rewards=StepRewards(refused=-0.5))
-            return await samples_of(GymEpisodeStream(config, policy=lambda *_: next(says), max_episodes=1))
+            return await samples_of(PuzzleSampleStream(config, policy=lambda *_: next(says), max_episodes=1))
 
     samples = asyncio.run(run())
     assert [sample.reward for sample in samples] == [-0.5, -0.5, -0.5, 0.0, -0.5, -0.5, -0.5, -0.5]
@@ -120,13 +120,13 @@ def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
         found = []
         async with (
             scripted_server(server),
-            TelnetGymClient(TelnetClientConfig(host="127.0.0.1", port=server.port)) as client,
+            PuzzleClient(PuzzleClientConfig(host="127.0.0.1", port=server.port)) as client,
         ):
             spec = EpisodeSpec(0, "toy", PuzzleDifficulty.HARD, 1)
             server.scripts["reveal 1 1"] = mine
             policies = [lambda *_: None, lambda *_: "reveal 1 1", obey]
             for policy in policies:
-                episode = await play_episode(client, spec, policy=policy, hints=False, max_steps=5)
+                episode = await rollout_episode(client, spec, policy=policy, hints=False, max_steps=5)
                 assert episode.difficulty == 0.9
                 last = episode.steps[-1].reward if episode.steps else None
                 found.append((len(episode.steps), episode.status, last))
@@ -144,7 +144,7 @@ def test_what_is_too_long_or_a_failure_can_be_left_out() -> None:
         server = ScriptedServer()
         async with scripted_server(server):
             config = toy(server, hints=False, **others)
-            stream = GymEpisodeStream(config, policy=obey, max_episodes=2)
+            stream = PuzzleSampleStream(config, policy=obey, max_episodes=2)
             return len(await samples_of(stream)), stream.metrics.samples_filtered
 
     assert asyncio.run(run(max_length=20)) == (0, 6)
@@ -156,7 +156,7 @@ def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None
     async def run() -> tuple[list[str | None], list[str | None], list[str | None], StreamState]:
         server = ScriptedServer(goal=1)
         async with scripted_server(server):
-            stream = GymEpisodeStream(toy(server, hints=False), policy=obey, max_episodes=5)
+            stream = PuzzleSampleStream(toy(server, hints=False), policy=obey, max_episodes=5)
             first = []
             async with stream:
                 async for sample in stream:
@@ -183,13 +183,13 @@ def test_a_loop_left_in_mid_episode_loses_nothing_and_counts_what_it_handed_out(
     async def run() -> tuple[list[str], list[str], list[int]]:
         server = ScriptedServer(goal=4)
         async with scripted_server(server):
-            stream: GymEpisodeStream | MockGymStream
+            stream: PuzzleSampleStream | MockGymStream
             if kind == "mock":
                 stream = MockGymStream(num_episodes=5, steps_per_episode=4)
             else:
-                pool = PoolConfig(connections=3, ordered=kind == "server, in order")
+                pool = ConnectionPoolConfig(connections=3, ordered=kind == "server, in order")
                 config = toy(server, hints=False, pool=pool)
-                stream = GymEpisodeStream(config, policy=obey, max_episodes=5)
+                stream = PuzzleSampleStream(config, policy=obey, max_episodes=5)
             found: list[str] = []
             counts = []
             async with stream:
@@ -221,7 +221,7 @@ def test_a_loop_that_is_canceled_goes_on_where_it_was() -> None:
     async def run() -> tuple[list[str], list[str]]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = GymEpisodeStream(toy(server, hints=False), policy=slowly, max_episodes=4)
+            stream = PuzzleSampleStream(toy(server, hints=False), policy=slowly, max_episodes=4)
             found: list[str] = []
             async with stream:
                 while stream.state is not StreamState.EXHAUSTED:
@@ -250,8 +250,8 @@ def test_a_policy_slower_than_the_servers_connections_is_asked_once_for_each_mov
     async def run(longest: float) -> tuple[list[StreamSample], int]:
         server = ScriptedServer(goal=6, longest=longest)
         async with scripted_server(server):
-            config = toy(server, hints=False, pool=PoolConfig(connections=1, ordered=True))
-            stream = GymEpisodeStream(config, policy=think, max_episodes=2)
+            config = toy(server, hints=False, pool=ConnectionPoolConfig(connections=1, ordered=True))
+            stream = PuzzleSampleStream(config, policy=think, max_episodes=2)
             return await samples_of(stream), stream.metrics.episodes_replayed
 
     calm, _ = asyncio.run(run(60.0))
@@ -271,8 +271,8 @@ def test_a_silent_server_ends_the_stream_at_the_deadline_in_words() -> None:
         server.always[f"toy easy {episode_seed(4, 0)}"] = silence
         async with scripted_server(server):
             config = toy(server, hints=False, read_timeout=0.2, deadline=0.5)
-            stream = GymEpisodeStream(config, policy=obey, max_episodes=3)
-            with pytest.raises(ArcadeUnavailableError, match="did not answer"):
+            stream = PuzzleSampleStream(config, policy=obey, max_episodes=3)
+            with pytest.raises(PuzzleServerUnavailableError, match="did not answer"):
                 await asyncio.wait_for(samples_of(stream), 5)
             return stream.state
 
@@ -287,7 +287,7 @@ def test_a_stream_that_is_closed_lets_go_of_whoever_waits_for_it() -> None:
     async def run() -> tuple[list[StreamSample], StreamState]:
         server = ScriptedServer()
         async with scripted_server(server):
-            stream = GymEpisodeStream(toy(server, hints=False), policy=never)
+            stream = PuzzleSampleStream(toy(server, hints=False), policy=never)
 
             async def read() -> list[StreamSample]:
                 return [sample async for sample in stream]
@@ -313,14 +313,14 @@ def test_a_tokenizer_is_a_function_or_has_an_encode() -> None:
 
 def test_settings_that_cannot_be_played_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="hints of 'einstein' are not known as commands here; pass a policy"):
-        GymEpisodeStream(GymConfig(games=("einstein",)))
+        PuzzleSampleStream(CollectConfig(games=("einstein",)))
     with pytest.raises(ValueError, match="hints=False needs a policy"):
-        GymEpisodeStream(GymConfig(hints=False))
+        PuzzleSampleStream(CollectConfig(hints=False))
     with pytest.raises(ValidationError, match="at least one game"):
-        GymConfig(games=())
+        CollectConfig(games=())
     with pytest.raises(ValidationError, match=r"'sud\$' is no name of a game"):
-        GymConfig(games=("sud$",))
-    assert GymConfig(games=("Killer Sudoku",)).games == ("killer",)
+        CollectConfig(games=("sud$",))
+    assert CollectConfig(games=("Killer Sudoku",)).games == ("killer",)
 
 
 def test_the_mock_is_deterministic_and_each_of_its_moves_is_right_but_a_failures_last() -> None:
@@ -367,14 +367,14 @@ def server() -> Iterator[RealServer]:
 
 def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(server: RealServer) -> None:
     async def run(connections: int) -> list[StreamSample]:
-        config = GymConfig(
+        config = CollectConfig(
             host="127.0.0.1",
             port=server.port,
             games=("binary", "lights", "tents"),
             difficulties=("easy", "medium"),
-            pool=PoolConfig(connections=connections, ordered=True),
+            pool=ConnectionPoolConfig(connections=connections, ordered=True),
         )
-        return await samples_of(GymEpisodeStream(config, max_episodes=12))
+        return await samples_of(PuzzleSampleStream(config, max_episodes=12))
 
     one, four = asyncio.run(run(1)), asyncio.run(run(4))
     assert one == four
@@ -389,8 +389,8 @@ def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(ser
 
 def test_logic_grid_gives_its_first_hint_and_a_failure(server: RealServer) -> None:
     async def run() -> list[StreamSample]:
-        config = GymConfig(host="127.0.0.1", port=server.port, games=("logic",))
-        return await samples_of(GymEpisodeStream(config, max_episodes=1))
+        config = CollectConfig(host="127.0.0.1", port=server.port, games=("logic",))
+        return await samples_of(PuzzleSampleStream(config, max_episodes=1))
 
     (sample,) = asyncio.run(run())
     assert sample.success is False and "connect person" in text_of(sample)

@@ -8,10 +8,16 @@ import pytest
 from arcade_server import RealServer
 from cutting_proxy import CuttingProxy
 
-from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
-from phalanx.puzzles.server.episodes import PuzzleEpisode, play_episode
-from phalanx.puzzles.server.errors import ArcadeUnavailableError, UnknownGameError
-from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.episodes import PuzzleEpisode, rollout_episode
+from phalanx.puzzles.server.errors import PuzzleServerUnavailableError, UnknownGameError
+from phalanx.puzzles.server.pool import (
+    ConnectionPoolConfig,
+    EpisodeSpec,
+    PuzzlePool,
+    episode_seed,
+    episode_specs,
+)
 from phalanx.puzzles.server.protocol import PuzzleDifficulty
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
@@ -19,12 +25,12 @@ from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, script
 EASY = PuzzleDifficulty.EASY
 
 
-def client(port: int, **others: object) -> TelnetClientConfig:
+def client(port: int, **others: object) -> PuzzleClientConfig:
     quick = {"retry_delay": 0.001, "max_retry_delay": 0.05, "max_retries": 100, "read_timeout": 10.0}
-    return TelnetClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
+    return PuzzleClientConfig(**{"host": "127.0.0.1", "port": port} | quick | others)
 
 
-async def seed_seen(connected: TelnetGymClient, spec: EpisodeSpec) -> int:
+async def seed_seen(connected: PuzzleClient, spec: EpisodeSpec) -> int:
     """The shortest of episodes: what the server says the seed is, after a hint."""
     observation = await connected.start_puzzle("toy", spec.difficulty, spec.seed)
     await connected.get_hint()
@@ -61,7 +67,7 @@ def test_seeds_stay_what_they_are_from_version_to_version() -> None:
 def test_every_episode_arrives_once_with_its_seed(ordered: bool) -> None:
     async def run() -> list[tuple[int, int]]:
         server = ScriptedServer()
-        config = PoolConfig(connections=5, queue_size=7, ordered=ordered)
+        config = ConnectionPoolConfig(connections=5, queue_size=7, ordered=ordered)
         async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
             return await collect(pool, specs(40))
 
@@ -71,12 +77,14 @@ def test_every_episode_arrives_once_with_its_seed(ordered: bool) -> None:
 
 
 def test_order_is_kept_although_the_first_episode_is_the_slowest() -> None:
-    async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> int:
+    async def play(connected: PuzzleClient, spec: EpisodeSpec) -> int:
         await asyncio.sleep(0.05 if spec.index == 0 else 0)
         return spec.index
 
     async def run(ordered: bool) -> list[int]:
-        async with PuzzlePool(config=PoolConfig(connections=3, queue_size=4, ordered=ordered)) as pool:
+        async with PuzzlePool(
+            config=ConnectionPoolConfig(connections=3, queue_size=4, ordered=ordered)
+        ) as pool:
             return [index async for _, index in pool.episodes(specs(9), play)]
 
     assert asyncio.run(run(True)) == list(range(9))
@@ -86,11 +94,11 @@ def test_order_is_kept_although_the_first_episode_is_the_slowest() -> None:
 def test_no_more_episodes_are_begun_than_the_queue_holds() -> None:
     begun = []
 
-    async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+    async def play(connected: PuzzleClient, spec: EpisodeSpec) -> None:
         begun.append(spec.index)
 
     async def run() -> None:
-        config = PoolConfig(connections=3, queue_size=4, ordered=True)
+        config = ConnectionPoolConfig(connections=3, queue_size=4, ordered=True)
         async with PuzzlePool(config=config) as pool:
             taking = pool.episodes(episode_specs(["toy"], [EASY], 0), play)
             await anext(taking)
@@ -113,7 +121,7 @@ def test_a_dropped_episode_is_played_again_with_its_seed() -> None:
         server = ScriptedServer()
         async with (
             scripted_server(server),
-            PuzzlePool(client(server.port), PoolConfig(connections=2)) as pool,
+            PuzzlePool(client(server.port), ConnectionPoolConfig(connections=2)) as pool,
         ):
             server.scripts["hint"] = drop
             found = await collect(pool, specs(6))
@@ -132,23 +140,23 @@ def test_an_episode_that_is_always_dropped_ends_the_run_in_words() -> None:
     async def run() -> None:
         server = ScriptedServer()
         server.always["hint"] = drop
-        config = PoolConfig(connections=1)
+        config = ConnectionPoolConfig(connections=1)
         async with (
             scripted_server(server),
             PuzzlePool(client(server.port, max_retries=2), config) as pool,
         ):
-            with pytest.raises(ArcadeUnavailableError, match=r"after 3 attempt\(s\)"):
+            with pytest.raises(PuzzleServerUnavailableError, match=r"after 3 attempt\(s\)"):
                 await collect(pool, specs(2))
 
     asyncio.run(run())
 
 
 def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> None:
-    async def forever(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+    async def forever(connected: PuzzleClient, spec: EpisodeSpec) -> None:
         await asyncio.sleep(60)
 
     async def run() -> list[tuple[EpisodeSpec, None]]:
-        async with PuzzlePool(config=PoolConfig(connections=2)) as pool:
+        async with PuzzlePool(config=ConnectionPoolConfig(connections=2)) as pool:
 
             async def take() -> list[tuple[EpisodeSpec, None]]:
                 return [entry async for entry in pool.episodes(specs(9), forever)]
@@ -164,7 +172,7 @@ def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> Non
 def test_connections_are_made_anew_before_the_server_ends_them() -> None:
     async def run() -> tuple[int, int, int]:
         server = ScriptedServer()
-        config = PoolConfig(connections=1, recycle_after=1e-6)
+        config = ConnectionPoolConfig(connections=1, recycle_after=1e-6)
         async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
             found = await collect(pool, specs(5))
             return len(found), pool.recycled, len(server.sessions)
@@ -176,7 +184,7 @@ def test_an_error_of_the_play_itself_is_raised_and_not_tried_again() -> None:
     async def run() -> int:
         server = ScriptedServer()
 
-        async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> None:
+        async def play(connected: PuzzleClient, spec: EpisodeSpec) -> None:
             await connected.start_puzzle("nonsense")
 
         async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
@@ -199,7 +207,7 @@ def test_nothing_is_left_running_when_a_run_is_left(how: str) -> None:
             outside = asyncio.all_tasks()
 
             async def take() -> None:
-                async with PuzzlePool(client(server.port), PoolConfig(connections=8)) as pool:
+                async with PuzzlePool(client(server.port), ConnectionPoolConfig(connections=8)) as pool:
                     async for spec, _ in pool.episodes(episode_specs(["toy"], [EASY], 0), seed_seen):
                         if spec.index < 5:
                             continue
@@ -245,8 +253,8 @@ def test_two_runs_of_one_pool_at_once_are_refused() -> None:
 GAMES = ("lights", "binary", "mastermind", "knapsack")
 
 
-async def play(connected: TelnetGymClient, spec: EpisodeSpec) -> PuzzleEpisode:
-    return await play_episode(connected, spec)
+async def play(connected: PuzzleClient, spec: EpisodeSpec) -> PuzzleEpisode:
+    return await rollout_episode(connected, spec)
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +265,7 @@ def server() -> Iterator[RealServer]:
 
 def test_kills_and_cuts_of_the_real_server_change_no_episode(server: RealServer) -> None:
     async def run(port: int, kills: tuple[int, ...]) -> tuple[list[PuzzleEpisode], PuzzlePool]:
-        config = PoolConfig(connections=4, ordered=True)
+        config = ConnectionPoolConfig(connections=4, ordered=True)
         found = []
         async with PuzzlePool(client(port), config) as pool:
             async for spec, episode in pool.episodes(episode_specs(GAMES, [EASY], 5, end=30), play):

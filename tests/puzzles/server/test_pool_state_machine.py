@@ -17,7 +17,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from phalanx.puzzles.server import ArcadeUnavailableError, PoolConfig, PuzzlePool, episode_specs, play_episode
+from phalanx.puzzles.server import (
+    ConnectionPoolConfig,
+    PuzzlePool,
+    PuzzleServerUnavailableError,
+    episode_specs,
+    rollout_episode,
+)
 from tests.faults import network
 from tests.faults.puzzle_server_scenarios import PATIENT, calm_episodes
 from tests.faults.simulator import World
@@ -41,7 +47,7 @@ class PoolMachine(RuleBasedStateMachine):
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.server = ScriptedServer(longest=300.0, split=split)
         self.loop = self.stack.enter_context(network.simulated(World(0, folder), self.server.serve, faults=0))
-        self.config = PoolConfig(
+        self.config = ConnectionPoolConfig(
             connections=connections, queue_size=queue, ordered=ordered, recycle_after=recycle
         )
         self.taken: list[int] = []
@@ -56,7 +62,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     async def _play(self, client: Any, spec: Any) -> Any:
         self.begun += 1
-        return await play_episode(client, spec)
+        return await rollout_episode(client, spec)
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):
@@ -72,7 +78,7 @@ class PoolMachine(RuleBasedStateMachine):
             except StopAsyncIteration:
                 assert sorted(self.taken) == list(range(len(SPECS))), "the pool ends before its episodes"
                 return
-            except ArcadeUnavailableError:
+            except PuzzleServerUnavailableError:
                 self._open()  # it said that it gives up; whoever goes on loses nothing
                 continue
             assert spec.index not in self.taken, f"episode {spec.index} comes twice"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from arcade_server import HANDLERS, RealServer
 
-from phalanx.puzzles.server import PuzzleDifficulty, PuzzleGame, TelnetClientConfig, TelnetGymClient
-from phalanx.puzzles.server.errors import ArcadeUnavailableError, UnknownGameError
+from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+from phalanx.puzzles.server.errors import PuzzleServerUnavailableError, UnknownGameError
 from tests.helpers.puzzle_server import running_server
 
 
-def settings(port: int, max_retries: int = 8) -> TelnetClientConfig:
-    return TelnetClientConfig(
+def settings(port: int, max_retries: int = 8) -> PuzzleClientConfig:
+    return PuzzleClientConfig(
         host="127.0.0.1", port=port, max_retries=max_retries, retry_delay=0.001, max_retry_delay=0.01
     )
 
@@ -26,7 +26,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
 
 def test_the_real_server_plays_the_seeds_example(server: RealServer) -> None:
     async def run() -> None:
-        async with TelnetGymClient(settings(server.port)) as client:
+        async with PuzzleClient(settings(server.port)) as client:
             observation = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY, seed=42)
             assert (observation.game, observation.seed, observation.optimal_steps) == ("Sudoku", 42, 35)
             assert "|" in observation.grid_display and len(observation.grid) == 9
@@ -54,7 +54,7 @@ QUICK = ("binary", "lights", "mastermind", "slither", "bridges", "shikaku", "ten
 def test_the_real_servers_hints_solve_its_puzzles(server: RealServer) -> None:
     async def run() -> dict[str, bool]:
         solved = {}
-        async with TelnetGymClient(settings(server.port)) as client:
+        async with PuzzleClient(settings(server.port)) as client:
             for game in QUICK:
                 state = await client.start_puzzle(game, "easy", 42)
                 while (hint := await client.get_hint()).success and not state.is_complete:
@@ -70,7 +70,7 @@ def test_the_real_servers_hints_solve_its_puzzles(server: RealServer) -> None:
 
 def test_logic_grid_is_read_by_its_hints_and_its_refusal_is_explained(server: RealServer) -> None:
     async def run() -> None:
-        async with TelnetGymClient(settings(server.port)) as client:
+        async with PuzzleClient(settings(server.port)) as client:
             await client.start_puzzle(PuzzleGame.LOGIC_GRID, "easy", 42)
             hint = await client.get_hint()
             assert hint.message == "Alice has the Blue color" and hint.command is not None
@@ -83,13 +83,13 @@ def test_logic_grid_is_read_by_its_hints_and_its_refusal_is_explained(server: Re
 
 def test_the_real_servers_hundredth_connection_is_its_last(server: RealServer) -> None:
     async def run() -> None:
-        clients = [TelnetGymClient(settings(server.port)) for _ in range(100)]
+        clients = [PuzzleClient(settings(server.port)) for _ in range(100)]
         for client in clients:
             await client.connect()
-        with pytest.raises(ArcadeUnavailableError, match="is full: Server is at maximum capacity"):
-            await TelnetGymClient(settings(server.port, max_retries=1)).connect()
+        with pytest.raises(PuzzleServerUnavailableError, match="is full: Server is at maximum capacity"):
+            await PuzzleClient(settings(server.port, max_retries=1)).connect()
         async with contextlib.AsyncExitStack() as leaving:
-            late = TelnetGymClient(settings(server.port, max_retries=200))
+            late = PuzzleClient(settings(server.port, max_retries=200))
             leaving.push_async_callback(late.disconnect)
             starting = asyncio.create_task(late.start_puzzle("lights"))
             await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ def test_the_real_servers_hundredth_connection_is_its_last(server: RealServer) -
 
 def test_a_game_that_cannot_be_taken_back_is_made_again(server: RealServer) -> None:
     async def run() -> None:
-        async with TelnetGymClient(settings(server.port)) as client:
+        async with PuzzleClient(settings(server.port)) as client:
             before = await client.start_puzzle("mastermind", "easy", 4)
             await client.send_action("guess 1 1 1 1")
             after = await client.reset_puzzle()

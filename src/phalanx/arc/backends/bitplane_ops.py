@@ -15,7 +15,7 @@ Words = UInt32[Array, "*planes rows batch"]
 ZERO = np.uint32(0)
 
 
-class Box(NamedTuple):
+class BoundingBox(NamedTuple):
     """Bounding boxes; meaningless where the mask was empty."""
 
     top: Int32[Array, " batch"]
@@ -25,7 +25,7 @@ class Box(NamedTuple):
     empty: Bool[Array, " batch"]
 
 
-def low_words(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
+def low_bits(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
     """Words whose lowest `count` bits are set, for counts of 0 to 31."""
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
@@ -37,10 +37,10 @@ def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows ba
 
 def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Words:
     """The first `height` rows and `width` columns."""
-    return jnp.where(rows_below(height, rows), low_words(width), ZERO)
+    return jnp.where(rows_below(height, rows), low_bits(width), ZERO)
 
 
-def box_of(mask: UInt32[Array, "rows batch"]) -> Box:
+def bounding_box(mask: UInt32[Array, "rows batch"]) -> BoundingBox:
     """The bounding box of each mask."""
     rows = mask.shape[0]
     index = jnp.arange(rows, dtype=jnp.int32)[:, None]
@@ -50,7 +50,7 @@ def box_of(mask: UInt32[Array, "rows batch"]) -> Box:
     columns = jax.lax.reduce(mask, ZERO, jax.lax.bitwise_or, (0,))
     left = jax.lax.population_count((columns & (~columns + 1)) - 1).astype(jnp.int32)
     right = 31 - jax.lax.clz(columns).astype(jnp.int32)
-    return Box(top, bottom, left & 31, right, columns == 0)
+    return BoundingBox(top, bottom, left & 31, right, columns == 0)
 
 
 def reverse_columns(words: Words, side: int) -> Words:

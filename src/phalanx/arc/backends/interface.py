@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction, cell_mask, whole_numbers
+from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction, cell_mask, check_integers
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.arc.state import NUM_BOARDS, NUM_REGISTERS
@@ -23,7 +23,7 @@ class Packed(NamedTuple):
     similarity: Float32[Array, "*batch"]
 
 
-class Fields(NamedTuple):
+class KernelAction(NamedTuple):
     """An action's fields in one form: a box, or a mask, with the other left empty."""
 
     operation: Int32[Array, "*batch"]
@@ -48,16 +48,16 @@ class Outcome(NamedTuple):
     solved: Bool[Array, "*batch"]
 
 
-def fields_of(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> Fields:
+def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> KernelAction:
     """An action of any format, one for each state of a batch; a box with equal corners is a point."""
     operation = action.operation
     nothing = jnp.zeros((*jnp.shape(operation), 0, 0), bool)
     if isinstance(action, PointAction):
-        fields = Fields(operation, action.row, action.col, action.row, action.col, nothing)
+        fields = KernelAction(operation, action.row, action.col, action.row, action.col, nothing)
     elif isinstance(action, BboxAction):
-        fields = Fields(operation, action.r1, action.c1, action.r2, action.c2, nothing)
+        fields = KernelAction(operation, action.r1, action.c1, action.r2, action.c2, nothing)
     elif isinstance(action, MaskAction):
-        fields = Fields(*(operation,) * 5, action.to_selection_mask(grid_shape))
+        fields = KernelAction(*(operation,) * 5, action.to_selection_mask(grid_shape))
     else:
         raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {type(action).__name__}")
     name = type(action).__name__
@@ -70,8 +70,8 @@ def fields_of(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int
                 f"it must have shape {wanted}"
             )
     # Fields are made to be int32, but a `tree.map` may have changed them since.
-    operation, r1, c1, r2, c2 = (whole_numbers(value, name) for value in fields[:5])
-    return Fields(operation, r1, c1, r2, c2, cell_mask(fields.mask))
+    operation, r1, c1, r2, c2 = (check_integers(value, name) for value in fields[:5])
+    return KernelAction(operation, r1, c1, r2, c2, cell_mask(fields.mask))
 
 
 def blank_states(batch: tuple[int, ...], rows: int) -> Packed:

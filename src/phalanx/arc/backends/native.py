@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, UInt32
 
-from phalanx.arc.backends.interface import Fields, Outcome, Packed, allowed_bits
+from phalanx.arc.backends.interface import KernelAction, Outcome, Packed, allowed_bits
 from phalanx.arc.config import INITIAL_GRIDS, ArcConfig
 from phalanx.arc.reward import RewardNumbers
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.core.backends import kept_in_shards
+from phalanx.core.backends import keep_batch_sharding
 
 
 def step(
-    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: Fields, packed: Packed
+    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: KernelAction, packed: Packed
 ) -> tuple[Packed, Outcome]:
     """One transition of a flat batch; several rows of numbers serve equal parts of it in turn."""
     rows, columns = config.grid_shape
@@ -56,7 +56,7 @@ def step(
 
     # Numbers by group belong to parts of the whole batch, which a shard does not know of.
     alone = shared[-1].shape[0] == 1
-    out = kept_in_shards(call, shared, (*fields, *packed)) if alone else call(*shared, *fields, *packed)
+    out = keep_batch_sharding(call, shared, (*fields, *packed)) if alone else call(*shared, *fields, *packed)
     return Packed(*out[:3]), Outcome(*out[3:])
 
 
@@ -82,7 +82,7 @@ def reset(
         )
 
     shared = (tasks.pairs, tasks.sizes, tasks.table)
-    *fresh, seen = kept_in_shards(call, shared, (where, words, *packed, observation))
+    *fresh, seen = keep_batch_sharding(call, shared, (where, words, *packed, observation))
     return Packed(*fresh), seen
 
 

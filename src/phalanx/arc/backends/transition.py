@@ -11,20 +11,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 from phalanx.arc.backends import native as native_engine, xla as xla_engine, xla_reset
-from phalanx.arc.backends.interface import Fields, Outcome, Packed
+from phalanx.arc.backends.interface import KernelAction, Outcome, Packed
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import RewardNumbers
 from phalanx.arc.state import CLIPBOARD, HEIGHT, PAIR, SOLVED_PAIRS, TASK, WIDTH, WORKING
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.core.backends import for_any_batch, on_engine
-from phalanx.core.vector import is_traced
+from phalanx.core.backends import dispatch, vmappable_kernel
+from phalanx.core.vector import has_tracers
 
 
 def step(
-    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: Fields, packed: Packed
+    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: KernelAction, packed: Packed
 ) -> tuple[Packed, Outcome]:
     """One transition of a single state or of any batch of them."""
-    run = _batched_step(config, (not is_traced(tasks), not is_traced(numbers)))
+    run = _batched_step(config, (not has_tracers(tasks), not has_tracers(numbers)))
     return run((tasks, numbers), fields, packed)
 
 
@@ -37,7 +37,7 @@ def reset(
     observation: Int8[Array, "*batch rows columns"],
 ) -> tuple[Packed, Int8[Array, "*batch rows columns"]]:
     """New episodes where asked, on the starts that the words name; the rest stays as it is."""
-    return _batched_reset(config, (not is_traced(tasks),))((tasks,), where, words, packed, observation)
+    return _batched_reset(config, (not has_tracers(tasks),))((tasks,), where, words, packed, observation)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -53,8 +53,10 @@ def with_grid(
     boards = packed.boards.at[WORKING:CLIPBOARD].set(planes)
     registers = packed.registers.at[jnp.array([HEIGHT, WIDTH])].set(jnp.array([height, width], jnp.int32))
     task, pair, high, wide = (registers[which, None] for which in (TASK, PAIR, HEIGHT, WIDTH))
-    place = xla_engine.pair_place(tasks, task, pair)
-    score = xla_engine.similarity_of(config, tasks, boards[WORKING:CLIPBOARD, :, None], high, wide, place)[0]
+    place = xla_engine.pair_index(tasks, task, pair)
+    score = xla_engine.compute_similarity(
+        config, tasks, boards[WORKING:CLIPBOARD, :, None], high, wide, place
+    )[0]
     solved = jnp.where(score == 1.0, jnp.int32(1) << registers[PAIR], 0)
     return Packed(boards, registers.at[SOLVED_PAIRS].set(solved), score)
 
@@ -63,17 +65,19 @@ def with_grid(
 def _batched_step(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[..., tuple[Packed, Outcome]]:
     native, xla = (functools.partial(engine.step, config) for engine in (native_engine, xla_engine))
 
-    def flat(shared: tuple[TaskArrays, Array], fields: Fields, packed: Packed) -> tuple[Packed, Outcome]:
+    def flat(
+        shared: tuple[TaskArrays, Array], fields: KernelAction, packed: Packed
+    ) -> tuple[Packed, Outcome]:
         tasks, numbers = shared
         if tasks.pairs.ndim == 4:
-            return on_engine(config.engine, native, xla, tasks, numbers, fields, packed)
+            return dispatch(config.engine, native, xla, tasks, numbers, fields, packed)
         room = tasks.table.shape[1]
         tasks, first = _in_one_buffer(tasks, packed.similarity.shape[0])
         moved = _with_task(packed, _moved(packed.registers[:, TASK], first, room))
-        new, outcome = on_engine(config.engine, native, xla, tasks, numbers, fields, moved)
+        new, outcome = dispatch(config.engine, native, xla, tasks, numbers, fields, moved)
         return _with_task(new, packed.registers[:, TASK]), outcome
 
-    return for_any_batch(flat, lambda fields, packed: packed.similarity.shape, constant)
+    return vmappable_kernel(flat, lambda fields, packed: packed.similarity.shape, constant)
 
 
 @functools.cache
@@ -85,15 +89,15 @@ def _batched_reset(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[..
     ) -> tuple[Packed, Array]:
         (tasks,) = shared
         if tasks.pairs.ndim == 4:
-            return on_engine(config.engine, native, xla, tasks, where, words, packed, seen)
+            return dispatch(config.engine, native, xla, tasks, where, words, packed, seen)
         room = tasks.table.shape[1]
         tasks, first = _in_one_buffer(tasks, where.shape[0])
         words = words.at[:, 0].set(words[:, 0] % room + first.astype(jnp.uint32))
-        new, seen = on_engine(config.engine, native, xla, tasks, where, words, packed, seen)
+        new, seen = dispatch(config.engine, native, xla, tasks, where, words, packed, seen)
         task = new.registers[:, TASK]
         return _with_task(new, jnp.where(where, task - first, task)), seen
 
-    return for_any_batch(flat, lambda where, words, packed, seen: where.shape, constant)
+    return vmappable_kernel(flat, lambda where, words, packed, seen: where.shape, constant)
 
 
 def _in_one_buffer(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:

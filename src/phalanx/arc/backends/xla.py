@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, UInt32
 
 from phalanx.arc.backends import bitplane_ops as xb
-from phalanx.arc.backends.interface import Fields, Outcome, Packed, allowed_bits
-from phalanx.arc.bitplanes import NUM_PLANES, area_words, fit_rows, pack_mask, unpack_cells
+from phalanx.arc.backends.interface import KernelAction, Outcome, Packed, allowed_bits
+from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS, Operation as Op
-from phalanx.arc.reward import REWARD_NUMBERS, RewardNumbers
+from phalanx.arc.reward import REWARD_WEIGHTS, RewardNumbers
 from phalanx.arc.state import (
     CLIPBOARD,
     HEIGHT,
@@ -37,7 +37,7 @@ Truths = Bool[Array, " batch"]
 
 
 def step(
-    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: Fields, packed: Packed
+    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: KernelAction, packed: Packed
 ) -> tuple[Packed, Outcome]:
     """One transition of a flat batch; several rows of numbers serve equal parts of it in turn."""
     operation = fields.operation
@@ -56,7 +56,7 @@ def step(
 
     working, clipboard, place = _geometry(config, operation, boards, selection, area)
     working = _fills(operation, working, selection, area, acts)
-    place_of_pair = pair_place(tasks, registers[TASK], pair)
+    place_of_pair = pair_index(tasks, registers[TASK], pair)
     started = fit_rows(tasks.pairs[place_of_pair, 0], rows).transpose(1, 2, 0)
     working = jnp.where(from_input, started, working & new_area)
 
@@ -65,7 +65,7 @@ def step(
     fresh = jnp.concatenate([working, clipboard, selected[None]])
     boards = jnp.where(acts, fresh, boards)
 
-    score = similarity_of(config, tasks, working, height, width, place_of_pair)
+    score = compute_similarity(config, tasks, working, height, width, place_of_pair)
     similarity = jnp.where(acts, score, packed.similarity)
     improvement = similarity - packed.similarity
     submitted = acts & (operation == Op.SUBMIT)
@@ -112,12 +112,12 @@ def observe(config: ArcConfig, packed: Packed) -> Array:
         return jnp.zeros((packed.similarity.shape[0], 0, 0), jnp.int8)
     rows, columns = config.grid_shape
     width = jnp.clip(packed.registers[:, WIDTH], 0, columns)
-    inside = area_words(packed.registers[:, HEIGHT], width, rows)
+    inside = area_bits(packed.registers[:, HEIGHT], width, rows)
     return unpack_cells(packed.boards[:, :NUM_PLANES], inside, columns)
 
 
 def _raw_selection(
-    config: ArcConfig, fields: Fields, rows: int
+    config: ArcConfig, fields: KernelAction, rows: int
 ) -> tuple[UInt32[Array, "rows batch"], Truths]:
     """The cells that an action names, on the canvas, and whether the action is valid."""
     operation = fields.operation
@@ -131,7 +131,7 @@ def _raw_selection(
     top, bottom = jnp.minimum(fields.r1, fields.r2), jnp.maximum(fields.r1, fields.r2)
     left, right = jnp.minimum(fields.c1, fields.c2), jnp.maximum(fields.c1, fields.c2)
     valid &= (top >= 0) & (bottom < rows) & (left >= 0) & (right < columns)
-    words = xb.low_words(right + 1) & ~xb.low_words(left)
+    words = xb.low_bits(right + 1) & ~xb.low_bits(left)
     return jnp.where(xb.rows_below(bottom + 1, rows) & ~xb.rows_below(top, rows), words, xb.ZERO), valid
 
 
@@ -153,7 +153,7 @@ def _table_row(tasks: TaskArrays, task: Numbers) -> Int32[Array, "batch 3"]:
     return tasks.table[jnp.clip(task, 0, tasks.table.shape[0] - 1)]
 
 
-def pair_place(tasks: TaskArrays, task: Numbers, pair: Numbers) -> Numbers:
+def pair_index(tasks: TaskArrays, task: Numbers, pair: Numbers) -> Numbers:
     """A pair's place in the buffer."""
     return jnp.clip(_table_row(tasks, task)[:, 0] + pair, 0, tasks.pairs.shape[0] - 1)
 
@@ -178,7 +178,7 @@ def _next_pair(
     size = jnp.maximum(count, 1)
     following = jnp.where(here, first + (pair - first + 1) % size, first)
     preceding = jnp.where(here, first + (pair - first - 1) % size, first + count - 1)
-    candidates = (xb.low_words(first + count) & ~xb.low_words(first)).astype(jnp.uint32)
+    candidates = (xb.low_bits(first + count) & ~xb.low_bits(first)).astype(jnp.uint32)
     unsolved = candidates & ~registers[SOLVED_PAIRS].astype(jnp.uint32)
     earliest = jax.lax.population_count((unsolved & (~unsolved + 1)) - 1).astype(jnp.int32)
 
@@ -203,8 +203,8 @@ def _next_size(
 ) -> tuple[Numbers, Numbers, Truths]:
     """Height and width after the operation, and whether the grid starts again from the input."""
     from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
-    size = pair_sizes(config, tasks, pair_place(tasks, registers[TASK], pair))
-    box = xb.box_of(raw)
+    size = pair_sizes(config, tasks, pair_index(tasks, registers[TASK], pair))
+    box = xb.bounding_box(raw)
     resized = (operation == Op.RESIZE) & ~box.empty
     height = jnp.where(resized, box.bottom + 1, registers[HEIGHT])
     width = jnp.where(resized, box.right + 1, registers[WIDTH])
@@ -229,7 +229,7 @@ def _geometry(
     working, clipboard = boards[:NUM_PLANES], boards[CLIPBOARD:SELECTION]
     nothing_selected = jnp.all(selection == 0, axis=0)
     target = jnp.where(nothing_selected, area, selection)
-    box = xb.box_of(target)
+    box = xb.bounding_box(target)
 
     rotates = _is_any(operation, Op.ROTATE_CLOCKWISE, Op.ROTATE_COUNTERCLOCKWISE)
     pastes = (operation == Op.PASTE) & ~nothing_selected
@@ -250,7 +250,7 @@ def _geometry(
     ]
     # What a turn or a paste pushes over the far edge comes back on the near side of its corner: cut it off.
     cut = rotates | pastes
-    beyond = jnp.where(xb.rows_below(box.top, rows), xb.ZERO, ~xb.low_words(box.left))
+    beyond = jnp.where(xb.rows_below(box.top, rows), xb.ZERO, ~xb.low_bits(box.left))
     rolled = jnp.where(cut, rolled & beyond, rolled)
 
     place = jnp.where(moves | pastes, rolled[NUM_PLANES] & area, xb.ZERO)
@@ -273,7 +273,7 @@ def _where_any(
     return jax.lax.cond(jnp.any(mask), lambda w: jnp.where(mask, change(w), w), lambda w: w, words)
 
 
-def _distances(operation: Numbers, box: xb.Box, side: int) -> tuple[Numbers, Numbers]:
+def _distances(operation: Numbers, box: xb.BoundingBox, side: int) -> tuple[Numbers, Numbers]:
     """How far down and right the turned object must roll to lie where it belongs."""
     last = side - 1
     zero = jnp.zeros_like(operation)
@@ -323,7 +323,7 @@ def _fills(
     return jnp.stack(planes)
 
 
-def similarity_of(
+def compute_similarity(
     config: ArcConfig,
     tasks: TaskArrays,
     working: UInt32[Array, "4 rows batch"],
@@ -355,7 +355,7 @@ def _reward(
     """What the step pays; a finished state is paid nothing."""
     if numbers.ndim == 2:
         numbers = jnp.repeat(numbers, acts.shape[0] // numbers.shape[0], axis=0)
-    pay = dict(zip(REWARD_NUMBERS, jnp.moveaxis(numbers, -1, 0), strict=True))
+    pay = dict(zip(REWARD_WEIGHTS, jnp.moveaxis(numbers, -1, 0), strict=True))
     reward = jnp.zeros_like(improvement)
     if not config.reward.reward_on_submit_only:
         if config.environment.mode == "training":

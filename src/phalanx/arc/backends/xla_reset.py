@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, UInt32
 
 from phalanx.arc.backends.interface import Packed
-from phalanx.arc.backends.xla import Numbers, observe, pair_place, pair_sizes, similarity_of
-from phalanx.arc.bitplanes import NUM_PLANES, area_words, fit_rows
+from phalanx.arc.backends.xla import Numbers, compute_similarity, observe, pair_index, pair_sizes
+from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.state import NUM_BOARDS
@@ -35,9 +35,9 @@ def reset(
     choices = jnp.clip(jnp.where(from_tests, tests, demos), 1, MAX_PAIRS).astype(jnp.uint32)
     pair = (words[:, 1] % choices).astype(jnp.int32)
     pair = pair + jnp.where(from_tests, jnp.clip(demos, 0, MAX_PAIRS), 0)
-    place = pair_place(tasks, task, pair)
+    place = pair_index(tasks, task, pair)
     working, height, width = _first_grid(config, tasks, task, pair, words[:, 2], packed.boards.shape[-1])
-    similarity = similarity_of(config, tasks, working.transpose(1, 2, 0), height, width, place)
+    similarity = compute_similarity(config, tasks, working.transpose(1, 2, 0), height, width, place)
     nothing = jnp.zeros_like(task)
     solved = jnp.where((similarity == 1.0) & (pair < MAX_PAIRS), jnp.int32(1) << pair, 0)
     registers = jnp.stack([task, pair, height, width, nothing, nothing, solved, nothing - 1], axis=-1)
@@ -59,7 +59,7 @@ def _first_grid(
     rows: int,
 ) -> tuple[Planes, Numbers, Numbers]:
     """The planes that an episode begins with, and their height and width."""
-    place = pair_place(tasks, task, pair)
+    place = pair_index(tasks, task, pair)
     height, width, _, _ = pair_sizes(config, tasks, place)
     given = fit_rows(tasks.pairs[place, 0], rows)
     match config.environment.initial_grid:
@@ -74,7 +74,7 @@ def _first_grid(
             demos = tasks.table[task, 1]
             others = demos - (pair < demos)
             drawn = (noise % jnp.maximum(others, 1).astype(jnp.uint32)).astype(jnp.int32)
-            other = pair_place(tasks, task, drawn + (drawn >= pair))
+            other = pair_index(tasks, task, drawn + (drawn >= pair))
             _, _, shown_height, shown_width = pair_sizes(config, tasks, other)
             shown = (others > 0) & (shown_height > 0)
             planes = jnp.where(shown[:, None, None], fit_rows(tasks.pairs[other, 1], rows), given)
@@ -92,4 +92,4 @@ def _random_planes(
     color = (((x ^ (x >> 16)) >> 16) * NUM_COLORS) >> 16
     bits = (color[:, None] >> jnp.arange(NUM_PLANES, dtype=jnp.uint32)[:, None, None]) & 1
     planes = jnp.sum(bits << jnp.arange(columns, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
-    return planes & area_words(height, width, rows)[:, None]
+    return planes & area_bits(height, width, rows)[:, None]

@@ -14,8 +14,8 @@ from jaxtyping import Array
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.evaluation_mode import SWITCHES
-from phalanx.arc.networks.arc import ArcPlaneNetwork
-from phalanx.arc.observation import legal_ids
+from phalanx.arc.networks.arc import ColorEquivariantNetwork
+from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
@@ -30,21 +30,23 @@ MOST_CELLS = 40_000
 """Cells of all puzzles together."""
 
 
-def save_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
+def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
     """Write a policy, and test pairs of some tasks, into a run's folder.
 
     Other networks than that of color planes are passed over. One of color planes that cannot be described
     leaves a file that says why.
     """
-    if not isinstance(network, ArcPlaneNetwork):
+    if not isinstance(network, ColorEquivariantNetwork):
         return
     why_not = _obstacle(network, config)
-    told = {"format": 1, "why_not": why_not} if why_not else described(network, config, tasks)
+    told = {"format": 1, "why_not": why_not} if why_not else agent_record(network, config, tasks)
     with atomic_write(folder / AGENT, "w") as file:
         json.dump(told, file, separators=(",", ":"))
 
 
-def described(network: ArcPlaneNetwork, config: ArcConfig, tasks: Iterable[ArcTask]) -> dict[str, Any]:
+def agent_record(
+    network: ColorEquivariantNetwork, config: ArcConfig, tasks: Iterable[ArcTask]
+) -> dict[str, Any]:
     """What the file says of a policy; `docs/file_formats.md` lists it."""
     see = config.observation
     seen = {"working": True, "input": see.input_grid, "clipboard": see.clipboard, "selected": see.selected}
@@ -66,9 +68,9 @@ def described(network: ArcPlaneNetwork, config: ArcConfig, tasks: Iterable[ArcTa
     }
 
 
-def _obstacle(network: ArcPlaneNetwork, config: ArcConfig) -> str | None:
+def _obstacle(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
     """Why a policy cannot be played without Python, if so."""
-    if switches := sorted(set(legal_ids(config)) & set(SWITCHES)):
+    if switches := sorted(set(legal_operation_ids(config)) & set(SWITCHES)):
         return f"its operations go to other pairs ({operation_name(switches[0])}), and a page shows one"
     if config.observation.target_grid:
         return "it was trained to see the output, which nobody has who asks for it"
@@ -80,7 +82,7 @@ def _obstacle(network: ArcPlaneNetwork, config: ArcConfig) -> str | None:
     return None
 
 
-def _arrays(network: ArcPlaneNetwork) -> Iterator[Array]:
+def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
     """The arrays that choose actions, in the file's order; the value's are left out."""
     yield from (network.stem.weight, network.stem.bias, network.colors)
     for block in network.blocks:

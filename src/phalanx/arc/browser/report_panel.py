@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 from phalanx.logging.report.tables import read_object
 
 AGENT = "agent.json"
@@ -24,7 +24,7 @@ _PAINTING = 20
 _LONGEST_NAME = 120
 
 
-def read_agent(folder: Path, notes: list[str]) -> dict[str, Any] | None:
+def read_agent_panel(folder: Path, notes: list[str]) -> dict[str, Any] | None:
     """What the page needs of a run's policy, made anew of what was checked; None where there is none.
 
     A file that cannot be used is named in `notes`.
@@ -33,12 +33,12 @@ def read_agent(folder: Path, notes: list[str]) -> dict[str, Any] | None:
     if not said:
         return None
     if isinstance(why_not := said.get("why_not"), str):
-        notes.append(f"The agent cannot be tried in this page: {sanitized(why_not)[:300]}.")
+        notes.append(f"The agent cannot be tried in this page: {escape_untrusted(why_not)[:300]}.")
         return None
     try:
         return _checked(said)
     except (ValueError, TypeError, KeyError) as error:
-        notes.append(f"{AGENT} was left out: {sanitized(error)[:300]}.")
+        notes.append(f"{AGENT} was left out: {escape_untrusted(error)[:300]}.")
         return None
 
 
@@ -121,4 +121,4 @@ def _whole(value: Any, name: str, least: int, most: int) -> int:
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("names must be text")
-    return sanitized(value)[:_LONGEST_NAME]
+    return escape_untrusted(value)[:_LONGEST_NAME]

@@ -1,10 +1,10 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .family import (
-    Box as Box,
-    Draft as Draft,
-    Family as Family,
+    GridPairBuilder as GridPairBuilder,
     PairMaker as PairMaker,
+    Rect as Rect,
+    TaskFamily as TaskFamily,
     blank as blank,
     fill as fill,
     flood as flood,

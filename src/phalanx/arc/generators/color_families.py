@@ -7,8 +7,8 @@ import itertools
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, flood, point
-from phalanx.arc.generators.placement import GRAY, Site, blob, chance, least_operations, palette, pick
+from phalanx.arc.generators.family import GridPairBuilder, PairMaker, Rect, blank, flood, point, transpose_if
+from phalanx.arc.generators.placement import GRAY, FreeCells, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid
 
@@ -24,9 +24,9 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     sources, targets, bystander = colors[:count], colors[count : 2 * count], colors[-1]
     side = (max(height, width) + 1) // 2
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         before = blank(height, width)
-        site = Site(height, width)
+        site = FreeCells(height, width)
         cells = [blob(rng, before, site, color, side) for color in sources]
         if chance(rng, 0.5):
             blob(rng, before, site, bystander, side)
@@ -37,7 +37,7 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairMaker:
                 return None
             after[before == source] = target
             solution.append(flood(target, *cell))
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
@@ -50,24 +50,24 @@ def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     other object changes too.
     """
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, chance(rng, 0.5))
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, chance(rng, 0.5))
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         first, second = palette(rng, 2)
         before = blank(rows, cols)
         # An empty row keeps the objects apart.
         border = pick(rng, 1, rows - 2)
         side = (max(rows, cols) + 1) // 2
-        here = blob(rng, before[:border], Site(border, cols), first, side)
-        there = blob(rng, before[border + 1 :], Site(rows - border - 1, cols), second, side)
+        here = blob(rng, before[:border], FreeCells(border, cols), first, side)
+        there = blob(rng, before[border + 1 :], FreeCells(rows - border - 1, cols), second, side)
         is_first, is_second = before == first, before == second
         if here is None or there is None or is_first.sum() == is_second.sum():
             return None
         after = before.copy()
         after[is_first], after[is_second] = second, first
         row, col = there
-        return Draft(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
+        return GridPairBuilder(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
 
     return pair
 
@@ -79,7 +79,7 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMak
     the objects never have the color that stands for their number.
     """
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         pitch = pick(rng, 2, max(2, min(4, min(height, width) // 3)))
         rows, cols = (height + 1) // pitch, (width + 1) // pitch
         top, left = pick(rng, 0, height + 1 - rows * pitch), pick(rng, 0, width + 1 - cols * pitch)
@@ -90,7 +90,7 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMak
             r, c = top + slot // cols * pitch, left + slot % cols * pitch
             before[r : r + pick(rng, 1, pitch - 1), c : c + pick(rng, 1, pitch - 1)] = color
         after = np.full((1, 1), count, np.int8)
-        return Draft(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
+        return GridPairBuilder(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
 
     return pair
 
@@ -107,11 +107,11 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMake
     # From how small to how large rings are, by their number.
     sides = {1: (3, small), 2: (3, small // 2), 3: (7, max(7, 2 * small // 5))}
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         count = pick(rng, 1, most)
         colors = palette(rng, count + 1)
         before = blank(height, width)
-        site = Site(height, width, gap=1)
+        site = FreeCells(height, width, gap=1)
         interiors = []
         for color in colors[:count]:
             low, high = sides[count]
@@ -119,7 +119,7 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMake
             if box is None:
                 return None
             _ring(rng, before, box, color)
-            interiors.append(Box(box.r1 + 1, box.c1 + 1, box.r2 - 1, box.c2 - 1))
+            interiors.append(Rect(box.r1 + 1, box.c1 + 1, box.r2 - 1, box.c2 - 1))
         after = before.copy()
         solution = []
         for inner, color in zip(interiors, colors, strict=False):
@@ -129,12 +129,12 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMake
             _open_ring(rng, (before, after), site, colors[-1])
         if count > 2 and least_operations(before, after) < count:
             return None
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
 
-def _ring(rng: np.random.Generator, grid: Grid, box: Box, color: int) -> None:
+def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
     """A ring one cell wide; a missing corner does not open it, because regions join along sides only."""
     grid[box.cells] = color
     grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
@@ -144,7 +144,7 @@ def _ring(rng: np.random.Generator, grid: Grid, box: Box, color: int) -> None:
                 grid[r, c] = 0
 
 
-def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: Site, color: int) -> None:
+def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCells, color: int) -> None:
     """A ring with a gap in its upper side, away from the upper edge, where there is room for it."""
     box = site.place(rng, 3, pick(rng, 3, 4))
     if box is None or box.r1 == 0:
@@ -163,10 +163,10 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """
     most = min(5, 1 + min(height, width) // 3)
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, chance(rng, 0.5))
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, chance(rng, 0.5))
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         before = blank(rows, cols)
         for _ in range(pick(rng, 1, 2 if cols >= 8 else 1)):
             before[:, pick(rng, 1, cols - 2)] = GRAY
@@ -188,16 +188,16 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             solution.append(flood(color, room.r1 + room.r2 - r, room.c1 + room.c2 - c))
         if count > 2 and least_operations(before, after) < count:
             return None
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
 
-def _rooms(walls: Grid) -> list[Box]:
+def _rooms(walls: Grid) -> list[Rect]:
     """The boxes between straight walls, those of a single cell left out."""
     rows = _spans((walls == GRAY).all(axis=1).tolist())
     cols = _spans((walls == GRAY).all(axis=0).tolist())
-    boxes = [Box(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
+    boxes = [Rect(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
     return [box for box in boxes if box.height * box.width > 1]
 
 

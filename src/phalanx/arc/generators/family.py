@@ -15,7 +15,7 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution, SolutionStep
 
 
-class Box(NamedTuple):
+class Rect(NamedTuple):
     """A box of cells by its corners, both included."""
 
     r1: int
@@ -39,12 +39,12 @@ class Box(NamedTuple):
         return slice(self.r1, self.r2 + 1), slice(self.c1, self.c2 + 1)
 
     @property
-    def transposed(self) -> "Box":
+    def transposed(self) -> "Rect":
         """The same cells after rows and columns changed places."""
-        return Box(self.c1, self.r1, self.c2, self.r2)
+        return Rect(self.c1, self.r1, self.c2, self.r2)
 
 
-class Draft(NamedTuple):
+class GridPairBuilder(NamedTuple):
     """One pair, with a shortest solution that starts from the input."""
 
     input: Grid
@@ -57,7 +57,7 @@ def blank(height: int, width: int) -> Grid:
     return np.zeros((height, width), np.int8)
 
 
-def select(operation: int, box: Box) -> SolutionStep:
+def select(operation: int, box: Rect) -> SolutionStep:
     """The step that applies an operation to a box."""
     return SolutionStep(int(operation), *box)
 
@@ -67,7 +67,7 @@ def point(operation: int, row: int, col: int) -> SolutionStep:
     return SolutionStep(int(operation), row, col, row, col)
 
 
-def fill(color: int, box: Box) -> SolutionStep:
+def fill(color: int, box: Rect) -> SolutionStep:
     """The step that gives a box one color."""
     return select(Operation.FILL_0 + color, box)
 
@@ -89,9 +89,9 @@ _TRANSPOSED_OPERATIONS = {
 }
 
 
-def transposed(draft: Draft) -> Draft:
+def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
     """The draft with rows and columns exchanged; operations have transposed twins, so it stays shortest."""
-    return Draft(
+    return GridPairBuilder(
         np.ascontiguousarray(draft.input.T),
         np.ascontiguousarray(draft.output.T),
         tuple(
@@ -103,15 +103,15 @@ def transposed(draft: Draft) -> Draft:
     )
 
 
-def either_way(
-    draw: Callable[[int, int], Draft | None], height: int, width: int, across: bool
-) -> Draft | None:
+def transpose_if(
+    draw: Callable[[int, int], GridPairBuilder | None], height: int, width: int, across: bool
+) -> GridPairBuilder | None:
     """Draw a pair on a grid of so many rows and columns, lying on its side if `across`."""
     draft = draw(width, height) if across else draw(height, width)
-    return transposed(draft) if across and draft is not None else draft
+    return transpose_pair(draft) if across and draft is not None else draft
 
 
-PairMaker = Callable[[], Draft | None]
+PairMaker = Callable[[], GridPairBuilder | None]
 """Draws the next pair of one task; None when the draw did not work out and should be repeated."""
 
 RuleMaker = Callable[[np.random.Generator, int, int], PairMaker]
@@ -122,7 +122,7 @@ _PATIENCE = 500
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
+class TaskFamily:
     """One kind of puzzle. Its rule maker's docstring says what it asks and why its solutions are shortest."""
 
     name: str
@@ -140,7 +140,7 @@ class Family:
 
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
-    ) -> tuple[Draft, ...]:
+    ) -> tuple[GridPairBuilder, ...]:
         """Draw a rule and pairs with different inputs that follow it.
 
         With `half` 0 or 1 only inputs from that half of all grids are taken (see `half_of`).
@@ -151,7 +151,7 @@ class Family:
                     f"{self.name}: {side} must be between {self.min_size} and {MAX_GRID_SIDE}, got {size}"
                 )
         pair = self.make_rule(rng, height, width)
-        drafts: dict[bytes, Draft] = {}
+        drafts: dict[bytes, GridPairBuilder] = {}
         fruitless = 0
         while len(drafts) < num_pairs and fruitless < _PATIENCE:
             draft = pair()

@@ -16,7 +16,7 @@ from phalanx.arc.generators import (
     line_families as lines,
     motion_families as motion,
 )
-from phalanx.arc.generators.family import Draft, Family
+from phalanx.arc.generators.family import GridPairBuilder, TaskFamily
 from phalanx.arc.tasks import ArcTask, GridPair
 
 Split = Literal["training", "evaluation"]
@@ -33,98 +33,98 @@ _SEED_NAMES = {"recolor": "recolour"}
 """Families whose tasks are drawn by a former name, so that a renaming changes no task."""
 
 _TABLE = (
-    Family(
+    TaskFamily(
         "recolor",
         "Objects of some colors take new colors, by a mapping that the demonstrations show.",
         coloring.recolor,
         point_solvable=True,
         needs_demos=True,
     ),
-    Family(
+    TaskFamily(
         "fill_enclosed",
         "What a closed ring encloses takes the ring's color; open rings stay as they are.",
         coloring.fill_enclosed,
         point_solvable=True,
     ),
-    Family(
+    TaskFamily(
         "complete_symmetry",
         "A picture that is its own mirror image gets its missing cells back.",
         lines.complete_symmetry,
         point_solvable=True,
     ),
-    Family(
+    TaskFamily(
         "move_until_hit",
         "An object moves the way its red head points until it hits a gray wall or the grid's side.",
         motion.move_until_hit,
     ),
-    Family(
+    TaskFamily(
         "mirror",
         "Every object is mirrored in its box, along the axis that the demonstrations show.",
         motion.mirror,
         needs_demos=True,
     ),
-    Family(
+    TaskFamily(
         "rotate",
         "Every object turns by 90 degrees, its top left corner stays; the demonstrations show which way.",
         motion.rotate,
         needs_demos=True,
     ),
-    Family(
+    TaskFamily(
         "crop_to_object",
         "The grid is cut down to the object.",
         motion.crop_to_object,
     ),
-    Family(
+    TaskFamily(
         "extend_line",
         "Lines that start at one side go on to the other side, or up to a gray cell.",
         lines.extend_line,
     ),
-    Family(
+    TaskFamily(
         "count_to_color",
         "The output is one cell: its color is the number of objects.",
         coloring.count_to_color,
         point_solvable=True,
     ),
-    Family(
+    TaskFamily(
         "draw_border",
         "A rectangle gets rings around it, in the colors that the demonstrations show.",
         lines.draw_border,
         needs_demos=True,
     ),
-    Family(
+    TaskFamily(
         "gravity",
         "Rectangles in the air fall to the ground.",
         motion.gravity,
     ),
-    Family(
+    TaskFamily(
         "denoise",
         "Bands of one color each lose the cells that do not belong.",
         lines.denoise,
     ),
-    Family(
+    TaskFamily(
         "swap_colors",
         "Two objects exchange their colors.",
         coloring.swap_colors,
         point_solvable=True,
     ),
-    Family(
+    TaskFamily(
         "fill_rooms",
         "Gray walls make rooms; a room with a colored cell takes its color.",
         coloring.fill_rooms,
         point_solvable=True,
     ),
-    Family(
+    TaskFamily(
         "stamp",
         "A copy of the object appears at every gray cell.",
         motion.stamp,
     ),
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in _TABLE}
+FAMILIES: dict[str, TaskFamily] = {family.name: family for family in _TABLE}
 """All task families by name."""
 
 
-def register_family(family: Family) -> Family:
+def register_family(family: TaskFamily) -> TaskFamily:
     """Make a family of one's own known by its name, to `generate_tasks` and to configs of this process."""
     if family.name in FAMILIES:
         raise ValueError(f"there is a task family {family.name!r} already; give yours another name")
@@ -141,7 +141,7 @@ def list_families() -> list[str]:
     return list(FAMILIES)
 
 
-def find_family(name: str) -> Family:
+def find_family(name: str) -> TaskFamily:
     """The family of that name; an unknown name is answered with the nearest one.
 
     >>> find_family("gravity").text
@@ -230,7 +230,7 @@ def generate_tasks(
 
 
 def _build(
-    family: Family,
+    family: TaskFamily,
     seed: int,
     heights: tuple[int, int],
     widths: tuple[int, int],
@@ -255,14 +255,14 @@ def _build(
     )
 
 
-def _draw_side(rng: np.random.Generator, family: Family, side: str, sizes: tuple[int, int]) -> int:
+def _draw_side(rng: np.random.Generator, family: TaskFamily, side: str, sizes: tuple[int, int]) -> int:
     low, high = max(sizes[0], family.min_size), sizes[1]
     if low > high:
         raise ValueError(f"{family.name} needs a {side} of at least {family.min_size}, got at most {high}")
     return int(rng.integers(low, high + 1))
 
 
-def _frozen(draft: Draft) -> GridPair:
+def _frozen(draft: GridPairBuilder) -> GridPair:
     for grid in (draft.input, draft.output):
         grid.setflags(write=False)
     return GridPair(draft.input, draft.output)

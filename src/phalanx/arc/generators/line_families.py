@@ -5,7 +5,16 @@ Filling what lines enclose is in `coloring`.
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, fill, flood, point
+from phalanx.arc.generators.family import (
+    GridPairBuilder,
+    PairMaker,
+    Rect,
+    blank,
+    fill,
+    flood,
+    point,
+    transpose_if,
+)
 from phalanx.arc.generators.placement import (
     GRAY,
     chance,
@@ -25,10 +34,10 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     are drawn only where they grow so much that color growth excludes pastes.
     """
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, chance(rng, 0.5))
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, chance(rng, 0.5))
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
         before = blank(rows, cols)
         after = before.copy()
@@ -46,10 +55,10 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
                 if end < cols:
                     line[end] = GRAY
             first, last = (start, end - 1) if rightwards else (cols - end, cols - 1 - start)
-            solution.append(fill(color, Box(row, first, row, last)))
+            solution.append(fill(color, Rect(row, first, row, last)))
         if count > 2 and least_operations(before, after) < count:
             return None
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
@@ -71,13 +80,13 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     # Only a single ring may be cut off at the grid's sides: the proof for several needs them whole.
     margin = 0 if rings == 1 else rings
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         (color,) = palette(rng, 1, exclude=colors)
         tall = pick(rng, 1, min(height - 2 * margin, 1 + height // 2))
         wide = pick(rng, 1, min(width - 2 * margin, 1 + width // 2))
         r = pick(rng, margin, height - margin - tall)
         c = pick(rng, margin, width - margin - wide)
-        box = Box(r, c, r + tall - 1, c + wide - 1)
+        box = Rect(r, c, r + tall - 1, c + wide - 1)
         before = blank(height, width)
         before[box.cells] = color
         after = blank(height, width)
@@ -92,14 +101,14 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             shortcut = _one_operation(before, after, colors[0])
             if shortcut is not None:
                 solution = [shortcut]
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
 
-def _grown(box: Box, distance: int, height: int, width: int) -> Box:
+def _grown(box: Rect, distance: int, height: int, width: int) -> Rect:
     """The box with so many cells more on every side, inside the grid."""
-    return Box(
+    return Rect(
         max(box.r1 - distance, 0),
         max(box.c1 - distance, 0),
         min(box.r2 + distance, height - 1),
@@ -110,7 +119,7 @@ def _grown(box: Box, distance: int, height: int, width: int) -> Box:
 def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
     """The fill or flood fill that draws a ring at once, where there is one."""
     rows, cols = np.nonzero(after == color)
-    hull = Box(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
+    hull = Rect(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
     if len(rows) == hull.height * hull.width:
         return fill(color, hull)
     # The rectangle cuts the background in two where it reaches from side to side.
@@ -131,10 +140,10 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
     small = min(height, width)
     most = 1 if small < 4 else 2 if small < 6 else 3
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, across)
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, across)
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         colors = palette(rng, pick(rng, 2, 5))
         half = picture(rng, rows, (cols + 1) // 2, colors)
         after = np.concatenate([half, half[:, : cols // 2][:, ::-1]], axis=1)
@@ -152,7 +161,7 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
                 lost[color] = r, c
         if not lost or (len(lost) > 2 and one_paste_suffices(before, after)):
             return None
-        return Draft(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
+        return GridPairBuilder(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
 
     return pair
 
@@ -165,10 +174,10 @@ def denoise(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     drawn, and after a cut an empty cell remains, while the output has none.
     """
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, chance(rng, 0.5))
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, chance(rng, 0.5))
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         count = pick(rng, 1, min(3, rows - 1))
         *colors, noise = palette(rng, count + 1)
         cuts = sorted((rng.permutation(rows - 1)[: count - 1] + 1).tolist())
@@ -181,9 +190,9 @@ def denoise(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             cells = (bottom - top) * cols
             wrong = (rng.random(pick(rng, 1, max(1, cells // 6))) * cells).astype(int)
             before[top + wrong // cols, wrong % cols] = noise
-            solution.append(fill(color, Box(top, 0, bottom - 1, cols - 1)))
+            solution.append(fill(color, Rect(top, 0, bottom - 1, cols - 1)))
         if count > 2 and one_paste_suffices(before, after):
             return None
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair

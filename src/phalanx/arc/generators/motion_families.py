@@ -5,8 +5,8 @@ Objects that only change their color are in `coloring`.
 
 import numpy as np
 
-from phalanx.arc.generators.family import Box, Draft, PairMaker, blank, either_way, point, select
-from phalanx.arc.generators.placement import GRAY, Site, chance, palette, pick, picture
+from phalanx.arc.generators.family import GridPairBuilder, PairMaker, Rect, blank, point, select, transpose_if
+from phalanx.arc.generators.placement import GRAY, FreeCells, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution
 
@@ -24,7 +24,7 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
     a tail and head of one cell each it puts across, where they must lie along it.
     """
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
         lanes, length = (width, height) if downwards else (height, width)
         end = length
@@ -45,7 +45,7 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
         if backwards:
             grids = grids[0][:, ::-1], grids[1][:, ::-1]
             tails = length - 2 - tails[0], length - 2 - tails[1]
-        here, there = (Box(first, tail, last, tail + 1) for tail in tails)
+        here, there = (Rect(first, tail, last, tail + 1) for tail in tails)
         if downwards:
             grids = grids[0].T, grids[1].T
             here, there = here.transposed, there.transposed
@@ -55,7 +55,7 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
             solution: Solution = (select(backward if backwards else forward, here),)
         else:
             solution = select(Operation.CUT, here), point(Operation.PASTE, there.r1, there.c1)
-        return Draft(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
+        return GridPairBuilder(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
 
     return pair
 
@@ -71,7 +71,7 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     rectangles reach it.
     """
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
         edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
         before, after = blank(height, width), blank(height, width)
@@ -81,12 +81,12 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             top = pick(rng, 0, height - tall - 1)
             before[top : top + tall, left:right] = color
             after[height - tall :, left:right] = color
-            solution.append(select(Operation.FLIP_VERTICAL, Box(top, left, height - 1, right - 1)))
+            solution.append(select(Operation.FLIP_VERTICAL, Rect(top, left, height - 1, right - 1)))
             tops.add(top)
             distances.add(height - tall - top)
         if len(tops) < count or len(distances) < count:
             return None
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair
 
@@ -101,10 +101,10 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """
     across = chance(rng, 0.5)
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, across)
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, across)
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         boxes = _objects(rng, rows, cols, square=False)
         if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
             return None
@@ -112,7 +112,7 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         after = before.copy()
         for box in boxes:
             after[box.cells] = before[box.cells][:, ::-1]
-        return Draft(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
+        return GridPairBuilder(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
 
     return pair
 
@@ -128,10 +128,10 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     """
     across = chance(rng, 0.5)
 
-    def pair() -> Draft | None:
-        return either_way(draw, height, width, across)
+    def pair() -> GridPairBuilder | None:
+        return transpose_if(draw, height, width, across)
 
-    def draw(rows: int, cols: int) -> Draft | None:
+    def draw(rows: int, cols: int) -> GridPairBuilder | None:
         # Each object gets a square of room, so that it can turn; it may be narrower itself.
         boxes = []
         for room in _objects(rng, rows, cols, square=True):
@@ -140,24 +140,24 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
                 tall = pick(rng, 2, tall)
             else:
                 wide = pick(rng, 2, wide)
-            boxes.append(Box(room.r1, room.c1, room.r1 + tall - 1, room.c1 + wide - 1))
+            boxes.append(Rect(room.r1, room.c1, room.r1 + tall - 1, room.c1 + wide - 1))
         if len(boxes) == 2 and len({(b.r1 - b.c1, b.r1 + b.c1 + b.height) for b in boxes}) == 1:
             return None
         before = _pictures(rng, rows, cols, boxes)
         after = blank(rows, cols)
         for box in boxes:
-            turned = Box(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
+            turned = Rect(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
             after[turned.cells] = before[box.cells][::-1].T
-        return Draft(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
+        return GridPairBuilder(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
 
     return pair
 
 
-def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Box]:
+def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
     """One box, or two where there is room; at least two rows and columns, with a free cell between them."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
-    site = Site(rows, cols, gap=1)
+    site = FreeCells(rows, cols, gap=1)
     boxes = []
     for _ in range(count):
         tall = pick(rng, 2, max(2, small // count))
@@ -168,7 +168,7 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
     return boxes
 
 
-def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Box]) -> Grid:
+def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect]) -> Grid:
     """Fill the boxes with colors; those at the ends of each box's first row occur nowhere else."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
@@ -189,23 +189,25 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMak
     has nothing to paste, a move goes one cell, and no flip or rotation shifts three corners of a box alike.
     """
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
         r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)
         if (r, c) == (0, 0):
             return None
-        box = Box(r, c, r + tall - 1, c + wide - 1)
+        box = Rect(r, c, r + tall - 1, c + wide - 1)
         first, second, third, *rest = palette(rng, 7)
         after = picture(rng, tall, wide, [0, *rest])
         after[0, 0], after[0, -1], after[-1, 0] = first, second, third
         before = blank(height, width)
         before[box.cells] = after
-        resize = select(Operation.RESIZE, Box(0, 0, tall - 1, wide - 1))
+        resize = select(Operation.RESIZE, Rect(0, 0, tall - 1, wide - 1))
         if r + c == 1:
-            return Draft(
+            return GridPairBuilder(
                 before, after, (select(Operation.MOVE_UP if r else Operation.MOVE_LEFT, box), resize)
             )
-        return Draft(before, after, (select(Operation.COPY, box), point(Operation.PASTE, 0, 0), resize))
+        return GridPairBuilder(
+            before, after, (select(Operation.COPY, box), point(Operation.PASTE, 0, 0), resize)
+        )
 
     return pair
 
@@ -219,7 +221,7 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3
 
-    def pair() -> Draft | None:
+    def pair() -> GridPairBuilder | None:
         copies = pick(rng, 1, most)
         tall, wide = pick(rng, 1, max(1, height // 3)), pick(rng, 1, max(1, width // 3))
         if tall * wide <= copies:
@@ -228,7 +230,7 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         pattern = picture(rng, tall, wide, colors)
         # Every color must occur at least once: different random cells take one each.
         pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
-        site = Site(height, width, gap=0 if small < 5 else 1)
+        site = FreeCells(height, width, gap=0 if small < 5 else 1)
         boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
         before, after = blank(height, width), blank(height, width)
         solution = []
@@ -242,6 +244,6 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             else:
                 before[box.r1, box.c1] = GRAY
                 solution.append(point(Operation.PASTE, box.r1, box.c1))
-        return Draft(before, after, tuple(solution))
+        return GridPairBuilder(before, after, tuple(solution))
 
     return pair

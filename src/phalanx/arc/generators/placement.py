@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Int8
 
-from phalanx.arc.generators.family import Box
+from phalanx.arc.generators.family import Rect
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.tasks import Grid
 
@@ -42,33 +42,35 @@ def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]
     return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
 
 
-class Site:
+class FreeCells:
     """A grid of so many cells and the boxes on it that are taken."""
 
     def __init__(self, height: int, width: int, gap: int = 0) -> None:
         self.height, self.width = height, width
         self.gap = gap
         """How many cells must lie between two boxes."""
-        self.boxes: list[Box] = []
+        self.boxes: list[Rect] = []
 
-    def place(self, rng: np.random.Generator, height: int, width: int) -> Box | None:
+    def place(self, rng: np.random.Generator, height: int, width: int) -> Rect | None:
         """Take a random free box; None when none was found."""
         if height > self.height or width > self.width:
             return None
         for _ in range(_TRIES):
             r, c = pick(rng, 0, self.height - height), pick(rng, 0, self.width - width)
-            box = Box(r, c, r + height - 1, c + width - 1)
+            box = Rect(r, c, r + height - 1, c + width - 1)
             if self._is_free(box):
                 self.boxes.append(box)
                 return box
         return None
 
-    def _is_free(self, box: Box) -> bool:
+    def _is_free(self, box: Rect) -> bool:
         r1, c1, r2, c2 = box.r1 - self.gap, box.c1 - self.gap, box.r2 + self.gap, box.c2 + self.gap
         return all(r2 < b.r1 or b.r2 < r1 or c2 < b.c1 or b.c2 < c1 for b in self.boxes)
 
 
-def blob(rng: np.random.Generator, grid: Grid, site: Site, color: int, side: int) -> tuple[int, int] | None:
+def blob(
+    rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
+) -> tuple[int, int] | None:
     """Paint a rectangle of at most `side` cells a side, often without a corner, and name one of its cells."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))

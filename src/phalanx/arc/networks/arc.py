@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from phalanx.arc.action_distribution import ArcLogits, CellLogits, joint_logits
+from phalanx.arc.action_distribution import ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.planes_trunk import WIDTHS, TrunkWeights, trunk
+from phalanx.arc.networks.planes_trunk import WIDTHS, TrunkParams, trunk
 from phalanx.arc.networks.stem_and_heads import (
     NUM_PLACES,
     ArcNetworkConfig,
@@ -22,11 +22,11 @@ from phalanx.arc.networks.stem_and_heads import (
     Stem,
     grids_of,
 )
-from phalanx.arc.observation import legal_ids
+from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core import backends as engine
 from phalanx.core.environment import Key
-from phalanx.nn.layers import Attention, Convolution, Dense, LayerNorm, pooled
+from phalanx.nn.layers import Attention, Conv3x3, Dense, LayerNorm, pool
 
 _MARKS = 4
 """What a plane is told of a cell: its own color, black, another color, outside the grid."""
@@ -34,27 +34,27 @@ _MARKS = 4
 Planes = Float[Array, "colors rows columns width"]
 
 
-class _PlaneBlock(eqx.Module):
+class ColorEquivariantBlock(eqx.Module):
     """What is around a cell, what all colors have there, and what the plane has anywhere."""
 
-    convolution: Convolution
+    convolution: Conv3x3
     across: Dense
     context: Dense
 
     def __init__(self, width: int, *, key: Key) -> None:
         keys = jax.random.split(key, 3)
-        self.convolution = Convolution(width, width, key=keys[0])
+        self.convolution = Conv3x3(width, width, key=keys[0])
         self.across = Dense(2 * width, width, key=keys[1])
         self.context = Dense(2 * width, width, key=keys[2])
 
     def __call__(self, planes: Planes, inside: Bool[Array, "rows columns"]) -> Planes:
         around = jax.vmap(self.convolution)(planes)
         across = self.across(_over_colors(planes))
-        context = self.context(jax.vmap(pooled, (0, None))(planes, inside))
+        context = self.context(jax.vmap(pool, (0, None))(planes, inside))
         return planes + jax.nn.relu(around + across + context[:, None, None])
 
 
-class ArcPlaneNetwork(eqx.Module):
+class ColorEquivariantNetwork(eqx.Module):
     """Residual 3x3 convolutions that treat all colors alike: a plane of features for each, shared weights.
 
     What it learns of one color it knows of the others, so that it needs a fraction of the experience. Colors
@@ -64,7 +64,7 @@ class ArcPlaneNetwork(eqx.Module):
 
     stem: Dense
     colors: Float[Array, "colors width"]
-    blocks: tuple[_PlaneBlock, ...]
+    blocks: tuple[ColorEquivariantBlock, ...]
     paint: Dense
     """From a plane's cell to the logits of filling and of flood filling with the plane's color."""
     others: Dense | None
@@ -86,7 +86,7 @@ class ArcPlaneNetwork(eqx.Module):
         keys = jax.random.split(key, 6 + config.depth)
         see, width = arc.observation, config.width
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
-        self.ids, self.num_places = legal_ids(arc), NUM_PLACES[arc.action.selection_format]
+        self.ids, self.num_places = legal_operation_ids(arc), NUM_PLACES[arc.action.selection_format]
         others = len(self.ids) - len(self._painting)
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))
@@ -95,8 +95,8 @@ class ArcPlaneNetwork(eqx.Module):
         self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
-        self.blocks = tuple(_PlaneBlock(width, key=k) for k in keys[6:])
-        self.native = width in WIDTHS and engine.available() and engine.only_cpu()
+        self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
+        self.native = width in WIDTHS and engine.is_native_available() and engine.is_cpu_only()
 
     def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
         """Logits and value of one observation."""
@@ -104,8 +104,8 @@ class ArcPlaneNetwork(eqx.Module):
         inside = grids[0] >= 0
         planes = self._trunk(grids, inside)
         places = tuple(CellLogits(cells) for cells in self._cells(planes))
-        summary = pooled(_over_colors(planes)[..., : planes.shape[-1]], inside)
-        operations = self._whole_grid(summary) + joint_logits(places[0], self.ids, inside)
+        summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
+        operations = self._whole_grid(summary) + joint_operation_logits(places[0], self.ids, inside)
         return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(summary)))[0]
 
     def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
@@ -116,7 +116,7 @@ class ArcPlaneNetwork(eqx.Module):
                 planes = block(planes, inside)
             return planes
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
-        weights = TrunkWeights(
+        weights = TrunkParams(
             self.stem.weight,
             self.stem.bias,
             self.colors,
@@ -175,7 +175,7 @@ class ArcConvNetwork(eqx.Module):
     """Residual 3x3 convolutions; each block also adds what the whole grid has in common."""
 
     stem: Stem
-    convolutions: tuple[Convolution, ...]
+    convolutions: tuple[Conv3x3, ...]
     contexts: tuple[Dense, ...]
     heads: Heads
 
@@ -185,14 +185,14 @@ class ArcConvNetwork(eqx.Module):
         self.stem = Stem(config, arc, key=keys[0])
         self.heads = Heads(config, arc, key=keys[1])
         blocks = [jax.random.split(block_key) for block_key in keys[2:]]
-        self.convolutions = tuple(Convolution(width, width, key=k[0]) for k in blocks)
+        self.convolutions = tuple(Conv3x3(width, width, key=k[0]) for k in blocks)
         self.contexts = tuple(Dense(2 * width, width, key=k[1]) for k in blocks)
 
     def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
         """Logits and value of one observation."""
         features, inside = self.stem(observation)
         for convolution, context in zip(self.convolutions, self.contexts, strict=True):
-            features = features + jax.nn.relu(convolution(features) + context(pooled(features, inside)))
+            features = features + jax.nn.relu(convolution(features) + context(pool(features, inside)))
         return self.heads(features, inside, grids_of(observation)[0])
 
 
@@ -247,7 +247,7 @@ class ArcTransformer(eqx.Module):
         return self.heads(items.reshape(shape), inside, grids_of(observation)[0])
 
 
-ArcNetwork = ArcPlaneNetwork | ArcConvNetwork | ArcTransformer
+ArcNetwork = ColorEquivariantNetwork | ArcConvNetwork | ArcTransformer
 
 
 def create_arc_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNetwork:
@@ -261,7 +261,7 @@ def create_arc_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> Ar
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")
     match config.kind:
         case "planes":
-            return ArcPlaneNetwork(config, arc, key=key)
+            return ColorEquivariantNetwork(config, arc, key=key)
         case "conv":
             return ArcConvNetwork(config, arc, key=key)
         case "transformer":

@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int8
 
 from phalanx.arc.operations import NUM_COLORS
-from phalanx.core.vector import spread_over_batch
+from phalanx.core.vector import broadcast_unbatched
 
 WIDTHS = (8, 12, 16, 24, 32)
 """Widths that the kernels are compiled for."""
@@ -23,7 +23,7 @@ Grids = Int8[Array, "*batch grids rows columns"]
 Planes = Float[Array, "*batch colors rows columns width"]
 
 
-class TrunkWeights(NamedTuple):
+class TrunkParams(NamedTuple):
     """Every array of a trunk, blocks stacked first."""
 
     stem: Float[Array, "marks width"]
@@ -37,24 +37,24 @@ class TrunkWeights(NamedTuple):
 
 
 @jax.custom_vjp
-def trunk(grids: Grids, weights: TrunkWeights) -> Planes:
+def trunk(grids: Grids, weights: TrunkParams) -> Planes:
     """The features of every color's plane, of one sample or any batch, from grids of colors (-1 outside)."""
     return _forward(grids, weights)[0]
 
 
-def _trunk_forward(grids: Grids, weights: TrunkWeights) -> tuple[Planes, Any]:
+def _trunk_forward(grids: Grids, weights: TrunkParams) -> tuple[Planes, Any]:
     planes, features, active = _forward_saving(grids, weights)
     return planes, (grids, weights, features, active)
 
 
-def _trunk_backward(kept: Any, cotangent: Planes) -> tuple[None, TrunkWeights]:
-    return None, TrunkWeights(*_backward(*kept, cotangent))
+def _trunk_backward(kept: Any, cotangent: Planes) -> tuple[None, TrunkParams]:
+    return None, TrunkParams(*_backward(*kept, cotangent))
 
 
 trunk.defvjp(_trunk_forward, _trunk_backward)
 
 
-def _sizes(grids: Grids, weights: TrunkWeights) -> tuple[tuple[int, ...], int, int, int, int]:
+def _sizes(grids: Grids, weights: TrunkParams) -> tuple[tuple[int, ...], int, int, int, int]:
     """Batch shape, samples, depth, cells and width."""
     batch, (rows, columns) = grids.shape[:-3], grids.shape[-2:]
     depth, width = weights.convolution.shape[0], weights.convolution.shape[-1]
@@ -79,7 +79,7 @@ def _one_call(samples: tuple[int, ...], per_sample: tuple[int, ...]) -> Callable
         @run.def_vmap
         def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
             def spread(value: Any, batched: Any) -> Any:
-                return spread_over_batch(value, batched, axis_size)
+                return broadcast_unbatched(value, batched, axis_size)
 
             if any(jax.tree.leaves(in_batched[1])):
                 everything = tuple(map(spread, args, in_batched))
@@ -98,7 +98,7 @@ def _one_call(samples: tuple[int, ...], per_sample: tuple[int, ...]) -> Callable
 
 
 @_one_call(samples=(0,), per_sample=(0,))
-def _forward(grids: Grids, weights: TrunkWeights) -> tuple[Planes]:
+def _forward(grids: Grids, weights: TrunkParams) -> tuple[Planes]:
     batch, samples, _, _, width = _sizes(grids, weights)
     shape = (NUM_COLORS, *grids.shape[-2:], width)
     result = jax.ShapeDtypeStruct((samples, *shape), jnp.float32)
@@ -107,7 +107,7 @@ def _forward(grids: Grids, weights: TrunkWeights) -> tuple[Planes]:
 
 
 @_one_call(samples=(0,), per_sample=(0,))
-def _forward_saving(grids: Grids, weights: TrunkWeights) -> tuple[Planes, Array, Array]:
+def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[Planes, Array, Array]:
     """The planes, and for the backward pass every layer's features and which units fired."""
     batch, samples, depth, cells, width = _sizes(grids, weights)
     shape = (NUM_COLORS, *grids.shape[-2:], width)
@@ -126,7 +126,7 @@ def _forward_saving(grids: Grids, weights: TrunkWeights) -> tuple[Planes, Array,
 
 @_one_call(samples=(0, 4), per_sample=())
 def _backward(
-    grids: Grids, weights: TrunkWeights, features: Array, active: Array, cotangent: Planes
+    grids: Grids, weights: TrunkParams, features: Array, active: Array, cotangent: Planes
 ) -> tuple[Array, ...]:
     """The weights' gradients, summed over the batch in an order that is always the same."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)

@@ -19,14 +19,14 @@ from phalanx.arc.action_distribution import (
     PlaceKind,
     PlaceLogits,
     category_groups,
-    joint_logits,
+    joint_operation_logits,
 )
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.observation import ArcObservation, legal_ids
+from phalanx.arc.observation import ArcObservation, legal_operation_ids
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.nn.layers import Convolution, Dense, pooled
+from phalanx.nn.layers import Conv3x3, Dense, pool
 
 Observation = ArcObservation | Int8[Array, "rows columns"]
 
@@ -92,14 +92,14 @@ class DemonstrationEncoder(eqx.Module):
     """What the demonstrations have in common: the mean of their pooled features."""
 
     embedding: GridEmbedding
-    convolution: Convolution
+    convolution: Conv3x3
     out: Dense
 
     def __init__(self, config: ArcNetworkConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 3)
         width = config.width
         self.embedding = GridEmbedding(2, config, key=keys[0])
-        self.convolution = Convolution(width, width, key=keys[1])
+        self.convolution = Conv3x3(width, width, key=keys[1])
         self.out = Dense(2 * width, width, key=keys[2])
 
     def __call__(self, demonstrations: Int8[Array, "shown 2 rows columns"]) -> Float[Array, " width"]:
@@ -110,7 +110,7 @@ class DemonstrationEncoder(eqx.Module):
     def _one(self, pair: Int8[Array, "2 rows columns"]) -> Float[Array, " pooled"]:
         features = jax.nn.relu(self.convolution(self.embedding([pair[0], pair[1]])))
         inside = patches(jnp.any(pair >= 0, axis=0), self.embedding.patch, False).any(axis=-1)
-        return pooled(features, inside)
+        return pool(features, inside)
 
 
 class Stem(eqx.Module):
@@ -154,7 +154,7 @@ class Heads(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
-        width, self.patch, self.ids = config.width, config.patch, legal_ids(arc)
+        width, self.patch, self.ids = config.width, config.patch, legal_operation_ids(arc)
         self.groups = category_groups(self.ids) if config.places == "category_axes" else None
         # Small weights at the outset: the first policy is nearly uniform.
         self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)
@@ -174,11 +174,11 @@ class Heads(eqx.Module):
         working: Int8[Array, "rows columns"],
     ) -> tuple[ArcLogits, Float[Array, ""]]:
         """`inside` tells which patches have a cell of the working grid."""
-        summary = pooled(features, inside)
+        summary = pool(features, inside)
         operations = self.operations(summary)
         places = tuple(self._place(layers, features, inside, working.shape) for layers in self.places)
         if isinstance(places[0], CellLogits):
-            operations = operations + joint_logits(places[0], self.ids, working >= 0)
+            operations = operations + joint_operation_logits(places[0], self.ids, working >= 0)
         value = self.value(jax.nn.relu(self.hidden(summary)))
         return ArcLogits(operations, places, self.groups), value[0]
 

@@ -14,16 +14,16 @@ from phalanx.arc.networks.transduction_features import (
     NUM_FLAGS,
     NUM_SIZES,
     NUM_VIEWS,
-    facts_of,
     flags_of,
     histogram_of,
     sizes_of,
+    summarize_input,
     views_of,
 )
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.nn.layers import Convolution, Dense
+from phalanx.nn.layers import Conv3x3, Dense
 
 _FAR = 10.0
 """What a cell outside counts as, where the greatest is looked for."""
@@ -31,7 +31,7 @@ _RANKS = NUM_COLORS + 1
 _NUMBERS = 2 * NUM_COLORS + 2
 
 
-class AnswerNetworkConfig(Config):
+class TransductionNetworkConfig(Config):
     """The size of a network that answers."""
 
     width: int = Field(default=48, ge=4)
@@ -45,17 +45,17 @@ class AnswerNetworkConfig(Config):
 class _Block(eqx.Module):
     """What is around a cell, in its row, its column and anywhere; a task scales and shifts it."""
 
-    convolution: Convolution
+    convolution: Conv3x3
     along: Dense
     down: Dense
     anywhere: Dense
     film: Dense
     out: Dense
 
-    def __init__(self, config: AnswerNetworkConfig, *, key: Key) -> None:
+    def __init__(self, config: TransductionNetworkConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 6)
         width = config.width
-        self.convolution = Convolution(width, width, key=keys[0])
+        self.convolution = Conv3x3(width, width, key=keys[0])
         self.along, self.down, self.anywhere = (
             Dense(width, width, key=k, scale=0.5) for k in jax.random.split(keys[1], 3)
         )
@@ -73,7 +73,7 @@ class _Block(eqx.Module):
         return cells + self.out(jax.nn.relu(near * (1 + scale) + shift))
 
 
-class AnswerNetwork(eqx.Module):
+class TransductionNetwork(eqx.Module):
     """From an input and a task's number to the size of the answer and the color of each of its cells.
 
     Colors are told by their frequency in the input as well as by name, and can be copied from any view, so
@@ -94,7 +94,7 @@ class AnswerNetwork(eqx.Module):
     size_hidden: Dense
     size_out: Dense
 
-    def __init__(self, config: AnswerNetworkConfig, num_tasks: int, *, key: Key) -> None:
+    def __init__(self, config: TransductionNetworkConfig, num_tasks: int, *, key: Key) -> None:
         keys = jax.random.split(key, 6 + config.depth)
         seen = NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + NUM_FLAGS
         self.tasks = jax.random.normal(keys[0], (num_tasks, config.embedding))
@@ -113,7 +113,7 @@ class AnswerNetwork(eqx.Module):
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
     ) -> Float[Array, "2 sides"]:
         """The chance that the answer has 0 to 30 rows, and columns."""
-        facts = facts_of(grid)
+        facts = summarize_input(grid)
         hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(facts)])))
         logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
         sides = sizes_of(facts)
@@ -126,7 +126,7 @@ class AnswerNetwork(eqx.Module):
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
         """Of each color at each cell of an answer of that size."""
-        facts = facts_of(grid)
+        facts = summarize_input(grid)
         views = views_of(grid, facts, rows, columns)
         flags = flags_of(grid, facts)
         rank = jnp.where(views >= 0, facts.ranks[jnp.maximum(views, 0)], NUM_COLORS)
@@ -163,8 +163,8 @@ class AnswerNetwork(eqx.Module):
         return copied + by_color + by_rank @ named
 
 
-def answer_loss(
-    network: AnswerNetwork,
+def transduction_loss(
+    network: TransductionNetwork,
     grid: Int8[Array, "rows columns"],
     answer: Int8[Array, "rows columns"],
     task: Int32[Array, ""],
@@ -186,8 +186,8 @@ def answer_loss(
     return cells + sides, exact
 
 
-def answer_of(
-    network: AnswerNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
+def predict_output(
+    network: TransductionNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
 ) -> Int8[Array, "rows columns"]:
     """The network's answer to an input, -1 outside its area."""
     rows, columns = jnp.argmax(network.size_chances(grid, task), axis=-1)

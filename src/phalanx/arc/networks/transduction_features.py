@@ -24,7 +24,7 @@ _SPREADS = 24
 """Steps by which a component is spread: longer snakes fall into parts."""
 
 
-class Facts(NamedTuple):
+class InputSummary(NamedTuple):
     """What is known of an input as a whole."""
 
     height: Int32[Array, ""]
@@ -39,7 +39,7 @@ class Facts(NamedTuple):
     """Top, left, bottom and right of what is not background."""
 
 
-def facts_of(grid: Grid) -> Facts:
+def summarize_input(grid: Grid) -> InputSummary:
     """Of an input with -1 outside its area; the background is its most frequent color."""
     inside = grid >= 0
     colors = jnp.arange(NUM_COLORS, dtype=jnp.int8)
@@ -55,7 +55,7 @@ def facts_of(grid: Grid) -> Facts:
         columns.shape[0] - 1 - jnp.argmax(columns[::-1]),
     )
     height, width = inside.any(axis=1).sum(), inside.any(axis=0).sum()
-    return Facts(
+    return InputSummary(
         height.astype(jnp.int32),
         width.astype(jnp.int32),
         counts.astype(jnp.int32),
@@ -65,7 +65,9 @@ def facts_of(grid: Grid) -> Facts:
     )
 
 
-def views_of(grid: Grid, facts: Facts, rows: Array, columns: Array) -> Int8[Array, "views rows columns"]:
+def views_of(
+    grid: Grid, facts: InputSummary, rows: Array, columns: Array
+) -> Int8[Array, "views rows columns"]:
     """What each view shows at each cell of an answer of `rows` by `columns`; -1 where it shows nothing."""
     r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
     h, w, (top, left, bottom, right) = facts.height, facts.width, facts.box
@@ -107,7 +109,7 @@ def views_of(grid: Grid, facts: Facts, rows: Array, columns: Array) -> Int8[Arra
     return jnp.stack([*shown, *_rays(grid, facts), *constant])
 
 
-def _rays(grid: Grid, facts: Facts) -> list[Grid]:
+def _rays(grid: Grid, facts: InputSummary) -> list[Grid]:
     """The nearest cell that is not background to the left, right, above and below; -1 where there is none."""
     drawn = (grid >= 0) & (grid != facts.by_rank[0])
     rays = []
@@ -122,7 +124,7 @@ def _rays(grid: Grid, facts: Facts) -> list[Grid]:
     return rays
 
 
-def flags_of(grid: Grid, facts: Facts) -> Bool[Array, "flags rows columns"]:
+def flags_of(grid: Grid, facts: InputSummary) -> Bool[Array, "flags rows columns"]:
     """Marks of cells: enclosed background, and how large the component of a drawn cell is among all."""
     inside = grid >= 0
     drawn = inside & (grid != facts.by_rank[0])
@@ -169,7 +171,7 @@ def _spread(there: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
     return there | jnp.stack(near).any(axis=0)
 
 
-def sizes_of(facts: Facts) -> Int32[Array, "2 sizes"]:
+def sizes_of(facts: InputSummary) -> Int32[Array, "2 sizes"]:
     """Candidates for an answer's height and width: simple functions of the input, and every constant."""
     present = jnp.sum(facts.counts > 0)
     top, left, bottom, right = facts.box
@@ -186,7 +188,7 @@ def sizes_of(facts: Facts) -> Int32[Array, "2 sizes"]:
     return jnp.stack(candidates).astype(jnp.int32)
 
 
-def histogram_of(facts: Facts) -> Float[Array, " numbers"]:
+def histogram_of(facts: InputSummary) -> Float[Array, " numbers"]:
     """Shares of the colors by rank, which of them are there, and the input's size."""
     sorted_counts = facts.counts[facts.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))

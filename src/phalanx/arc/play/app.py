@@ -32,7 +32,7 @@ from phalanx.arc.play.keys import (
 )
 from phalanx.arc.play.panes import (
     CSS,
-    Demonstrations,
+    DemonstrationPane,
     HelpScreen,
     LeaveScreen,
     Leaving,
@@ -40,11 +40,11 @@ from phalanx.arc.play.panes import (
     OperationsScreen,
     WorkPane,
 )
-from phalanx.arc.play.recording import DemonstrationFile
-from phalanx.arc.play.session import PlayError, PlaySession, Puzzle
+from phalanx.arc.play.recording import EpisodeFile
+from phalanx.arc.play.session import PlayError, PlaySession, PlayTask
 from phalanx.arc.rendering.palette import PaletteName, palette_named
 from phalanx.arc.state import ArcState
-from phalanx.formatting import counted, percent
+from phalanx.formatting import format_count, format_percent
 
 _LETTERS = {"k": "up", "j": "down", "h": "left", "l": "right"}
 
@@ -89,9 +89,9 @@ class PlayApp(App[None]):
 
     def __init__(
         self,
-        puzzles: Sequence[Puzzle],
+        puzzles: Sequence[PlayTask],
         config: ArcConfig,
-        demonstrations: DemonstrationFile,
+        demonstrations: EpisodeFile,
         *,
         coach: bool = False,
         palette: PaletteName = "arc",
@@ -112,7 +112,7 @@ class PlayApp(App[None]):
     def compose(self) -> Iterator[Widget]:
         yield Static(id="title")
         with Horizontal(id="main"):
-            yield Demonstrations(id="demonstrations")
+            yield DemonstrationPane(id="demonstrations")
             yield WorkPane(self.session.view, self.palette)
             yield OperationPanel()
         yield Static(id="message")
@@ -129,7 +129,7 @@ class PlayApp(App[None]):
         """Show the session's puzzle from the start."""
         self.board.cursor = Cursor()
         self.tool = FILL
-        await self.query_one(Demonstrations).show(self.session.puzzle.task, self.palette)
+        await self.query_one(DemonstrationPane).show(self.session.puzzle.task, self.palette)
         self._say("Find the rule of the demonstrations; ? explains the keys.")
         self._draw()
         self.board.focus()
@@ -163,7 +163,7 @@ class PlayApp(App[None]):
         title = Text.assemble((view.title, "bold"), f"  {family}" if family else "")
         title.append(f"  step {view.step} of {self.config.environment.max_episode_steps}", "dim")
         if self.coach:
-            title.append(f"  {percent(view.similarity)} of the cells are right", "italic")
+            title.append(f"  {format_percent(view.similarity)} of the cells are right", "italic")
         self.query_one("#title", Static).update(title, layout=False)
         message = self.query_one("#message", Static)
         message.set_class(session.solved, "solved")
@@ -180,7 +180,7 @@ class PlayApp(App[None]):
         session = self.session
         if session.solved:
             then = "n takes the next" if not self.is_unsaved else "w saves it, n takes the next"
-            return f"SOLVED in {counted(session.view.step, 'step')}: {then}."
+            return f"SOLVED in {format_count(session.view.step, 'step')}: {then}."
         if session.ended:
             why = "NOT SOLVED" if bool(session.state.terminated) else "OUT OF STEPS"
             return f"{why}: u takes the last step back, r starts again, n takes the next."
@@ -275,7 +275,7 @@ class PlayApp(App[None]):
 
     def action_scroll(self, pages: int) -> None:
         """Scroll the demonstrations."""
-        pane = self.query_one(Demonstrations)
+        pane = self.query_one(DemonstrationPane)
         pane.scroll_relative(y=pages * max(pane.size.height - 2, 1), animate=False)
 
     def action_undo(self) -> None:
@@ -306,7 +306,7 @@ class PlayApp(App[None]):
             return False
         self._kept.append(self.session.state)
         self.saved_episodes, self.saved_steps = self.saved_episodes + 1, self.saved_steps + len(samples)
-        self.notify(f"{counted(len(samples), 'step')} saved in {self.file.path}")
+        self.notify(f"{format_count(len(samples), 'step')} saved in {self.file.path}")
         self._draw()
         return True
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from phalanx.arc.operations import NUM_COLORS, OPERATIONS, Operation
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Cursor:
         top, left, bottom, right = self.box
         size = f" · {bottom - top + 1}×{right - left + 1} selected"
         if self.loose:
-            size = f" · {counted(len(self.loose), 'cell')} selected"
+            size = f" · {format_count(len(self.loose), 'cell')} selected"
         return f"row {self.row + 1}, column {self.col + 1}{'' if self.is_single else size}"
 
     @property

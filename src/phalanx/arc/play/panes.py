@@ -87,7 +87,7 @@ class PairView(Horizontal):
             grid.show(grid.cells, scale)
 
 
-class Demonstrations(VerticalScroll, can_focus=False):
+class DemonstrationPane(VerticalScroll, can_focus=False):
     """The demonstrations below one another, as large as the pane lets them be."""
 
     async def show(self, task: ArcTask, palette: Palette) -> None:
@@ -120,7 +120,7 @@ def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
     return 0
 
 
-class Frame(ScrollableContainer, can_focus=False, inherit_bindings=False):
+class GridFrame(ScrollableContainer, can_focus=False, inherit_bindings=False):
     """A border around a grid that may be larger; the arrows are left to the cursor."""
 
 
@@ -132,8 +132,8 @@ class WorkPane(Vertical):
         self.input = GridView(view.input, palette, id="input")
         self.board = Board(view.working, palette, id="board")
         self.frames = (
-            Frame(self.input, id="input-frame"),
-            Frame(self.board, id="board-frame"),
+            GridFrame(self.input, id="input-frame"),
+            GridFrame(self.board, id="board-frame"),
         )
 
     def compose(self) -> Iterator[Widget]:

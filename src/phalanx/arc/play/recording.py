@@ -82,7 +82,7 @@ def _padded(actions: Sequence[PyTree], steps: int) -> PyTree:
 
 
 @dataclasses.dataclass(frozen=True)
-class DemonstrationFile:
+class EpisodeFile:
     """A `.jsonl` file of samples that grows by whole episodes; what is in it stays as it is."""
 
     path: Path

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
-from phalanx.arc.config import ActionConfig, ArcConfig, EnvironmentConfig, RewardConfig, SelectionFormat
+from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig, RewardConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.functional import arc_reset, arc_step
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -27,7 +27,7 @@ class PlayError(Exception):
     """Something that cannot be done now; its text says so to the player."""
 
 
-class Puzzle(NamedTuple):
+class PlayTask(NamedTuple):
     """One test pair of a task."""
 
     task: ArcTask
@@ -51,7 +51,7 @@ def play_config(
     The screen keeps the output from the player, who may take a submission back.
     """
     return ArcConfig(
-        environment=EnvironmentConfig(require_submit=require_submit, max_episode_steps=max_steps),
+        environment=EpisodeConfig(require_submit=require_submit, max_episode_steps=max_steps),
         action=ActionConfig(selection_format=selection_format),
         reward=RewardConfig(similarity_weight=0.0),
     )
@@ -69,7 +69,7 @@ class PlaySession:
     Undone steps are not part of the episode; until the next act they can be done again.
     """
 
-    puzzle: Puzzle
+    puzzle: PlayTask
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:

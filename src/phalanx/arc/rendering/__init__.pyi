@@ -3,7 +3,7 @@
 from .palette import ARC as ARC, SAFE as SAFE, Palette as Palette, palette_named as palette_named
 from .snapshot import StateSnapshot as StateSnapshot, snapshot as snapshot, snapshots as snapshots
 from .svg_episode import (
-    Frame as Frame,
+    EpisodeFrame as EpisodeFrame,
     animate_episode as animate_episode,
     draw_episode as draw_episode,
     episode_frames as episode_frames,

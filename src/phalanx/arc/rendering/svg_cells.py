@@ -11,7 +11,7 @@ import numpy as np
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.rendering.palette import ARC, GRID_EDGE, Palette
 from phalanx.arc.rendering.snapshot import Cells, Mask
-from phalanx.svg import MUTED, Block, Number
+from phalanx.svg import MUTED, Number, SvgBlock
 
 
 def cell_size(shape: tuple[int, ...], box: Number, labels: bool = False, largest: Number = 30) -> float:
@@ -26,7 +26,7 @@ def grid_block(
     selected: Mask | None = None,
     palette: Palette = ARC,
     labels: bool = False,
-) -> Block:
+) -> SvgBlock:
     """The cells at a given side, -1 left blank; one path a color keeps a film strip a small file."""
     height, width = cells.shape
     if not cells.size:
@@ -60,10 +60,10 @@ def grid_block(
         # White inside black: one of the two stands out against every color.
         parts.append(_stroke(outline, "#0B0D12", width_out, "selection-casing"))
         parts.append(_stroke(outline, "#FFFFFF", width_out * 0.5, "selection"))
-    return Block(width * side, height * side, tuple(parts))
+    return SvgBlock(width * side, height * side, tuple(parts))
 
 
-def blank_block(shape: tuple[int, int], side: Number, sign: str) -> Block:
+def blank_block(shape: tuple[int, int], side: Number, sign: str) -> SvgBlock:
     """A dashed empty frame, for a grid that is not known or holds nothing."""
     width, height = max(shape[1] * side, 28), max(shape[0] * side, 28)
     frame = draw.Rectangle(
@@ -83,7 +83,7 @@ def blank_block(shape: tuple[int, int], side: Number, sign: str) -> Block:
         parts += (
             draw.Text(sign, size, width / 2, height / 2 + size * 0.36, fill=MUTED, text_anchor="middle"),
         )
-    return Block(width, height, parts)
+    return SvgBlock(width, height, parts)
 
 
 def _stroke(path: str, color: str, width: Number, name: str) -> draw.Path:

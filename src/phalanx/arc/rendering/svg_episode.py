@@ -20,7 +20,7 @@ from phalanx.arc.rendering.svg_task import SHEET_WIDTH, status_pill
 from phalanx.arc.state import ArcState
 from phalanx.core.autoreset import AutoResetInfo
 from phalanx.core.episodes import Trajectory
-from phalanx.formatting import counted, percent, signed
+from phalanx.formatting import format_count, format_percent, format_signed
 from phalanx.svg import (
     BAD,
     BAD_TINT,
@@ -29,19 +29,19 @@ from phalanx.svg import (
     MUTED,
     SHEET,
     TEXT,
-    Block,
     Number,
-    flowed,
-    pill,
-    sheet,
-    spread,
-    stacked,
-    text,
+    SvgBlock,
+    badge,
+    flow_cards,
+    justify,
+    text_block,
+    to_drawing,
+    vstack,
 )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Frame:
+class EpisodeFrame:
     """The grid after a step, and the step that led there; the first frame of an episode has no step."""
 
     grid: Cells
@@ -96,9 +96,9 @@ def frame(
     similarity: Number | None = None,
     done: bool = False,
     solved: bool = False,
-) -> Frame:
+) -> EpisodeFrame:
     """A frame from a canvas (-1 outside the area) and the mask, on the same canvas, that an action named."""
-    return Frame(
+    return EpisodeFrame(
         grid=as_cells(grid),
         selected=as_mask(selected, grid),
         step=step,
@@ -113,7 +113,7 @@ def frame(
 
 def episode_frames(
     trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
-) -> tuple[Frame, ...]:
+) -> tuple[EpisodeFrame, ...]:
     """The frames of environment `index` of a trajectory, up to the end of its first episode.
 
     `trajectory` comes from `run_episode_batch`. `initial` is the batch of states or observations that the
@@ -171,16 +171,16 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
     return grid
 
 
-def left_out(steps: int) -> str:
+def omitted_text(steps: int) -> str:
     """What stands in place of steps that are not shown.
 
     >>> left_out(27)
     '… 27 steps left out …'
     """
-    return f"… {counted(steps, 'step')} left out …"
+    return f"… {format_count(steps, 'step')} left out …"
 
 
-def shown(frames: int, most: int) -> tuple[int, int]:
+def frames_to_show(frames: int, most: int) -> tuple[int, int]:
     """Which frames of a long episode are shown: those before the first number and those from the second on.
 
     >>> shown(10, 24), shown(100, 24)
@@ -198,7 +198,7 @@ FRAME_WIDTH = 188
 
 
 def draw_episode(
-    frames: Sequence[Frame],
+    frames: Sequence[EpisodeFrame],
     *,
     title: str = "Episode",
     target: GridLike | None = None,
@@ -211,7 +211,7 @@ def draw_episode(
     An episode of more than `max_frames` frames shows its beginning and its end, and says how many steps it
     leaves out. `target` adds the grid that was to be reached.
     """
-    first, last = shown(len(frames), max_frames)
+    first, last = frames_to_show(len(frames), max_frames)
     goal = None if target is None else as_cells(target)
     shapes = [frame.grid.shape for frame in frames] + ([] if goal is None else [goal.shape])
     stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette, labels)
@@ -220,12 +220,12 @@ def draw_episode(
     if last > first:
         blocks.append(_gap(last - first, stage))
     blocks += [_step(frame, stage) for frame in frames[last:]]
-    body = flowed(blocks, max(SHEET_WIDTH, stage.width + 24))
-    return sheet(stacked([_heading(frames, title, max(body.width, 360)), body], 14), title)
+    body = flow_cards(blocks, max(SHEET_WIDTH, stage.width + 24))
+    return to_drawing(vstack([_heading(frames, title, max(body.width, 360)), body], 14), title)
 
 
 def animate_episode(
-    frames: Sequence[Frame],
+    frames: Sequence[EpisodeFrame],
     *,
     title: str = "Episode",
     seconds: Number = 0.8,
@@ -238,7 +238,7 @@ def animate_episode(
     if seconds <= 0:
         raise ValueError(f"seconds a frame must be positive, got {seconds}")
     stage = _Stage.for_shapes([frame.grid.shape for frame in frames], FRAME_WIDTH * 1.75, palette, labels)
-    steps = [flowed([_step(frame, stage)], stage.width) for frame in frames]
+    steps = [flow_cards([_step(frame, stage)], stage.width) for frame in frames]
     parts = []
     for i, step in enumerate(steps):
         group = step.at(0, 0)
@@ -260,20 +260,20 @@ def animate_episode(
                 )
             )
         parts.append(group)
-    body = Block(steps[0].width, max(step.height for step in steps), tuple(parts))
-    return sheet(stacked([_heading(frames, title, body.width), body], 14), title)
+    body = SvgBlock(steps[0].width, max(step.height for step in steps), tuple(parts))
+    return to_drawing(vstack([_heading(frames, title, body.width), body], 14), title)
 
 
-def _heading(frames: Sequence[Frame], title: str, width: Number) -> Block:
+def _heading(frames: Sequence[EpisodeFrame], title: str, width: Number) -> SvgBlock:
     final = frames[-1]
     steps = final.step - frames[0].step + (frames[0].operation is not None)
     total = float(np.sum([frame.reward for frame in frames if frame.reward is not None]))
-    facts = f"{counted(steps, 'step')} · reward {signed(total)}"
+    facts = f"{format_count(steps, 'step')} · reward {format_signed(total)}"
     if final.similarity is not None:
-        facts += f" · similarity {percent(final.similarity)}"
+        facts += f" · similarity {format_percent(final.similarity)}"
     badge = status_pill(final.status)
-    line = spread(text(title, 18, width=width - badge.width - 12, bold=True), badge, width)
-    return stacked([line, text(facts, 12, width=width, fill=MUTED)], 3)
+    line = justify(text_block(title, 18, width=width - badge.width - 12, bold=True), badge, width)
+    return vstack([line, text_block(facts, 12, width=width, fill=MUTED)], 3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,47 +294,47 @@ class _Stage:
         width = max(box, max(shape[1] for shape in shapes) * side)
         return cls(side, width, max(shape[0] for shape in shapes) * side, palette_named(palette), labels)
 
-    def show(self, cells: Cells, selected: Mask | None = None) -> Block:
+    def show(self, cells: Cells, selected: Mask | None = None) -> SvgBlock:
         """The grid in the middle of the stage."""
         grid = grid_block(cells, self.side, selected=selected, palette=self.palette, labels=self.labels)
         middle = grid.at((self.width - grid.width) / 2, (self.height - grid.height) / 2)
-        return Block(self.width, self.height, (middle,))
+        return SvgBlock(self.width, self.height, (middle,))
 
 
-def _step(frame: Frame, stage: _Stage) -> Block:
+def _step(frame: EpisodeFrame, stage: _Stage) -> SvgBlock:
     invalid = frame.operation is not None and frame.operation < 0
-    number = text(f"#{frame.step}", 11, fill=MUTED)
-    place = text(frame.place, 11, width=stage.width - number.width - 6, fill=MUTED)
-    paid = "" if frame.reward is None else signed(frame.reward)
-    alike = "" if frame.similarity is None else percent(frame.similarity)
-    figures = text(" · ".join(filter(None, (paid, alike))), 11, width=stage.width * 0.58, fill=MUTED)
+    number = text_block(f"#{frame.step}", 11, fill=MUTED)
+    place = text_block(frame.place, 11, width=stage.width - number.width - 6, fill=MUTED)
+    paid = "" if frame.reward is None else format_signed(frame.reward)
+    alike = "" if frame.similarity is None else format_percent(frame.similarity)
+    figures = text_block(" · ".join(filter(None, (paid, alike))), 11, width=stage.width * 0.58, fill=MUTED)
     caption = [
-        text(frame.name, 12, width=stage.width, bold=True, fill=BAD if invalid else TEXT),
-        spread(place, number, stage.width),
-        spread(figures, _badge(frame), stage.width),
+        text_block(frame.name, 12, width=stage.width, bold=True, fill=BAD if invalid else TEXT),
+        justify(place, number, stage.width),
+        justify(figures, _badge(frame), stage.width),
     ]
     style = (("fill", GOOD_TINT), ("stroke", GOOD)) if frame.solved else ()
-    block = stacked([stage.show(frame.grid, frame.selected), stacked(caption, 2)], 10)
+    block = vstack([stage.show(frame.grid, frame.selected), vstack(caption, 2)], 10)
     return dataclasses.replace(block, card=style)
 
 
-def _badge(frame: Frame) -> Block:
+def _badge(frame: EpisodeFrame) -> SvgBlock:
     if frame.solved:
-        return pill("✓ solved", fill=GOOD, ink="#FFFFFF", size=10)
+        return badge("✓ solved", fill=GOOD, ink="#FFFFFF", size=10)
     if frame.done:
-        return pill("ended", fill=BAD_TINT, ink=BAD, size=10)
+        return badge("ended", fill=BAD_TINT, ink=BAD, size=10)
     # As high as a badge: the last line then takes the same room in every frame.
-    return Block(0, 19)
+    return SvgBlock(0, 19)
 
 
-def _target(cells: Cells, stage: _Stage) -> Block:
+def _target(cells: Cells, stage: _Stage) -> SvgBlock:
     size = f"{cells.shape[0]}×{cells.shape[1]} grid"
-    words = stacked([text("Target", 12, bold=True), text(size, 11, fill=MUTED)], 2)
-    block = stacked([stage.show(cells), words], 10)
+    words = vstack([text_block("Target", 12, bold=True), text_block(size, 11, fill=MUTED)], 2)
+    block = vstack([stage.show(cells), words], 10)
     return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "5 4")))
 
 
-def _gap(steps: int, stage: _Stage) -> Block:
-    line = text(left_out(steps), 12, width=stage.width, fill=MUTED, anchor="middle")
-    block = Block(stage.width, stage.height, (line.at(0, (stage.height + 30) / 2),))
+def _gap(steps: int, stage: _Stage) -> SvgBlock:
+    line = text_block(omitted_text(steps), 12, width=stage.width, fill=MUTED, anchor="middle")
+    block = SvgBlock(stage.width, stage.height, (line.at(0, (stage.height + 30) / 2),))
     return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "2 4")))

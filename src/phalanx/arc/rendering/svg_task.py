@@ -25,7 +25,7 @@ from phalanx.arc.rendering.snapshot import (
 from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.formatting import counted, percent, signed
+from phalanx.formatting import format_count, format_percent, format_signed
 from phalanx.svg import (
     ACCENT,
     BAD,
@@ -35,17 +35,17 @@ from phalanx.svg import (
     MUTED,
     TEXT,
     TRACK,
-    Block,
     Number,
-    beside,
-    flowed,
-    inline,
-    pill,
+    SvgBlock,
+    badge,
+    flow_cards,
+    hstack,
+    justify,
     save_svg as save_svg,
-    sheet,
-    spread,
-    stacked,
-    text,
+    text_block,
+    to_drawing,
+    to_html,
+    vstack,
 )
 
 SHEET_WIDTH = 1120
@@ -68,8 +68,8 @@ def draw_grid(
     side = cell_size(cells.shape, box, labels)
     drawn = grid_block(cells, side, selected=mask, palette=palette_named(palette), labels=labels)
     size = f"{cells.shape[0]}×{cells.shape[1]}"
-    heading = text(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
-    return sheet(stacked([heading, drawn], 8), title or f"grid {size}")
+    heading = text_block(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
+    return to_drawing(vstack([heading, drawn], 8), title or f"grid {size}")
 
 
 def draw_pair(
@@ -83,8 +83,8 @@ def draw_pair(
     """Input, arrow, output; an output that is kept secret is a dashed frame with a question mark."""
     side = _side((pair,), box, labels)
     body = pair_block(pair, side, palette, labels)
-    heading = text(title, 16, width=max(body.width, 160), bold=True)
-    return sheet(stacked([heading, body], 12), title)
+    heading = text_block(title, 16, width=max(body.width, 160), bold=True)
+    return to_drawing(vstack([heading, body], 12), title)
 
 
 def draw_task(
@@ -95,23 +95,23 @@ def draw_task(
     kinds = [(f"Demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     kinds += [(f"Test {i + 1}", pair) for i, pair in enumerate(task.tests)]
     blocks = [
-        stacked(
+        vstack(
             [
-                text(name, 12, bold=True, fill=ACCENT if name.startswith("Test") else TEXT),
+                text_block(name, 12, bold=True, fill=ACCENT if name.startswith("Test") else TEXT),
                 pair_block(pair, side, palette, labels),
             ],
             8,
         )
         for name, pair in kinds
     ]
-    body = flowed(blocks, SHEET_WIDTH)
-    counts = f"{counted(len(task.demos), 'demo')} · {counted(len(task.tests), 'test')}"
+    body = flow_cards(blocks, SHEET_WIDTH)
+    counts = f"{format_count(len(task.demos), 'demo')} · {format_count(len(task.tests), 'test')}"
     facts = f"{task.family} · {counts}" if task.family else counts
     width = max(body.width, 260)
-    heading = stacked(
-        [text(task.id, 18, width=width, bold=True), text(facts, 12, width=width, fill=MUTED)], 3
+    heading = vstack(
+        [text_block(task.id, 18, width=width, bold=True), text_block(facts, 12, width=width, fill=MUTED)], 3
     )
-    return sheet(stacked([heading, body], 16), f"task {task.id}")
+    return to_drawing(vstack([heading, body], 16), f"task {task.id}")
 
 
 def draw_state(
@@ -130,14 +130,14 @@ def draw_state(
     side = min(cell_size(grid.shape, box, labels) for grid in grids)
     colors = palette_named(palette)
 
-    def panel(name: str, grid: Cells, selected: Mask | None = None) -> Block:
+    def panel(name: str, grid: Cells, selected: Mask | None = None) -> SvgBlock:
         if not grid.size:
-            return stacked(
-                [text(f"{name} · secret", 12, fill=MUTED), blank_block(view.working.shape, side, "?")]
+            return vstack(
+                [text_block(f"{name} · secret", 12, fill=MUTED), blank_block(view.working.shape, side, "?")]
             )
         drawn = grid_block(grid, side, selected=selected, palette=colors, labels=labels)
         caption = f"{name} · {grid.shape[0]}×{grid.shape[1]}"
-        return stacked([text(caption, 12, fill=MUTED), drawn], 6)
+        return vstack([text_block(caption, 12, fill=MUTED), drawn], 6)
 
     panels = [panel("Input", view.input), panel("Working", view.working, view.selected)]
     if show_target:
@@ -150,24 +150,24 @@ def draw_state(
             labels=labels,
         )
         if view.clipboard.size
-        else text("nothing yet", 12)
+        else text_block("nothing yet", 12)
     )
     facts = [
-        _fact("Operation", text(view.operation_name, 13, bold=True)),
-        _fact("Step", text(str(view.step), 13, bold=True)),
+        _fact("Operation", text_block(view.operation_name, 13, bold=True)),
+        _fact("Step", text_block(str(view.step), 13, bold=True)),
         _fact("Similarity", meter(view.similarity, 150)),
     ]
     if reward is not None:
-        facts.append(_fact("Reward", text(signed(reward), 13, bold=True)))
+        facts.append(_fact("Reward", text_block(format_signed(reward), 13, bold=True)))
     facts.append(_fact("Clipboard", remembered))
-    body = flowed([beside(panels, 22), stacked(facts, 12)], SHEET_WIDTH * 2)
-    heading = spread(
-        text(view.title, 16, width=body.width - 90, bold=True), status_pill(view.status), body.width
+    body = flow_cards([hstack(panels, 22), vstack(facts, 12)], SHEET_WIDTH * 2)
+    heading = justify(
+        text_block(view.title, 16, width=body.width - 90, bold=True), status_pill(view.status), body.width
     )
-    return sheet(stacked([heading, body], 14), f"{view.title}, step {view.step}")
+    return to_drawing(vstack([heading, body], 14), f"{view.title}, step {view.step}")
 
 
-def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> Block:
+def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> SvgBlock:
     """Input, arrow and output, side by side."""
     colors = palette_named(palette)
     before = as_cells(pair.input)
@@ -177,35 +177,35 @@ def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool)
         if pair.output is None
         else grid_block(as_cells(pair.output), side, palette=colors, labels=labels)
     )
-    return beside([left, arrow(), right], 10, "middle")
+    return hstack([left, arrow(), right], 10, "middle")
 
 
-def arrow() -> Block:
+def arrow() -> SvgBlock:
     """A small arrow to the right."""
     line = draw.Path(
         "M1 7h17M12 1l6 6l-6 6", stroke=MUTED, stroke_width=2, fill="none", stroke_linejoin="round"
     )
-    return Block(20, 14, (line,))
+    return SvgBlock(20, 14, (line,))
 
 
-def meter(value: Number, width: Number) -> Block:
+def meter(value: Number, width: Number) -> SvgBlock:
     """A share from 0 to 1 as a bar and in per cent; only a true 1 reads 100 %."""
     bar = width - 52
     track = draw.Rectangle(0, 4, bar, 7, rx=3.5, fill=TRACK)
     filled = draw.Rectangle(0, 4, round(bar * value, 2), 7, rx=3.5, fill=GOOD if value == 1 else ACCENT)
-    label = text(percent(value), 12, width=46, bold=True, anchor="end")
-    return Block(width, 16, (track, filled, label.at(width - 46, 0)))
+    label = text_block(format_percent(value), 12, width=46, bold=True, anchor="end")
+    return SvgBlock(width, 16, (track, filled, label.at(width - 46, 0)))
 
 
-def status_pill(status: str) -> Block:
+def status_pill(status: str) -> SvgBlock:
     """The badge that says how an episode stands: solved, ended or running."""
     colors = {"solved": (GOOD_TINT, GOOD), "ended": (BAD_TINT, BAD), "running": (TRACK, MUTED)}
     fill, ink = colors[status]
-    return pill(("✓ " if status == "solved" else "") + status, fill=fill, ink=ink)
+    return badge(("✓ " if status == "solved" else "") + status, fill=fill, ink=ink)
 
 
-def _fact(name: str, value: Block) -> Block:
-    return stacked([text(name, 11, width=160, fill=MUTED), value], 3)
+def _fact(name: str, value: SvgBlock) -> SvgBlock:
+    return vstack([text_block(name, 11, width=160, fill=MUTED), value], 3)
 
 
 def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
@@ -219,7 +219,7 @@ MOST_STATES = 3
 
 def task_html(task: ArcTask) -> str:
     """Every pair of a task."""
-    return inline(draw_task(task))
+    return to_html(draw_task(task))
 
 
 def tasks_html(tasks: Sequence[ArcTask]) -> str:
@@ -231,20 +231,20 @@ def tasks_html(tasks: Sequence[ArcTask]) -> str:
 
 def pair_html(pair: GridPair) -> str:
     """Input and output."""
-    return inline(draw_pair(pair))
+    return to_html(draw_pair(pair))
 
 
 def state_html(state: ArcState | StateSnapshot) -> str:
     """A state; of a batch, the first few, and how many more there are."""
     if isinstance(state, StateSnapshot) or not state.batch_shape:
-        return inline(draw_state(state))
+        return to_html(draw_state(state))
     views = snapshots(state, MOST_STATES)
-    drawn = "\n".join(inline(draw_state(view)) for view in views)
+    drawn = "\n".join(to_html(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
 
 
-class Answer(NamedTuple):
+class FailedOutput(NamedTuple):
     """One test pair and what was handed in for it."""
 
     title: str
@@ -255,13 +255,13 @@ class Answer(NamedTuple):
     """None where the output is secret."""
 
 
-def draw_answers(answers: Sequence[Answer], title: str) -> draw.Drawing:
+def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Drawing:
     """Input, what was handed in and what was expected, for each test pair."""
-    cards = flowed((_card(answer) for answer in answers), SHEET_WIDTH)
-    return sheet(stacked([text(title, 16, bold=True), cards], 12), title)
+    cards = flow_cards((_card(answer) for answer in answers), SHEET_WIDTH)
+    return to_drawing(vstack([text_block(title, 16, bold=True), cards], 12), title)
 
 
-def _card(answer: Answer) -> Block:
+def _card(answer: FailedOutput) -> SvgBlock:
     grids = (("input", answer.given), ("handed in", answer.predicted), ("expected", answer.expected))
     side = min(cell_size(grid.shape, _ANSWER_BOX) for _, grid in grids if grid is not None)
     palette = palette_named("arc")
@@ -272,9 +272,9 @@ def _card(answer: Answer) -> Block:
             if grid is None
             else grid_block(grid, side, palette=palette)
         )
-        blocks.append(stacked([drawn, text(name, 11, fill=MUTED)], 4))
-    row = beside([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
-    return stacked([text(answer.title, 12, width=row.width, bold=True), row], 6)
+        blocks.append(vstack([drawn, text_block(name, 11, fill=MUTED)], 4))
+    row = hstack([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
+    return vstack([text_block(answer.title, 12, width=row.width, bold=True), row], 6)
 
 
 def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
@@ -284,6 +284,13 @@ def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):
         bar = draw.Rectangle(0, 3, round(max(1.0, 420 * count / most), 1), 9, rx=3, fill=ACCENT)
         rows.append(
-            beside([text(name, 12, width=190), Block(430, 15, (bar,)), text(f"{count:,}", 12, width=80)], 8)
+            hstack(
+                [
+                    text_block(name, 12, width=190),
+                    SvgBlock(430, 15, (bar,)),
+                    text_block(f"{count:,}", 12, width=80),
+                ],
+                8,
+            )
         )
-    return sheet(stacked([text("Operations used", 16, bold=True), *rows], 5), "Operations used")
+    return to_drawing(vstack([text_block("Operations used", 16, bold=True), *rows], 5), "Operations used")

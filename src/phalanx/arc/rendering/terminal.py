@@ -28,10 +28,10 @@ from phalanx.arc.rendering.snapshot import (
     as_mask,
     snapshot,
 )
-from phalanx.arc.rendering.svg_episode import Frame, left_out, shown
+from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show, omitted_text
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.formatting import percent, signed
+from phalanx.formatting import format_percent, format_signed
 
 _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 
@@ -134,13 +134,15 @@ def render_state(
         panels.append(_panel(_plain(view.target, colors, labels), "target"))
     if view.clipboard.size:
         panels.append(_panel(_plain(view.clipboard, colors, labels), "clipboard"))
-    facts = Text(f"step {view.step} · {view.operation_name} · similarity {percent(view.similarity)} · ")
+    facts = Text(
+        f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
+    )
     facts.append(view.status, style=_STATUS_STYLES[view.status])
     return Group(Text(view.title, style="bold"), facts, _Row(panels))
 
 
 def render_episode(
-    frames: Sequence[Frame],
+    frames: Sequence[EpisodeFrame],
     *,
     title: str = "Episode",
     max_frames: int = 24,
@@ -148,11 +150,11 @@ def render_episode(
     labels: bool = False,
 ) -> RenderableType:
     """The steps of an episode in rows; a long one shows its beginning and its end."""
-    first, last = shown(len(frames), max_frames)
+    first, last = frames_to_show(len(frames), max_frames)
     colors = palette_named(palette)
     panels = [_step(frame, colors, labels) for frame in frames[:first]]
     if last > first:
-        words = left_out(last - first)
+        words = omitted_text(last - first)
         panels.append(_Framed(Text(""), 0, words))
     panels += [_step(frame, colors, labels) for frame in frames[last:]]
     heading = Text(title, style="bold")
@@ -169,10 +171,10 @@ def _pair(pair: GridPair, title: str, palette: Palette, labels: bool) -> "_Row":
     return _Row([left, _panel(_plain(as_cells(pair.output), palette, labels), after)])
 
 
-def _step(frame: Frame, palette: Palette, labels: bool) -> "_Framed":
-    figures = [] if frame.reward is None else [signed(frame.reward)]
+def _step(frame: EpisodeFrame, palette: Palette, labels: bool) -> "_Framed":
+    figures = [] if frame.reward is None else [format_signed(frame.reward)]
     if frame.similarity is not None:
-        figures.append(percent(frame.similarity))
+        figures.append(format_percent(frame.similarity))
     words = Text(frame.place, style="dim", no_wrap=True, overflow="ellipsis")
     if figures:
         words.append(f"\n{' · '.join(figures)}")

@@ -16,7 +16,7 @@ from phalanx.cli.output import facts, print_json, progress
 
 if TYPE_CHECKING:
     from phalanx.data.chat_template import ChatTemplate
-    from phalanx.data.finetuning.samples import FinetuningConfig, FinetuningCounts
+    from phalanx.data.finetuning.samples import TokenizeConfig, TokenizeStats
     from phalanx.data.tokenizers import Tokenizer
 
 
@@ -39,7 +39,7 @@ def pack_finetuning(
     """Tokenize, plan and write; what was cut or left out is printed."""
     from phalanx.data.batch_files import BatchWriter
     from phalanx.data.chat_template import load_chat_template
-    from phalanx.data.finetuning.samples import FinetuningConfig, FinetuningCounts
+    from phalanx.data.finetuning.samples import TokenizeConfig, TokenizeStats
     from phalanx.data.packing_config import PackingConfig
     from phalanx.data.plans.batching_config import BatchingConfig
     from phalanx.data.plans.builder import BatchPlanBuilder
@@ -49,7 +49,7 @@ def pack_finetuning(
     if output.suffix in (".npz", ".jsonl"):
         raise UserError(f"--out is a folder of batches, got {output}")
     with input_errors():
-        config, used = FinetuningConfig(**settings), load_tokenizer(tokenizer)
+        config, used = TokenizeConfig(**settings), load_tokenizer(tokenizer)
         chat = None
         if config.template in ("auto", "chat", "prompt", "preference"):
             # Only conversations need one; a tokenizer without is told when the first comes.
@@ -59,7 +59,7 @@ def pack_finetuning(
             except ValueError:
                 if needed:
                     raise
-    counts = FinetuningCounts()
+    counts = TokenizeStats()
     samples = _read(data, used, config, chat, split, counts, workers, quiet=as_json)
     length = config.max_length or 0
     with input_errors():
@@ -98,10 +98,10 @@ def pack_finetuning(
 def _read(
     data: list[Path],
     tokenizer: "Tokenizer",
-    config: "FinetuningConfig",
+    config: "TokenizeConfig",
     chat: "ChatTemplate | None",
     split: str | None,
-    counts: "FinetuningCounts",
+    counts: "TokenizeStats",
     workers: int | None,
     *,
     quiet: bool,

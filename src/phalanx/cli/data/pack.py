@@ -1,6 +1,6 @@
 """`phalanx data pack`: put samples into packs, from their lengths alone or with their tokens.
 
-Which sample goes where is decided by `phalanx.data.lay_out_packs`; `pack_tokens` copies the tokens.
+Which sample goes where is decided by `phalanx.data.assign_packs`; `pack_tokens` copies the tokens.
 """
 
 import itertools
@@ -145,7 +145,7 @@ def pack(
     if workers is not None:
         raise UserError("--workers read files of fine-tuning data; leave it out with --lengths and --dataset")
     from phalanx.data.packed_batch import pack_tokens
-    from phalanx.data.packing import lay_out_packs
+    from phalanx.data.packing import assign_packs
     from phalanx.data.packing_config import PackingConfig
     from phalanx.data.sequences import compute_packing_metrics
 
@@ -168,7 +168,7 @@ def pack(
     if lengths is not None:
         table = read_lengths(lengths).table()
         with user_errors():
-            layout = lay_out_packs(table.lengths, config, sample_ids=table.ids)
+            layout = assign_packs(table.lengths, config, sample_ids=table.ids)
         _write_layout(output, layout, table.ids)
         metrics = compute_packing_metrics(layout)
     else:
@@ -182,7 +182,7 @@ def pack(
         import numpy as np
 
         with user_errors():
-            layout = lay_out_packs(np.diff(offsets), config, sample_ids=ids)
+            layout = assign_packs(np.diff(offsets), config, sample_ids=ids)
         batch = pack_tokens(tokens, offsets, config, loss_mask=mask, pad_token_id=padding, layout=layout)
         arrays = {
             name: getattr(batch, name) for name in ("input_ids", "loss_mask", "segment_ids", "position_ids")

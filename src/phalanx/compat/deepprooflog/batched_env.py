@@ -16,23 +16,23 @@ from torchrl.data import Categorical, Composite, Unbounded
 
 from phalanx.compat.deepprooflog.queries import (
     OTHER_NAMES,
-    QueryPlan,
+    QuerySchedule,
     known_depths,
     plan_of,
     proof_config,
     proof_environment,
 )
 from phalanx.core.environment import Environment
-from phalanx.core.profiling import adaptive_batch_size
+from phalanx.core.profiling import batch_size_for_memory
 from phalanx.core.vector import select_rows
 from phalanx.integrations.environments import legal_rows
-from phalanx.integrations.torchrl.environment import Batch, PhalanxVecEnv
+from phalanx.integrations.torchrl.environment import Batch, BatchedVecEnv as EnvironmentVecEnv
 from phalanx.integrations.torchrl.specs import to_torch
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQueries
 
 STEPS, KGE_SCORE = "episode_step", "kge_log_score"
@@ -45,10 +45,10 @@ _NESTED = {
 """Arguments of training scripts that are a level further down in `ProofConfig`."""
 
 
-class BatchedVecEnv(PhalanxVecEnv):
+class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments, or by `from_environment` of any others, that TorchRL steps as one.
 
-    Keys and shapes are those of `PhalanxVecEnv`: `sub_index` [B, 1, A, 3], `derived_sub_indices`
+    Keys and shapes are those of `BatchedVecEnv`: `sub_index` [B, 1, A, 3], `derived_sub_indices`
     [B, S, A, 3], `action_mask` [B, S], and for bookkeeping `label`, `depth` (of the query), `episode_step`
     (the steps taken; `step_count` is left to TorchRL's `StepCounter`), `proved`, and with an embedding
     `kge_log_score`, what the goals that it closed add up to.
@@ -81,7 +81,7 @@ class BatchedVecEnv(PhalanxVecEnv):
     ) -> None:
         """`settings` are fields of `ProofConfig`, such as `max_depth`, `padding_states` or `reward`."""
         config = proof_config(index_manager, config, settings)
-        plan = QueryPlan(
+        plan = QuerySchedule(
             queries,
             labels=labels,
             depths=query_depths,
@@ -101,12 +101,12 @@ class BatchedVecEnv(PhalanxVecEnv):
         return _EnvironmentVecEnv(environment, batch_size, seed, device)
 
     def _open(
-        self, environment: Environment, plan: QueryPlan | None, batch_size: Any, seed: int, device: Any
+        self, environment: Environment, plan: QuerySchedule | None, batch_size: Any, seed: int, device: Any
     ) -> None:
         self._plan, self._drawn_from = plan, None if plan is None else plan.settled()
         self._drawing = environment
         if batch_size == "auto":
-            batch_size = adaptive_batch_size(bytes_per_environment(environment))
+            batch_size = batch_size_for_memory(bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._places = np.full(self.batch_size, -1, np.int32)
 
@@ -134,8 +134,8 @@ class BatchedVecEnv(PhalanxVecEnv):
             entries[KGE_SCORE] = to_torch(batch.states.log_score, torch.float32, self.device)
         return entries
 
-    def _proofs(self) -> ProofEnv:
-        assert isinstance(self.environment, ProofEnv)
+    def _proofs(self) -> ProofEnvironment:
+        assert isinstance(self.environment, ProofEnvironment)
         return self.environment
 
     @property
@@ -198,17 +198,17 @@ class BatchedVecEnv(PhalanxVecEnv):
     def mode(self, mode: str) -> None:
         self._planned().mode = mode
 
-    def _planned(self) -> QueryPlan:
+    def _planned(self) -> QuerySchedule:
         if self._plan is None:
             raise AttributeError(f"{type(self.environment).__name__} starts from no queries")
         return self._plan
 
 
-class _EnvironmentVecEnv(BatchedVecEnv):
+class _EnvironmentVecEnv(EnvironmentVecEnv):
     """A batch of an environment that exists already; one of proofs starts from its own queries."""
 
     def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:
-        plan = plan_of(environment) if isinstance(environment, ProofEnv) else None
+        plan = plan_of(environment) if isinstance(environment, ProofEnvironment) else None
         self._open(environment, plan, batch_size, seed, device)
 
 
@@ -220,7 +220,7 @@ def bytes_per_environment(environment: Environment) -> int:
 
 @jax.jit
 def _begin_at(
-    environment: ProofEnv, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
+    environment: ProofEnvironment, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
 ) -> Batch:
     states, seen = environment.reset_to(*given)
     none = jnp.zeros_like(mask)

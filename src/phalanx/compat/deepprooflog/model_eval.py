@@ -19,9 +19,9 @@ from phalanx.compat.deepprooflog.batched_env import KGE_SCORE, STEPS, BatchedVec
 from phalanx.kg.candidates import Sides, Ties, make_candidates, usual_sides
 from phalanx.kg.evaluation import (
     HybridConfig,
-    RankingResult,
+    LinkPredictionResult,
     Score,
-    Scores,
+    TripleScores,
     embedding_scorer,
     evaluate_ranking,
     hybrid_scorer,
@@ -35,7 +35,7 @@ _LOG_PROBS = ("action_log_prob", "sample_log_prob")
 
 
 @dataclasses.dataclass(frozen=True)
-class Attempts:
+class QueryEpisodes:
     """What a policy made of some queries, one episode each, in their order."""
 
     proved: Bool[np.ndarray, " queries"]
@@ -45,16 +45,16 @@ class Attempts:
     reward: Float64[np.ndarray, " queries"]
 
     @property
-    def scores(self) -> Scores:
+    def scores(self) -> TripleScores:
         """As ranking reads them: unproved ones below all others."""
         log_prob = np.where(self.proved, self.log_prob, -math.inf)
         length = np.where(self.proved, self.length, -1)
-        return Scores(score=log_prob, proved=self.proved, log_prob=log_prob, length=length)
+        return TripleScores(score=log_prob, proved=self.proved, log_prob=log_prob, length=length)
 
 
 def evaluate_policy_torchrl(
     actor: nn.Module, env: Any, queries: Any = None, *, labels: Any = None, deterministic: bool = True
-) -> Attempts:
+) -> QueryEpisodes:
     """Let a TorchRL actor try each query once; by default those that the environment has.
 
     The actor takes and gives tensordicts, as `ProbabilisticActor` with `return_log_prob=True`.
@@ -88,7 +88,7 @@ def evaluate_policy(
     hybrid: HybridConfig | None = None,
     deterministic: bool = True,
     seed: int = 0,
-) -> RankingResult:
+) -> LinkPredictionResult:
     """Rank true queries among corruptions of them, none of which is known, by a torch policy.
 
     `rl` ranks by the log-probability of the episode that proves a triple, `kge` by an embedding's score and
@@ -129,7 +129,7 @@ def _scorer(
     if actor is None:
         raise ValueError(f"mode {mode!r} needs an actor")
 
-    def attempt(triples: Int32[np.ndarray, "triples atom"]) -> Scores:
+    def attempt(triples: Int32[np.ndarray, "triples atom"]) -> TripleScores:
         return evaluate_policy_torchrl(actor, env, triples, deterministic=deterministic).scores
 
     return attempt if mode == "rl" or kge is None else hybrid_scorer(attempt, embedding_scorer(kge), hybrid)
@@ -154,7 +154,7 @@ def _batched(env: Any) -> BatchedVecEnv:
     return base
 
 
-def _attempts(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> Attempts:
+def _attempts(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> QueryEpisodes:
     """One episode of each query: an environment that ends takes the next one."""
     proved, length = np.zeros(count, bool), np.zeros(count, np.int64)
     log_prob, reward = np.zeros(count), np.zeros(count)
@@ -179,7 +179,7 @@ def _attempts(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> At
         left[rows] = False
         so_far[done], paid[done] = 0.0, 0.0
         step = _continued(env, after, done)
-    return Attempts(proved, log_prob, length, reward)
+    return QueryEpisodes(proved, log_prob, length, reward)
 
 
 def _continued(env: Any, after: TensorDictBase, done: np.ndarray) -> TensorDictBase:

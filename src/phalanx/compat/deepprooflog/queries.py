@@ -17,7 +17,7 @@ from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.env import ProofEnv
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQueries
 
@@ -87,12 +87,12 @@ def proof_environment(
     config: ProofConfig,
     index_manager: IndexManager,
     data_handler: DataHandler,
-    queries: "QueryPlan",
+    queries: "QuerySchedule",
     kge: KGE | None = None,
-) -> ProofEnv:
+) -> ProofEnvironment:
     """The environment over a handler's facts and rules that draws from a plan's queries."""
     positives, depths = queries.positives()
-    return ProofEnv.create(
+    return ProofEnvironment.create(
         config,
         Program.of_data(data_handler, index_manager),
         positives,
@@ -113,14 +113,14 @@ def known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dict
     return {tuple(row): depth for row, depth in zip(rows, merged.values(), strict=True)}
 
 
-def plan_of(environment: ProofEnv) -> "QueryPlan":
+def plan_of(environment: ProofEnvironment) -> "QuerySchedule":
     """The plan of an environment that exists already: its queries and their depths."""
     rows = environment.queries.positives.tolist()
     depths = zip(map(tuple, rows), environment.queries.depths.tolist(), strict=True)
-    return QueryPlan(environment.queries.positives, known_depths=dict(depths))
+    return QuerySchedule(environment.queries.positives, known_depths=dict(depths))
 
 
-class QueryPlan:
+class QuerySchedule:
     """The queries that a batch starts from, and in which order.
 
     `train` draws queries at random: as the environment's config says, negatives included, or, where labels
@@ -177,10 +177,10 @@ class QueryPlan:
         kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
         return encoded[kept], depths[kept]
 
-    def adapted(self, environment: ProofEnv) -> ProofEnv:
+    def adapted(self, environment: ProofEnvironment) -> ProofEnvironment:
         """The environment, drawing from this plan's queries."""
         positives, depths = self.positives()
-        return ProofEnv.create(
+        return ProofEnvironment.create(
             environment.config,
             environment.program,
             positives,

@@ -3,6 +3,6 @@
 from .transition_checks import (
     CHECKS as CHECKS,
     ConformanceError as ConformanceError,
-    Report as Report,
+    ConformanceReport as ConformanceReport,
     check_environment as check_environment,
 )

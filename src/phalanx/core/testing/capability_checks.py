@@ -12,16 +12,16 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.environment import Environment
-from phalanx.core.spaces import choice_of, num_choices, with_choice
+from phalanx.core.spaces import masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as plays
 from phalanx.core.testing.recorded_rollouts import (
-    at,
     differences,
     first_wrong,
     keys_from,
-    play,
+    raise_if_failed,
+    record_rollout,
+    take,
     to_host,
-    verdict,
 )
 
 _NONSENSE = ("", "no such action !?")
@@ -29,7 +29,7 @@ _FEW = 3
 """States that are described and drawn: one at the start, one in the middle, one late."""
 
 
-def check_legal_actions_are_told(
+def check_legal_actions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """The mask is over the action's choices, sampled actions are legal by it, and others change nothing."""
@@ -38,33 +38,35 @@ def check_legal_actions_are_told(
     )
     if shape is None:
         return False
-    choices = num_choices(environment.action_space)
+    choices = masked_size(environment.action_space)
     if choices is None or shape.shape != (choices,) or shape.dtype != np.bool_:
         told = f"{shape.dtype}{list(shape.shape)}"
         wanted = "a first field of whole numbers" if choices is None else f"bool[{choices}]"
-        return verdict("legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"])
+        return raise_if_failed(
+            "legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"]
+        )
     keys = keys_from(seed, batch_size)
-    _, steps = play(environment, keys, num_steps)
+    _, steps = record_rollout(environment, keys, num_steps)
     mask, of_batch = to_host(_masks(environment, steps.before))
-    over = np.asarray(plays.view(environment, steps.before)[1])
-    chosen = np.asarray(choice_of(environment.action_space, steps.actions))
+    over = np.asarray(plays.observe_states(environment, steps.before)[1])
+    chosen = np.asarray(masked_choice(environment.action_space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
     found = []
     if np.any(~over & ~mask.any(-1)):
         found.append(f"{first_wrong(~over & ~mask.any(-1))}: nothing is legal, and the episode goes on")
     if np.any(~over & ~legal):
         found.append(f"{first_wrong(~over & ~legal)}: the sampled action is illegal by the mask")
-    found += differences(at(mask, 0), of_batch, "legal_actions of a batch")
+    found += differences(take(mask, 0), of_batch, "legal_actions of a batch")
     # The first masked-out choice of every state that has one, the others as they were sampled.
     masked_out = np.where(mask.all(-1), chosen, np.argmin(mask, -1)).astype(chosen.dtype)
-    actions = with_choice(environment.action_space, steps.actions, masked_out)
-    _, step_keys = plays.play_keys(keys, num_steps)
+    actions = replace_choice(environment.action_space, steps.actions, masked_out)
+    _, step_keys = plays.rollout_keys(keys, num_steps)
     after = plays.by_vmap(environment, step_keys, steps.before, actions)[1].states
-    kept, new = (to_host(plays.content(environment, states)) for states in (steps.before, after))
+    kept, new = (to_host(plays.comparable_states(environment, states)) for states in (steps.before, after))
     for choice in np.unique(masked_out[~mask.all(-1)]):
         where = ~mask.all(-1) & (masked_out == choice)
-        found += differences(at(kept, where), at(new, where), f"content after the masked-out {choice}")
-    return verdict("legal_actions must say what step does", found)
+        found += differences(take(kept, where), take(new, where), f"content after the masked-out {choice}")
+    return raise_if_failed("legal_actions must say what step does", found)
 
 
 @jax.jit
@@ -73,13 +75,13 @@ def _masks(
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
     """The masks of recorded states one by one, and those of the first batch of them."""
     masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
-    of_batch = environment.legal_actions(at(states, 0))
+    of_batch = environment.legal_actions(take(states, 0))
     assert masks is not None
     assert of_batch is not None
     return masks, of_batch
 
 
-def check_words_name_actions(
+def check_text_round_trip(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """A state has a text, every legal action one that is read back, and nonsense is refused in words.
@@ -117,12 +119,12 @@ def check_words_name_actions(
             found.append(f"step {time}: parse_actions takes or refuses what parse_action does not")
         else:
             found += differences(
-                to_host(action), to_host(at(read, 0)), f"step {time}: parse_actions of a batch"
+                to_host(action), to_host(take(read, 0)), f"step {time}: parse_actions of a batch"
             )
-    return verdict("words must name actions both ways", found)
+    return raise_if_failed("words must name actions both ways", found)
 
 
-def check_pictures_are_what_their_mode_says(
+def check_render_modes(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Every mode of `render_modes` gives a picture of its kind: SVG, text, or uint8 pixels."""
@@ -132,11 +134,11 @@ def check_pictures_are_what_their_mode_says(
             picture = environment.render(state, mode)
             if not _is_picture(mode, picture):
                 found.append(f"step {time}: render(state, {mode!r}) gives {_short(picture)}")
-    verdict("pictures must be what their mode says", found)
+    raise_if_failed("pictures must be what their mode says", found)
     return bool(environment.render_modes)
 
 
-def check_names_and_version(
+def check_task_name_and_version(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """The version is a whole number from 1 on, and `task_name` gives a text, if an empty one."""
@@ -147,26 +149,26 @@ def check_names_and_version(
         name = environment.task_name(state)
         if not isinstance(name, str):
             found.append(f"step {time}: task_name is {name!r}, which is no text")
-    return verdict("names and version", found)
+    return raise_if_failed("names and version", found)
 
 
 def _moments(
     environment: Environment, seed: int, batch_size: int, num_steps: int
 ) -> Iterator[tuple[int, PyTree, PyTree]]:
     """A few single states that have not ended, with the actions that were sampled there."""
-    _, steps = play(environment, keys_from(seed, batch_size), num_steps)
-    over = np.asarray(plays.view(environment, steps.before)[1])[:, 0]
+    _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
+    over = np.asarray(plays.observe_states(environment, steps.before)[1])[:, 0]
     times = np.flatnonzero(~over)
     host = to_host((steps.before, steps.actions))
     for time in np.unique(times[np.linspace(0, len(times) - 1, _FEW).astype(int)]):
-        state, action = jax.device_put(at(host, int(time), 0))
+        state, action = jax.device_put(take(host, int(time), 0))
         yield int(time), state, action
 
 
 def _variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
     """The action itself, and the same with every other legal choice."""
     space, mask = environment.action_space, environment.legal_actions(state)
-    choices = num_choices(space)
+    choices = masked_size(space)
     yield action
     if choices is not None:
         for choice in np.flatnonzero(np.ones(choices, bool) if mask is None else np.asarray(mask)):
@@ -175,7 +177,7 @@ def _variants(environment: Environment, state: PyTree, action: PyTree) -> Iterat
 
 def _with_choice(environment: Environment, action: PyTree, choice: np.integer) -> PyTree:
     space = environment.action_space
-    return with_choice(space, action, jnp.asarray(choice, choice_of(space, action).dtype))
+    return replace_choice(space, action, jnp.asarray(choice, masked_choice(space, action).dtype))
 
 
 def _is_picture(mode: str, picture: Any) -> bool:
@@ -191,8 +193,8 @@ def _short(value: Any) -> str:
 
 
 CAPABILITY_CHECKS: tuple[Callable[..., bool], ...] = (
-    check_legal_actions_are_told,
-    check_words_name_actions,
-    check_pictures_are_what_their_mode_says,
-    check_names_and_version,
+    check_legal_actions,
+    check_text_round_trip,
+    check_render_modes,
+    check_task_name_and_version,
 )

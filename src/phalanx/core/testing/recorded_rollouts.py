@@ -72,12 +72,12 @@ def to_host(tree: PyTree) -> PyTree:
     return jax.tree.map(as_numpy, tree)
 
 
-def at(tree: PyTree, *index: Any) -> PyTree:
+def take(tree: PyTree, *index: Any) -> PyTree:
     """One entry of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-class Outcome(eqx.Module):
+class StepResult(eqx.Module):
     """What a step returned."""
 
     states: PyTree
@@ -87,61 +87,61 @@ class Outcome(eqx.Module):
     infos: PyTree
 
 
-class Step(eqx.Module):
+class RecordedStep(eqx.Module):
     """One step of a play; in a recording every leaf is `[steps, ...]` or `[steps, batch, ...]`."""
 
     before: PyTree
     actions: PyTree
-    after: Outcome
+    after: StepResult
 
 
-class AutoStep(eqx.Module):
+class RecordedAutoResetStep(eqx.Module):
     """One auto-reset step beside the plain step from the same states."""
 
-    plain: Outcome
+    plain: StepResult
     plain_view: PyTree
     """`observe` of the plain step's states."""
     plain_over: np.ndarray
     """`is_done` of the plain step's states."""
-    auto: Outcome
+    auto: StepResult
     auto_view: PyTree
     auto_over: np.ndarray
 
 
 @partial(jax.jit, static_argnums=1)
-def play_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
+def rollout_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
     """Reset keys `[batch]` and step keys `[steps, batch]`; apart, so that plays need not compile it."""
     split = jax.vmap(lambda key: jax.random.split(key, num_steps + 1), out_axes=1)(keys)
     return split[0], split[1:]
 
 
 @partial(jax.jit, static_argnums=0)
-def play_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, Step]:
+def rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedStep]:
     """The first observation and the steps of one environment under legal random actions."""
     state, first = environment.reset(key)
 
-    def one(state: PyTree, key: Key) -> tuple[PyTree, Step]:
+    def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedStep]:
         action = environment.sample_action(key, state)
-        after = Outcome(*environment.step(state, action))
-        return after.states, Step(state, action, after)
+        after = StepResult(*environment.step(state, action))
+        return after.states, RecordedStep(state, action, after)
 
     return first, jax.lax.scan(one, state, step_keys)[1]
 
 
 @partial(jax.jit, static_argnums=0)
-def play_batch(
+def rollout_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
-) -> tuple[PyTree, Step]:
+) -> tuple[PyTree, RecordedStep]:
     """The same for a batch, with an invalid action wherever `invalid` asks for one."""
     states, first = environment.batch_reset(keys)
 
-    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, Step]:
+    def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedStep]:
         keys, wanted = inputs
         actions = jax.vmap(environment.sample_action)(keys, states)
         if wanted is not None:
             actions = select_rows(wanted, jax.vmap(environment.invalid_action)(keys, states), actions)
-        after = Outcome(*environment.batch_step(states, actions))
-        return after.states, Step(states, actions, after)
+        after = StepResult(*environment.batch_step(states, actions))
+        return after.states, RecordedStep(states, actions, after)
 
     return first, jax.lax.scan(one, states, (step_keys, invalid))[1]
 
@@ -159,39 +159,41 @@ class _EitherMode(AutoReset):
 
 
 @partial(jax.jit, static_argnums=0)
-def play_auto_reset(
+def rollout_auto_reset(
     environment: Environment, next_step: Bool[Array, ""], states: PyTree, keys: Keys, step_keys: PyTree
-) -> Step:
+) -> RecordedStep:
     """An auto-reset batch under legal random actions, from the first of recorded states."""
     layer = _EitherMode(environment, next_step=next_step)
 
-    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, Step]:
+    def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RecordedStep]:
         actions = jax.vmap(environment.sample_action)(keys, state.states)
         after, *rest = layer.step(state, actions)
-        return after, Step(state.states, actions, Outcome(after.states, *rest))
+        return after, RecordedStep(state.states, actions, StepResult(after.states, *rest))
 
-    return jax.lax.scan(one, AutoResetState(at(states, 0), keys), step_keys)[1]
+    return jax.lax.scan(one, AutoResetState(take(states, 0), keys), step_keys)[1]
 
 
 @partial(jax.jit, static_argnums=0)
-def view(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
+def observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
     """`observe` and `is_done` of recorded states."""
     return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
 
 
 @partial(jax.jit, static_argnums=0)
-def content(environment: Environment, states: PyTree) -> PyTree:
+def comparable_states(environment: Environment, states: PyTree) -> PyTree:
     """`content` of recorded states."""
     return jax.vmap(jax.vmap(environment.content))(states)
 
 
 @partial(jax.jit, static_argnums=0)
-def by_vmap(environment: Environment, keys: PyTree, states: PyTree, actions: PyTree) -> tuple[Any, Outcome]:
+def by_vmap(
+    environment: Environment, keys: PyTree, states: PyTree, actions: PyTree
+) -> tuple[Any, StepResult]:
     """`reset` and `step` of single environments, vmapped, at each of the recorded steps."""
 
-    def one(given: tuple[Any, Any, Any]) -> tuple[Any, Outcome]:
+    def one(given: tuple[Any, Any, Any]) -> tuple[Any, StepResult]:
         keys, states, actions = given
-        return jax.vmap(environment.reset)(keys), Outcome(*jax.vmap(environment.step)(states, actions))
+        return jax.vmap(environment.reset)(keys), StepResult(*jax.vmap(environment.step)(states, actions))
 
     return jax.lax.map(one, (keys, states, actions))
 
@@ -204,14 +206,14 @@ def by_batch(
     actions: PyTree,
     mask: Bool[Array, "steps batch"],
     observations: PyTree,
-) -> tuple[Any, Outcome, Any]:
+) -> tuple[Any, StepResult, Any]:
     """The environment's own `batch_reset`, `batch_step` and `batch_reset_where` at each recorded step."""
 
-    def one(given: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Outcome, Any]:
+    def one(given: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, StepResult, Any]:
         keys, states, actions, mask, observations = given
         return (
             environment.batch_reset(keys),
-            Outcome(*environment.batch_step(states, actions)),
+            StepResult(*environment.batch_step(states, actions)),
             environment.batch_reset_where(mask, keys, states, observations),
         )
 
@@ -221,17 +223,17 @@ def by_batch(
 @partial(jax.jit, static_argnums=0)
 def by_batch_of_one(
     environment: Environment, key: Key, states: PyTree, actions: PyTree
-) -> tuple[Any, Outcome]:
+) -> tuple[Any, StepResult]:
     """`batch_reset` and `batch_step` of batches of one, along a recorded play of one environment."""
 
-    def one(given: tuple[Any, Any]) -> Outcome:
-        states, actions = at(given, None)
-        return at(Outcome(*environment.batch_step(states, actions)), 0)
+    def one(given: tuple[Any, Any]) -> StepResult:
+        states, actions = take(given, None)
+        return take(StepResult(*environment.batch_step(states, actions)), 0)
 
-    return at(environment.batch_reset(key[None]), 0), jax.lax.map(one, (states, actions))
+    return take(environment.batch_reset(key[None]), 0), jax.lax.map(one, (states, actions))
 
 
-def verdict(rule: str, found: list[str]) -> bool:
+def raise_if_failed(rule: str, found: list[str]) -> bool:
     """True where nothing was found wrong; else a `ConformanceError` with the first few sentences."""
     if found:
         rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
@@ -252,11 +254,13 @@ def has_invalid(environment: Environment) -> bool:
     return jax.eval_shape(environment.invalid_action, key, state) is not None
 
 
-def play(environment: Environment, keys: Keys, num_steps: int, invalid: Any = False) -> tuple[Any, Any]:
+def record_rollout(
+    environment: Environment, keys: Keys, num_steps: int, invalid: Any = False
+) -> tuple[Any, Any]:
     """Random play; `invalid` (steps x batch) asks for invalid actions, which an environment may not have."""
     # Plays without invalid actions pass the flags too, so that all plays of one size share a compilation.
     flags = np.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
-    return play_batch(environment, *play_keys(keys, num_steps), flags)
+    return rollout_batch(environment, *rollout_keys(keys, num_steps), flags)
 
 
 def first_wrong(wrong: np.ndarray) -> str:
@@ -265,7 +269,7 @@ def first_wrong(wrong: np.ndarray) -> str:
     return f"environment {index} at step {step}"
 
 
-def samples(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
+def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
     """Some (step, environment) pairs, spread over the whole play, the last step included."""
     times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
     return [(int(time), index) for time in times for index in range(batch_size)]

@@ -19,15 +19,15 @@ from phalanx.core.testing import recorded_rollouts as plays
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
-    at,
     differences,
     first_wrong,
     has_invalid,
     keys_from,
-    play,
-    samples,
+    raise_if_failed,
+    record_rollout,
+    sample_indices,
+    take,
     to_host,
-    verdict,
 )
 
 _EAGER_STEPS = 3
@@ -35,7 +35,7 @@ _EAGER_STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """What was checked and held, and what the environment has nothing of (say, invalid actions)."""
 
     environment: str
@@ -45,7 +45,7 @@ class Report:
 
 def check_environment(
     environment: Environment, *, seed: int = 0, batch_size: int = 4, num_steps: int = 200
-) -> Report:
+) -> ConformanceReport:
     """Run every check; raise one `ConformanceError` that names all failures, or report what held.
 
     Random play of `num_steps` steps must reach the end of at least one episode.
@@ -68,18 +68,18 @@ def check_environment(
         failed = len(CHECKS) - len(passed) - len(not_applicable)
         title = f"{type(environment).__name__} fails {failed} of {len(CHECKS)} conformance checks"
         raise ConformanceError(title, failures)
-    return Report(type(environment).__name__, tuple(passed), tuple(not_applicable))
+    return ConformanceReport(type(environment).__name__, tuple(passed), tuple(not_applicable))
 
 
-def check_same_key_gives_same_episode(
+def check_determinism(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """The same key gives the same episode, compiled or not."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
     once, again = (_eager_play(environment, reset_key, step_keys) for _ in range(2))
     found = differences(once, again, "second run without jit")
-    first, second = (plays.play_one(environment, reset_key, step_keys) for _ in range(2))
-    return verdict(
+    first, second = (plays.rollout_one(environment, reset_key, step_keys) for _ in range(2))
+    return raise_if_failed(
         "the same key must give the same episode", found + differences(first, second, "second run")
     )
 
@@ -89,12 +89,12 @@ def check_batch_of_one_equals_single(
 ) -> bool:
     """A batch of one environment is that environment."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
-    first, steps = plays.play_one(environment, reset_key, step_keys)
+    first, steps = plays.rollout_one(environment, reset_key, step_keys)
     begun, after = to_host(plays.by_batch_of_one(environment, reset_key, steps.before, steps.actions))
     first, steps = to_host((first, steps))
-    found = differences((at(steps.before, 0), first), begun, "environment 0 of a batch of 1: reset")
+    found = differences((take(steps.before, 0), first), begun, "environment 0 of a batch of 1: reset")
     found += differences(steps.after, after, "environment 0 of a batch of 1: step")
-    return verdict("a batch must equal its environments one by one", found)
+    return raise_if_failed("a batch must equal its environments one by one", found)
 
 
 def check_batch_equals_loop(
@@ -102,30 +102,30 @@ def check_batch_equals_loop(
 ) -> bool:
     """A batch is a loop over its environments: no environment feels its neighbours."""
     keys = keys_from(seed, batch_size)
-    first, steps = to_host(play(environment, keys, num_steps))
+    first, steps = to_host(record_rollout(environment, keys, num_steps))
     found: list[str] = []
-    reset_keys, step_keys = to_host(plays.play_keys(keys, num_steps))
+    reset_keys, step_keys = to_host(plays.rollout_keys(keys, num_steps))
     for index in range(batch_size):
-        single = plays.play_one(environment, reset_keys[index], step_keys[:, index])
+        single = plays.rollout_one(environment, reset_keys[index], step_keys[:, index])
         single_first, single_steps = to_host(single)
         name = f"environment {index} of a batch of {batch_size}: "
-        found += differences(single_first, at(first, index), f"{name}first observation")
-        found += differences(single_steps, at(steps, slice(None), index), f"{name}step")
-    return verdict("a batch must equal its environments one by one", found)
+        found += differences(single_first, take(first, index), f"{name}first observation")
+        found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
+    return raise_if_failed("a batch must equal its environments one by one", found)
 
 
-def check_jit_equals_no_jit(
+def check_jit_equals_eager(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`reset` and `step` give the same whether they are compiled or not."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
     plain_first, plain_steps = _eager_play(environment, reset_key, step_keys)
-    first, steps = to_host(plays.play_one(environment, reset_key, step_keys))
-    found = differences(plain_first, (at(steps.before, 0), first), "compiled reset")
+    first, steps = to_host(plays.rollout_one(environment, reset_key, step_keys))
+    found = differences(plain_first, (take(steps.before, 0), first), "compiled reset")
     for index, step in enumerate(plain_steps):
-        found += differences(step.actions, at(steps.actions, index), f"compiled sample_action {index}")
-        found += differences(step.after, at(steps.after, index), f"compiled step {index}")
-    return verdict("jit must not change what an environment does", found)
+        found += differences(step.actions, take(steps.actions, index), f"compiled sample_action {index}")
+        found += differences(step.after, take(steps.after, index), f"compiled step {index}")
+    return raise_if_failed("jit must not change what an environment does", found)
 
 
 def check_vmap_equals_batch_functions(
@@ -133,10 +133,10 @@ def check_vmap_equals_batch_functions(
 ) -> bool:
     """`batch_reset`, `batch_step` and `batch_reset_where` mean the vmapped `reset` and `step`."""
     keys = keys_from(seed, batch_size)
-    _, steps = play(environment, keys, num_steps)
+    _, steps = record_rollout(environment, keys, num_steps)
     mask = _every_other(num_steps, batch_size)
-    seen, _ = plays.view(environment, steps.before)
-    _, step_keys = plays.play_keys(keys, num_steps)
+    seen, _ = plays.observe_states(environment, steps.before)
+    _, step_keys = plays.rollout_keys(keys, num_steps)
     resets, after = to_host(plays.by_vmap(environment, step_keys, steps.before, steps.actions))
     actual = to_host(plays.by_batch(environment, step_keys, steps.before, steps.actions, mask, seen))
     kept = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, seen)))
@@ -144,22 +144,22 @@ def check_vmap_equals_batch_functions(
     found: list[str] = []
     for name, left, right in zip(names, (resets, after, kept), actual, strict=True):
         found += differences(left, right, f"{name}, by step and environment: ")
-    return verdict("batch functions must equal vmap of the single ones", found)
+    return raise_if_failed("batch functions must equal vmap of the single ones", found)
 
 
-def check_finished_states_stay_finished(
+def check_done_states_are_absorbing(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Stepping a finished state changes nothing, pays nothing and stays done, whatever the action."""
     keys = keys_from(seed, batch_size)
     every_other = np.arange(num_steps)[:, None] % 2 == 1
-    steps = to_host(play(environment, keys, num_steps, every_other)[1])
+    steps = to_host(record_rollout(environment, keys, num_steps, every_other)[1])
     ends = _ends(environment, steps.after.dones)
     found: list[str] = []
     for index, end in ends.items():
         if end + 1 == num_steps:
             continue
-        ending, tail = at(steps.after, end, index), at(steps.after, slice(end + 1, None), index)
+        ending, tail = take(steps.after, end, index), take(steps.after, slice(end + 1, None), index)
         length = num_steps - end - 1
         kept = (ending.states, ending.observations, ending.infos.terminated, ending.infos.truncated)
         repeated = jax.tree.map(lambda leaf, n=length: np.repeat(leaf[None], n, 0), kept)
@@ -173,15 +173,15 @@ def check_finished_states_stay_finished(
             found.append(f"environment {index} ended at step {end} and was then not done")
     if all(end + 1 == num_steps for end in ends.values()):
         found.append(f"every episode ended in the very last of {num_steps} steps; pass a larger num_steps")
-    return verdict("stepping a finished state must be a no-op with zero reward", found)
+    return raise_if_failed("stepping a finished state must be a no-op with zero reward", found)
 
 
-def check_terminated_and_truncated_told_apart(
+def check_termination_flags(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """`done` is terminated or truncated, never both; what ends without the world changing is truncated."""
     keys = keys_from(seed, batch_size)
-    _, steps = play(environment, keys, num_steps)
+    _, steps = record_rollout(environment, keys, num_steps)
     after = to_host(steps.after)
     if not isinstance(after.infos, TransitionInfo):
         raise ConformanceError("info", [f"{type(after.infos).__name__} needs `terminated` and `truncated`"])
@@ -194,18 +194,18 @@ def check_terminated_and_truncated_told_apart(
         found.append(
             f"{first_wrong(dones != (terminated | truncated))}: done is not (terminated or truncated)"
         )
-    over = np.asarray(plays.view(environment, steps.after.states)[1])
+    over = np.asarray(plays.observe_states(environment, steps.after.states)[1])
     if np.any(over != dones):
         found.append(f"{first_wrong(over != dones)}: is_done(state) is not the `done` that step returned")
     if has_invalid(environment):
         # An invalid action leaves the world as it is, so only the clock can end an episode of nothing else.
-        infos = to_host(play(environment, keys, num_steps, invalid=True)[1].after.infos)
+        infos = to_host(record_rollout(environment, keys, num_steps, invalid=True)[1].after.infos)
         if np.any(infos.terminated):
             found.append(
                 f"{first_wrong(infos.terminated)} reads terminated under invalid actions alone; an end by "
                 f"the clock is a truncation"
             )
-    return verdict("terminated and truncated must be told apart", found)
+    return raise_if_failed("terminated and truncated must be told apart", found)
 
 
 def check_terminal_observation_in_same_step_mode(
@@ -218,7 +218,7 @@ def check_terminal_observation_in_same_step_mode(
     found += differences(mask, steps.auto.dones, "done")
     found += differences(steps.plain.rewards, steps.auto.rewards, "reward")
     found += _where(mask, steps.plain_view, info.final_observation, "final_observation")
-    return verdict("the terminal observation must survive same-step auto-reset", found)
+    return raise_if_failed("the terminal observation must survive same-step auto-reset", found)
 
 
 def check_terminal_observation_in_next_step_mode(
@@ -231,7 +231,7 @@ def check_terminal_observation_in_next_step_mode(
     found += _where(auto.dones, steps.plain_view, auto.observations, "observation returned with done")
     for name, value in (("reward", auto.rewards), *_flags(auto)):
         found += _where(mask, np.zeros_like(value), value, f"{name} of a reset step")
-    return verdict("the terminal observation must survive next-step auto-reset", found)
+    return raise_if_failed("the terminal observation must survive next-step auto-reset", found)
 
 
 def check_invalid_actions_change_nothing(
@@ -241,27 +241,30 @@ def check_invalid_actions_change_nothing(
     if not has_invalid(environment):
         return False
     invalid = _every_other(num_steps, batch_size)
-    _, steps = play(environment, keys_from(seed, batch_size), num_steps, invalid)
-    before = to_host(plays.content(environment, steps.before))
-    after = to_host(plays.content(environment, steps.after.states))
+    _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps, invalid)
+    before = to_host(plays.comparable_states(environment, steps.before))
+    after = to_host(plays.comparable_states(environment, steps.after.states))
     found = _where(invalid, before, after, "content after an invalid action")
-    return verdict("invalid actions must never change a state", found)
+    return raise_if_failed("invalid actions must never change a state", found)
 
 
 def check_observations_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
     """Every observation is a member of `observation_space` and is what `observe` says of its state."""
-    first, steps = play(environment, keys_from(seed, batch_size), num_steps)
-    observations, seen = to_host(steps.after.observations), plays.view(environment, steps.after.states)[0]
+    first, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
+    observations, seen = (
+        to_host(steps.after.observations),
+        plays.observe_states(environment, steps.after.states)[0],
+    )
     found = differences(to_host(seen), observations, "observation returned by step")
-    members = [("reset", at(to_host(first), index)) for index in range(batch_size)]
-    members += [(f"step {t}", at(observations, t, i)) for t, i in samples(num_steps, batch_size)]
+    members = [("reset", take(to_host(first), index)) for index in range(batch_size)]
+    members += [(f"step {t}", take(observations, t, i)) for t, i in sample_indices(num_steps, batch_size)]
     space = environment.observation_space
     found += [
         f"the observation of {when} is not in {space}" for when, it in members if not space.contains(it)
     ]
-    return verdict("observations must lie in observation_space", found)
+    return raise_if_failed("observations must lie in observation_space", found)
 
 
 def check_sampled_actions_lie_in_their_space(
@@ -269,57 +272,59 @@ def check_sampled_actions_lie_in_their_space(
 ) -> bool:
     """`sample_action` draws members of `action_space`, and `step` takes whatever the space itself draws."""
     keys, space = keys_from(seed, batch_size), environment.action_space
-    _, steps = play(environment, keys, num_steps)
+    _, steps = record_rollout(environment, keys, num_steps)
     actions = to_host(steps.actions)
     found = [
-        f"the action sampled at step {t} is not in {space}: {at(actions, t, i)}"
-        for t, i in samples(num_steps, batch_size)
-        if not space.contains(at(actions, t, i))
+        f"the action sampled at step {t} is not in {space}: {take(actions, t, i)}"
+        for t, i in sample_indices(num_steps, batch_size)
+        if not space.contains(take(actions, t, i))
     ]
-    _, step_keys = plays.play_keys(keys, num_steps)
+    _, step_keys = plays.rollout_keys(keys, num_steps)
     drawn = jax.jit(jax.vmap(jax.vmap(space.sample)))(step_keys)
-    result = _batch_steps(environment, step_keys, plays.Step(steps.before, drawn, steps.after))
+    result = _batch_steps(environment, step_keys, plays.RecordedStep(steps.before, drawn, steps.after))
     blank = [jax.tree.map(np.zeros_like, to_host(it)) for it in (steps.after, result)]
     found += differences(blank[0], blank[1], "what step makes of action_space.sample")
-    return verdict("sampled actions must lie in action_space", found)
+    return raise_if_failed("sampled actions must lie in action_space", found)
 
 
 def _single_keys(seed: int, batch_size: int, num_steps: int) -> tuple[Any, Any]:
     """The keys of a play's first environment: one for its reset, and one for each step."""
-    reset_keys, step_keys = to_host(plays.play_keys(keys_from(seed, batch_size), num_steps))
+    reset_keys, step_keys = to_host(plays.rollout_keys(keys_from(seed, batch_size), num_steps))
     return jnp.asarray(reset_keys[0]), step_keys[:, 0]
 
 
-def _eager_play(environment: Environment, key: Any, step_keys: np.ndarray) -> tuple[Any, list[plays.Step]]:
+def _eager_play(
+    environment: Environment, key: Any, step_keys: np.ndarray
+) -> tuple[Any, list[plays.RecordedStep]]:
     first = environment.reset(key)
     state, steps = first[0], []
     for step_key in step_keys[:_EAGER_STEPS]:
         action = environment.sample_action(jnp.asarray(step_key), state)
-        after = plays.Outcome(*environment.step(state, action))
-        steps.append(plays.Step(state, action, after))
+        after = plays.StepResult(*environment.step(state, action))
+        steps.append(plays.RecordedStep(state, action, after))
         state = after.states
     return first, steps
 
 
-def _batch_steps(environment: Environment, step_keys: Any, steps: plays.Step) -> plays.Outcome:
+def _batch_steps(environment: Environment, step_keys: Any, steps: plays.RecordedStep) -> plays.StepResult:
     """`batch_step` from recorded states, by the program that all checks of batch functions share."""
-    seen, over = plays.view(environment, steps.before)
+    seen, over = plays.observe_states(environment, steps.before)
     return plays.by_batch(environment, step_keys, steps.before, steps.actions, np.asarray(over), seen)[1]
 
 
 def _auto_play(
     environment: Environment, mode: Mode, seed: int, batch_size: int, num_steps: int
-) -> tuple[plays.AutoStep, list[str]]:
+) -> tuple[plays.RecordedAutoResetStep, list[str]]:
     """A recording, and what is wrong with it in either mode."""
     keys = keys_from(seed, batch_size)
-    reset_keys, step_keys = plays.play_keys(keys, num_steps)
-    begun = play(environment, keys, num_steps)[1].before
-    taken = plays.play_auto_reset(environment, mode == "next_step", begun, reset_keys, step_keys)
+    reset_keys, step_keys = plays.rollout_keys(keys, num_steps)
+    begun = record_rollout(environment, keys, num_steps)[1].before
+    taken = plays.rollout_auto_reset(environment, mode == "next_step", begun, reset_keys, step_keys)
     plain = _batch_steps(environment, step_keys, taken)
-    views = (plays.view(environment, states) for states in (plain.states, taken.after.states))
+    views = (plays.observe_states(environment, states) for states in (plain.states, taken.after.states))
     (plain_view, plain_over), (auto_view, auto_over) = to_host(tuple(views))
     auto, plain = to_host((taken.after, plain))
-    steps = plays.AutoStep(plain, plain_view, plain_over, auto, auto_view, auto_over)
+    steps = plays.RecordedAutoResetStep(plain, plain_view, plain_over, auto, auto_view, auto_over)
     _ends(environment, steps.plain.dones)
     fresh = auto.infos.reset_mask
     found = []
@@ -354,22 +359,22 @@ def _ends(environment: Environment, dones: np.ndarray) -> dict[int, int]:
 
 
 def _where(mask: np.ndarray, expected: Any, actual: Any, what: str) -> list[str]:
-    return differences(at(expected, mask), at(actual, mask), what)
+    return differences(take(expected, mask), take(actual, mask), what)
 
 
-def _flags(outcome: plays.Outcome) -> tuple[tuple[str, np.ndarray], ...]:
+def _flags(outcome: plays.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
     infos = outcome.infos
     return ("done", outcome.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
 
 
 CHECKS: tuple[Callable[..., bool], ...] = (
-    check_same_key_gives_same_episode,
+    check_determinism,
     check_batch_of_one_equals_single,
     check_batch_equals_loop,
-    check_jit_equals_no_jit,
+    check_jit_equals_eager,
     check_vmap_equals_batch_functions,
-    check_finished_states_stay_finished,
-    check_terminated_and_truncated_told_apart,
+    check_done_states_are_absorbing,
+    check_termination_flags,
     check_terminal_observation_in_same_step_mode,
     check_terminal_observation_in_next_step_mode,
     check_invalid_actions_change_nothing,

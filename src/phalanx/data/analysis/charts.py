@@ -13,7 +13,7 @@ from phalanx.data.analysis.report import BatchingEfficiencyReport
 from phalanx.data.bucket_search import BucketAnalysis
 from phalanx.data.length_analysis import LengthHistogram
 from phalanx.data.plans.buckets import BucketSpec
-from phalanx.formatting import percent
+from phalanx.formatting import format_percent
 from phalanx.svg import ACCENT, BORDER, FONT, GOOD, MUTED, SHEET, TEXT, save_svg
 
 WIDTH = 860
@@ -106,7 +106,7 @@ def draw_bucket_efficiency(analysis: BucketAnalysis, title: str = "Padding in ea
             f"{bucket.min_length:,}–{bucket.max_length:,}",
             bucket.total_tokens,
             bucket.padded_tokens,
-            f"{percent(bucket.efficiency)} of {_short(bucket.padded_tokens)}"
+            f"{format_percent(bucket.efficiency)} of {_short(bucket.padded_tokens)}"
             if bucket.sample_count
             else "empty",
         )
@@ -114,7 +114,8 @@ def draw_bucket_efficiency(analysis: BucketAnalysis, title: str = "Padding in ea
     ]
     skipped = f"; {analysis.skipped_samples:,} samples skipped" if analysis.skipped_samples else ""
     subtitle = (
-        f"{percent(analysis.overall_efficiency)} of {_short(analysis.padded_tokens)} padded tokens are real; "
+        f"{format_percent(analysis.overall_efficiency)} of {_short(analysis.padded_tokens)} "
+        "padded tokens are real; "
         f"{analysis.total_samples:,} samples{skipped}"
     )
     return _bars(rows, title, subtitle)
@@ -234,7 +235,7 @@ def _ticks(most: int, wanted: int = 5) -> list[int]:
 
 
 def _note(efficiency: float, padded: int) -> str:
-    return f"{percent(efficiency)} of {_short(padded)}"
+    return f"{format_percent(efficiency)} of {_short(padded)}"
 
 
 def _short(number: int) -> str:

@@ -26,8 +26,8 @@ from phalanx.data.lengths import Lengths, LengthTable, as_length_table
 from phalanx.data.packing import pack_lengths
 from phalanx.data.packing_config import PackingMode
 from phalanx.data.plans.buckets import BucketSpec
-from phalanx.formatting import percent
-from phalanx.models import FrozenModel, require_type
+from phalanx.formatting import format_percent
+from phalanx.models import FrozenModel, check_type
 
 _COLUMNS = 80
 _WORTH_SAYING = 0.02
@@ -108,7 +108,7 @@ class BatchingEfficiencyReport(FrozenModel):
 
     def to_ascii(self) -> str:
         """The whole report in at most 80 columns."""
-        bars = [Bar(name, value, f"{percent(value, 2):>7}") for name, value in self.compared()]
+        bars = [Bar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
         parts = [
             self.length_histogram.to_ascii(),
             self.bucket_analysis.to_ascii(),
@@ -124,7 +124,7 @@ def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
     """Analyze the lengths against the buckets, the best buckets and packing, and say what to do."""
-    require_type(bucket_spec, BucketSpec, "bucket_spec")
+    check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)
     analysis = analyze_counts(counts, bucket_spec)
@@ -171,20 +171,24 @@ def _recommendations(
         short = analysis.skipped_samples - analysis.too_long
         advice.append(f"{short:,} samples are shorter than min_length {spec.min_length} and are skipped.")
     given, can_be = analysis.overall_efficiency, max(analysis.overall_efficiency, best.estimated_efficiency)
-    packed = f"Packing into rows of {packing.capacity} is {percent(packing.efficiency, 2)} full"
+    packed = f"Packing into rows of {packing.capacity} is {format_percent(packing.efficiency, 2)} full"
     if packing.efficiency > can_be + _WORTH_SAYING:
         advice.append(
-            f"{packed}, where these buckets are {percent(given, 2)} and the best {best.num_buckets} buckets "
-            f"{percent(best.estimated_efficiency, 2)}: "
+            f"{packed}, where these buckets are {format_percent(given, 2)} and the best "
+            f"{best.num_buckets} buckets "
+            f"{format_percent(best.estimated_efficiency, 2)}: "
             f"{_fewer(analysis.padded_tokens, packing.padded_tokens)} padded tokens. Pack if the model "
             f"keeps segments apart (segment ids or cu_seqlens)."
         )
     else:
-        advice.append(f"{packed}, buckets can be {percent(can_be, 2)}: stay with buckets, which are simpler.")
+        advice.append(
+            f"{packed}, buckets can be {format_percent(can_be, 2)}: stay with buckets, which are simpler."
+        )
     if best.estimated_efficiency > given + _WORTH_SAYING:
         padded = round(analysis.total_tokens / best.estimated_efficiency)
         advice.append(
-            f"If you pad to buckets, {_edges_text(best)} gives {percent(best.estimated_efficiency, 2)} with "
+            f"If you pad to buckets, {_edges_text(best)} gives "
+            f"{format_percent(best.estimated_efficiency, 2)} with "
             f"as many buckets: {_fewer(analysis.padded_tokens, padded)} padded tokens."
         )
     advice += _about_single_buckets(analysis)

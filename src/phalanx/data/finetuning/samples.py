@@ -21,7 +21,7 @@ Truncation: TypeAlias = Literal["error", "skip", "right", "left", "turns"]
 IGNORED = -100
 
 
-class FinetuningConfig(FrozenModel):
+class TokenizeConfig(FrozenModel):
     """How rows become samples."""
 
     template: Template = "auto"
@@ -43,14 +43,14 @@ class FinetuningConfig(FrozenModel):
     texts and completions; a chat template ends its turns itself."""
 
     @model_validator(mode="after")
-    def _can_be_cut(self) -> "FinetuningConfig":
+    def _can_be_cut(self) -> "TokenizeConfig":
         if self.truncation != "error" and self.max_length is None:
             raise ValueError(f"truncation={self.truncation!r} needs a max_length")
         return self
 
 
 @dataclasses.dataclass
-class FinetuningCounts:
+class TokenizeStats:
     """What became of the rows."""
 
     samples: int = 0
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 def outcomes(
     rows: Iterable[tuple[str, str, Mapping[str, Any]]],
     tokenizer: Tokenizer,
-    config: FinetuningConfig,
+    config: TokenizeConfig,
     chat: ChatTemplate | None,
 ) -> Iterator[Outcome]:
     """The samples of (where, name, row), in order, tokenized together; `config` says what rows are."""
@@ -115,7 +115,7 @@ def _told(row: Mapping[str, Any], name: str, where: str) -> TokenizedSample:
 
 
 def _sample(
-    name: str, part: Part, ids: list[int], offsets: list[Span], tokenizer: Tokenizer, config: FinetuningConfig
+    name: str, part: Part, ids: list[int], offsets: list[Span], tokenizer: Tokenizer, config: TokenizeConfig
 ) -> TokenizedSample:
     mask = [0] * len(ids)
     spans = iter(part.learned)
@@ -146,7 +146,7 @@ def _fitted(
     item: Part | TokenizedSample,
     where: str,
     tokenizer: Tokenizer,
-    config: FinetuningConfig,
+    config: TokenizeConfig,
     chat: ChatTemplate | None,
 ) -> Outcome:
     """The sample, cut if need be, or left out."""
@@ -174,7 +174,7 @@ def _cut(
     item: Part | TokenizedSample,
     longest: int,
     tokenizer: Tokenizer,
-    config: FinetuningConfig,
+    config: TokenizeConfig,
     chat: ChatTemplate | None,
 ) -> TokenizedSample | None:
     if config.truncation == "skip":

@@ -17,7 +17,7 @@ _BATCHES_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BatchArrays:
+class EpochBatches:
     """Batch b holds the rows `order[offsets[b]:offsets[b + 1]]`, each padded to `max_lens[b]`."""
 
     order: Int32[np.ndarray, " samples"]
@@ -56,11 +56,11 @@ class BatchArrays:
         """Tokens of each batch, padding included."""
         return self.row_counts * self.max_lens
 
-    def take(self, batches: Int[np.ndarray, " chosen"]) -> "BatchArrays":
+    def take(self, batches: Int[np.ndarray, " chosen"]) -> "EpochBatches":
         """These batches, in this order; one may be named more than once."""
         offsets = batch_offsets(self.counts[batches])
         order = np.empty(int(offsets[-1]), self.order.dtype)
-        if (compiled := engine.extension()) is not None:
+        if (compiled := engine.native_module()) is not None:
             starts, ends = self.offsets[batches], self.offsets[1:][batches]
             compiled.take_runs(np.ascontiguousarray(self.order), starts, ends, order)
             return self._taken(batches, order, offsets)
@@ -75,14 +75,14 @@ class BatchArrays:
         batches: Int[np.ndarray, " chosen"],
         order: Int32[np.ndarray, " rows"],
         offsets: Int64[np.ndarray, " chosen_and_one"],
-    ) -> "BatchArrays":
+    ) -> "EpochBatches":
         pack_offsets = None
         if self.pack_offsets is not None:
             packs, _ = ragged_take(self.pack_starts, batches)
             pack_offsets = batch_offsets(np.diff(self.pack_offsets)[packs])
-        return BatchArrays(order, offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets)
+        return EpochBatches(order, offsets, self.bucket_ids[batches], self.max_lens[batches], pack_offsets)
 
-    def where(self, kept: Bool[np.ndarray, " batches"]) -> "BatchArrays":
+    def where(self, kept: Bool[np.ndarray, " batches"]) -> "EpochBatches":
         """The batches that the mask names; itself when it names all."""
         return self if kept.all() else self.take(np.flatnonzero(kept))
 
@@ -109,9 +109,9 @@ def batches_of(
     counts: Int64[np.ndarray, " batches"],
     bucket_ids: Int16[np.ndarray, " batches"],
     max_lens: Int32[np.ndarray, " batches"],
-) -> BatchArrays:
+) -> EpochBatches:
     """Batches from how many samples each takes of the order."""
-    return BatchArrays(order, batch_offsets(counts), bucket_ids, max_lens)
+    return EpochBatches(order, batch_offsets(counts), bucket_ids, max_lens)
 
 
 def batch_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:

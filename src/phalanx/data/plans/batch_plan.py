@@ -13,12 +13,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from phalanx.data.lengths import LengthTable, SkippedSample
-from phalanx.data.metrics import BatchMetrics, metrics_of
+from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing_config import PackingConfig
 from phalanx.data.plans.arrays import MicrobatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
 from phalanx.data.plans.epoch_plan import EpochPlan, merge_tables
-from phalanx.data.plans.filter import FilteredSamples, filter_samples
+from phalanx.data.plans.filter import SelectedSamples, select_samples
 from phalanx.data.plans.plan_fingerprint import digest_plan
 from phalanx.data.plans.sharding import (
     ShardBalance,
@@ -172,8 +172,8 @@ class BatchPlan:
         return self._filtered.dropped(self.get_epoch(epoch).batches)
 
     @cached_property
-    def _filtered(self) -> FilteredSamples:
-        return filter_samples(self.table, self.meta.batching, self.meta.pack_config)
+    def _filtered(self) -> SelectedSamples:
+        return select_samples(self.table, self.meta.batching, self.meta.pack_config)
 
     @cached_property
     def full_hash(self) -> str:
@@ -302,7 +302,7 @@ class BatchPlan:
         plan = self.get_epoch(epoch)
         skipped = 0 if self.meta.shard is not None else len(self.table) - plan.total_samples
         lengths = plan.lengths.astype(np.int64)
-        return metrics_of(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
+        return compute_metrics(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
 
     def _sharded(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
         longest = self.meta.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH

@@ -14,9 +14,9 @@ from phalanx.data.packing_config import OverlongPolicy, PackingConfig
 from phalanx.data.plans.arrays import MicrobatchSpec
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanMeta
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.plans.epoch import epoch_seed, order_epoch
+from phalanx.data.plans.epoch import epoch_seed, plan_epoch
 from phalanx.data.plans.epoch_plan import EpochPlan
-from phalanx.data.plans.filter import filter_samples
+from phalanx.data.plans.filter import select_samples
 from phalanx.models import FrozenModel
 
 _SHOWN = 4
@@ -43,7 +43,7 @@ class BatchPlanBuilder:
         self.dataset_hash = dataset_hash
         self.tokenizer_hash = tokenizer_hash
         self.packing = packing
-        self._filtered = filter_samples(self.table, batching_config, packing)
+        self._filtered = select_samples(self.table, batching_config, packing)
 
     @property
     def num_skipped(self) -> int:
@@ -71,7 +71,7 @@ class BatchPlanBuilder:
         seed = self.batching_config.seed
         plans = [
             EpochPlan.of(
-                epoch, epoch_seed(seed, epoch), order_epoch(self._filtered, epoch), self.table, longest
+                epoch, epoch_seed(seed, epoch), plan_epoch(self._filtered, epoch), self.table, longest
             )
             for epoch in epochs
         ]

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Int8, Int16, Int32, Int64
 
 from phalanx.core import backends as engine
-from phalanx.data.packing import lay_out_packs
+from phalanx.data.packing import assign_packs
 from phalanx.data.packing_config import PackingConfig
-from phalanx.data.plans.arrays import BatchArrays, batch_offsets, batches_of, ragged_take
+from phalanx.data.plans.arrays import EpochBatches, batch_offsets, batches_of, ragged_take
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
-from phalanx.data.plans.filter import FilteredSamples
+from phalanx.data.plans.filter import SelectedSamples
 
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
@@ -22,9 +22,9 @@ _MIXED = 8
 """Batches' worth of samples from which on there are at least two pools."""
 
 
-def order_epoch(
-    filtered: FilteredSamples, epoch: int, *, interleave_buckets: bool | None = None
-) -> BatchArrays:
+def plan_epoch(
+    filtered: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
+) -> EpochBatches:
     """The batches of one epoch, in the order in which they are fed."""
     config = filtered.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
@@ -69,7 +69,7 @@ def random_order(
         block &= ~low
         block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
-    if (compiled := engine.extension()) is not None:
+    if (compiled := engine.native_module()) is not None:
         compiled.sort_random_keys(keys, int(low), order, values)
         return order
     keys.sort()
@@ -81,7 +81,7 @@ def random_order(
 
 
 def _shuffled_lengths(
-    filtered: FilteredSamples, bits: np.random.PCG64
+    filtered: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
     """A random order of the kept samples, and their lengths in it."""
     if filtered.config.overflow_max > _SMALL:
@@ -129,8 +129,8 @@ def _stable_order(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " b
 
 
 def _cut_buckets(
-    filtered: FilteredSamples, bits: np.random.PCG64
-) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
+    filtered: SelectedSamples, bits: np.random.PCG64
+) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Bucket after bucket, cut into as many rows as fit the budget at the bucket's width."""
     config = filtered.config
     sizes = np.bincount(filtered.bucket_ids, minlength=len(config.bucket_widths))
@@ -175,8 +175,8 @@ def _by_bucket(
 
 
 def _cut_pools(
-    filtered: FilteredSamples, bits: np.random.PCG64
-) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
+    filtered: SelectedSamples, bits: np.random.PCG64
+) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Pools of the shuffle, each sorted from long to short, so that a batch's first row tells its width.
 
     What is left at the end of each pool (its shortest samples, too few for a batch) is pooled again, until
@@ -224,10 +224,10 @@ def _cut_pools(
 
 
 def _cut_packs(
-    filtered: FilteredSamples,
+    filtered: SelectedSamples,
     packing: PackingConfig,
     bits: np.random.PCG64,
-) -> tuple[BatchArrays, Bool[np.ndarray, " batches"]]:
+) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
     """Each pool of the shuffle packed by itself, the packs shuffled, as many to a batch as the budget allows.
 
     So packs are mixed anew in every epoch.
@@ -238,7 +238,7 @@ def _cut_packs(
     places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     pool = _pool_samples(config, lengths)
     for start in range(0, len(lengths), pool):
-        layout = lay_out_packs(lengths[start : start + pool], packing)
+        layout = assign_packs(lengths[start : start + pool], packing)
         places.append(layout.samples.astype(np.int64) + start)
         counts.append(np.diff(layout.offsets))
         fills.append(layout.sums(layout.spans))
@@ -251,7 +251,7 @@ def _cut_packs(
         widths = np.full(len(starts), packing.max_length, np.int32)
     else:
         widths = np.maximum.reduceat(np.concatenate(fills)[packs], starts).astype(np.int32)
-    batches = BatchArrays(
+    batches = EpochBatches(
         filtered.rows_at(shuffled[np.concatenate(places)[members]]),
         np.append(pack_offsets[starts], pack_offsets[-1]),
         config.bucket_spec.get_bucket_ids(widths),

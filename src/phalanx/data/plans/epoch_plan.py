@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.data.lengths import LengthTable
-from phalanx.data.plans.arrays import BatchArrays, MicrobatchSpec, batch_offsets
-from phalanx.models import require_type
+from phalanx.data.plans.arrays import EpochBatches, MicrobatchSpec, batch_offsets
+from phalanx.models import check_type
 
 
 class EpochPlan:
@@ -26,7 +26,7 @@ class EpochPlan:
     """Its number."""
     seed: int
     """The number, drawn from the plan's seed and the epoch, that decided the order."""
-    batches: BatchArrays
+    batches: EpochBatches
     """The batches as arrays."""
     table: LengthTable
     """What the rows are called, and how long they are; 0 where that is not known."""
@@ -53,7 +53,7 @@ class EpochPlan:
 
     @classmethod
     def of(
-        cls, epoch: int, seed: int, batches: BatchArrays, table: LengthTable, longest: int | None = None
+        cls, epoch: int, seed: int, batches: EpochBatches, table: LengthTable, longest: int | None = None
     ) -> "EpochPlan":
         """An epoch whose batches are arrays already."""
         made = cls.__new__(cls)
@@ -61,14 +61,14 @@ class EpochPlan:
         return made
 
     def _set(
-        self, epoch: int, seed: int, batches: BatchArrays, table: LengthTable, longest: int | None
+        self, epoch: int, seed: int, batches: EpochBatches, table: LengthTable, longest: int | None
     ) -> None:
         if epoch < 0:
             raise ValueError(f"epochs count from 0, got {epoch}")
         self.epoch, self.seed, self.batches, self.table, self.longest = epoch, seed, batches, table, longest
         self._told_tokens = 0
 
-    def with_batches(self, batches: BatchArrays, table: LengthTable | None = None) -> "EpochPlan":
+    def with_batches(self, batches: EpochBatches, table: LengthTable | None = None) -> "EpochPlan":
         """The same epoch with other batches, perhaps over another table."""
         made = EpochPlan.of(self.epoch, self.seed, batches, table or self.table, self.longest)
         made._told_tokens = self._told_tokens if table is not None else 0
@@ -136,13 +136,13 @@ class EpochPlan:
         )
 
 
-def _arrays_of(specs: list[MicrobatchSpec]) -> tuple[BatchArrays, LengthTable]:
+def _arrays_of(specs: list[MicrobatchSpec]) -> tuple[EpochBatches, LengthTable]:
     """Batches that were made by hand, and the table of their samples, in the order in which they come."""
     rows: dict[str, int] = {}
     lengths: list[int] = []
     order: list[int] = []
     for number, spec in enumerate(specs):
-        require_type(spec, MicrobatchSpec, f"microbatches[{number}]")
+        check_type(spec, MicrobatchSpec, f"microbatches[{number}]")
         if not spec.samples:
             raise ValueError(f"microbatches[{number}] has no samples")
         for name, length in itertools.zip_longest(spec.samples, spec.lengths, fillvalue=0):
@@ -154,7 +154,7 @@ def _arrays_of(specs: list[MicrobatchSpec]) -> tuple[BatchArrays, LengthTable]:
     if any(packed) != all(packed):
         raise ValueError("some microbatches have packs and some have none; a plan packs all or none")
     packs = [len(pack) for spec in specs for pack in spec.packs or ()]
-    batches = BatchArrays(
+    batches = EpochBatches(
         np.array(order, np.int32),
         batch_offsets(np.array([len(spec.samples) for spec in specs], np.int64)),
         np.array([spec.bucket_id for spec in specs], np.int16),

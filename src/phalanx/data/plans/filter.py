@@ -11,16 +11,16 @@ from jaxtyping import Int8, Int16, Int32
 
 from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig
-from phalanx.data.plans.arrays import BatchArrays
+from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.models import require_type
+from phalanx.models import check_type
 
 _BLOCK = 1 << 16
 """Lengths that are looked at together, in the cache."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FilteredSamples:
+class SelectedSamples:
     """The rows of a table that a config keeps, with the length that each has in a batch."""
 
     table: LengthTable
@@ -75,7 +75,7 @@ class FilteredSamples:
         left[self.rows] = False
         return tuple(self._report(row) for row in np.flatnonzero(left).tolist())
 
-    def dropped(self, batches: BatchArrays) -> tuple[SkippedSample, ...]:
+    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
         """Every kept sample that is in none of an epoch's batches, in row order."""
         left = np.zeros(len(self.table), bool)
         left[self.rows] = True
@@ -101,17 +101,17 @@ class FilteredSamples:
         return f"longer than token_budget {self.config.token_budget}"
 
 
-def filter_samples(
+def select_samples(
     table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None
-) -> FilteredSamples:
+) -> SelectedSamples:
     """Sort out the samples that fit no batch.
 
     With packing a sample that is longer than a pack is skipped, truncated or refused as the packing config
     says; a plan holds whole samples, so it cannot split them.
     """
-    require_type(config, BatchingConfig, "batching_config")
+    check_type(config, BatchingConfig, "batching_config")
     if packing is not None:
-        require_type(packing, PackingConfig, "packing")
+        check_type(packing, PackingConfig, "packing")
     lengths = table.lengths
     longest = config.longest
     cut: int | None = None
@@ -132,7 +132,7 @@ def filter_samples(
         kept = lengths if rows is None else lengths[rows]
     if cut is not None:
         kept = np.minimum(kept, np.int32(cut))
-    return FilteredSamples(table, config, packing, rows, kept)
+    return SelectedSamples(table, config, packing, rows, kept)
 
 
 def _all_within(lengths: Int32[np.ndarray, " samples"], shortest: int, longest: int) -> bool:

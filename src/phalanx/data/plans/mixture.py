@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from phalanx.models import FrozenModel
 
 
-class MixturePoint(FrozenModel):
+class MixtureStage(FrozenModel):
     """The weights at one moment of a schedule."""
 
     tokens: int = Field(ge=0)
@@ -34,7 +34,7 @@ class Mixture(FrozenModel):
 
     weights: dict[str, float] = Field(default_factory=dict)
     """From the start; empty: all sources alike."""
-    schedule: tuple[MixturePoint, ...] = ()
+    schedule: tuple[MixtureStage, ...] = ()
     """Later weights, in the order of their tokens: a curriculum."""
     temperature: float = Field(default=1.0, gt=0)
     """1: the weights as they are."""
@@ -61,7 +61,7 @@ class Mixture(FrozenModel):
 
     def at(self, tokens: int, sources: list[str]) -> Float64[np.ndarray, " sources"]:
         """Each source's part, which together are 1, once this many tokens were handed out."""
-        points = [MixturePoint(tokens=0, weights=self.weights), *self.schedule]
+        points = [MixtureStage(tokens=0, weights=self.weights), *self.schedule]
         later = next((number for number, point in enumerate(points) if point.tokens > tokens), len(points))
         first = points[max(later - 1, 0)]
         parts = self._parts(first.weights, sources)

@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 
 from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
-from phalanx.data.plans.arrays import BatchArrays
+from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
 from phalanx.data.plans.epoch_plan import EpochPlan
 from phalanx.io.files import (
-    DamagedFileError,
+    CorruptFileError,
     atomic_directory,
-    check_digest,
-    file_digests,
     read_checked,
-    read_sealed_json,
-    remove_leftovers,
+    read_verified_json,
+    remove_stale_temporaries,
+    sha256_of_files,
+    verify_sha256,
 )
 from phalanx.io.untrusted import parse_json
-from phalanx.models import FrozenModel, load_json, require_type, save_json
+from phalanx.models import FrozenModel, check_type, load_model, save_model
 
 HEADER = "plan.json"
 IDS = "ids.json.gz"
@@ -93,10 +93,10 @@ def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite:
     A folder that holds something is refused; with `overwrite` an older plan there is replaced, in one step
     for those who are just reading it.
     """
-    require_type(plan, BatchPlan, "plan")
+    check_type(plan, BatchPlan, "plan")
     target = Path(os.path.realpath(path))
     if target.parent.is_dir():
-        remove_leftovers(target.parent, target.name)
+        remove_stale_temporaries(target.parent, target.name)
     with atomic_directory(target, replace=overwrite and (target / HEADER).is_file()) as folder:
         _write(plan, folder)
 
@@ -209,7 +209,7 @@ def _write(plan: BatchPlan, folder: Path) -> None:
         num_samples=len(plan.table),
         num_skipped=plan.num_skipped,
         named=named,
-        files=file_digests(folder),
+        files=sha256_of_files(folder),
         epochs=tuple(
             EpochHeader(
                 epoch=epoch.epoch,
@@ -223,7 +223,7 @@ def _write(plan: BatchPlan, folder: Path) -> None:
         ),
         meta=plan.meta,
     )
-    save_json(header, folder / HEADER)
+    save_model(header, folder / HEADER)
 
 
 def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
@@ -234,11 +234,11 @@ def _read_header(folder: Path) -> PlanHeader:
     path = folder / HEADER
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a batch plan: there is no {HEADER} in it")
-    meta = read_sealed_json(path, _REMEDY).get("meta")
+    meta = read_verified_json(path, _REMEDY).get("meta")
     version = meta.get("version") if isinstance(meta, dict) else None
     if version != PLAN_VERSION:
         raise ValueError(f"{path} has version {version}, this reads version {PLAN_VERSION}; build it again")
-    return load_json(PlanHeader, path, "a plan's header", _REMEDY)
+    return load_model(PlanHeader, path, "a plan's header", _REMEDY)
 
 
 def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[EpochPlan, ...]:
@@ -260,7 +260,7 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
     }
     epochs = []
     for number, epoch in enumerate(header.epochs):
-        arrays = BatchArrays(**{name: part[number] for name, part in parts.items()})
+        arrays = EpochBatches(**{name: part[number] for name, part in parts.items()})
         if arrays.offsets[0] != 0 or arrays.offsets[-1] != epoch.samples:
             raise ValueError(
                 f"{folder / 'offsets.npy'} is damaged in epoch {epoch.epoch}; build the plan again"
@@ -271,17 +271,17 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
 
 def _digest(path: Path, header: PlanHeader) -> str:
     if path.name not in header.files:
-        raise DamagedFileError(f"{path.parent / HEADER} tells no digest of {path.name}; {_REMEDY}")
+        raise CorruptFileError(f"{path.parent / HEADER} tells no digest of {path.name}; {_REMEDY}")
     return header.files[path.name]
 
 
 def _open(path: Path, header: PlanHeader, count: int, dtype: Any) -> np.ndarray:
-    check_digest(path, _digest(path, header), _REMEDY)
+    verify_sha256(path, _digest(path, header), _REMEDY)
     try:
         # A file without elements cannot be mapped.
         array: np.ndarray = np.load(path, mmap_mode="r" if count else None)
     except (ValueError, EOFError, OSError) as error:
-        raise DamagedFileError(f"{path} is no array: {error}; {_REMEDY}") from error
+        raise CorruptFileError(f"{path} is no array: {error}; {_REMEDY}") from error
     if array.shape != (count,) or (dtype is not None and array.dtype != dtype):
         raise ValueError(
             f"{path} holds {array.dtype} of shape {array.shape}, not {count} numbers; build the plan again"

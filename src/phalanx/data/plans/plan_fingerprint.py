@@ -17,10 +17,10 @@ from jaxtyping import Int32
 
 from phalanx.core import backends as engine
 from phalanx.data.lengths import LengthTable, RangeIds
-from phalanx.data.plans.arrays import BatchArrays, MicrobatchSpec
+from phalanx.data.plans.arrays import EpochBatches, MicrobatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.token_budget_sampler import BatchSpec
-from phalanx.models import FrozenModel, load_json, save_json
+from phalanx.models import FrozenModel, load_model, save_model
 
 FINGERPRINT_VERSION = 1
 DIGEST_VERSION = 1
@@ -151,12 +151,12 @@ def verify_batch_fingerprint(
 
 def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
     """Write a JSON file, whole or not at all."""
-    save_json(fingerprint, path)
+    save_model(fingerprint, path)
 
 
 def load_fingerprint(path: str | os.PathLike[str]) -> BatchFingerprint:
     """Read a JSON file that `save_fingerprint` wrote."""
-    return load_json(BatchFingerprint, path, "a batch fingerprint")
+    return load_model(BatchFingerprint, path, "a batch fingerprint")
 
 
 async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
@@ -170,7 +170,7 @@ async def load_fingerprint_async(path: str | os.PathLike[str]) -> BatchFingerpri
 
 
 def digest_plan(
-    settings: Any, table: LengthTable, epochs: Iterable[tuple[int, BatchArrays]], used: np.ndarray
+    settings: Any, table: LengthTable, epochs: Iterable[tuple[int, EpochBatches]], used: np.ndarray
 ) -> str:
     """SHA-256 of the settings and of every batch of every epoch: its samples, their lengths, its width.
 
@@ -253,7 +253,7 @@ def _texts(sha: Any, texts: Sequence[str]) -> None:
 
 def _joined(texts: Sequence[str]) -> tuple[Int32[np.ndarray, " texts"], bytes]:
     """The length of each text, and all of them end to end."""
-    if (compiled := engine.extension()) is not None:
+    if (compiled := engine.native_module()) is not None:
         lengths = np.empty(len(texts), np.int32)
         names = texts if isinstance(texts, list) else list(texts)
         if (joined := compiled.join_texts(names, lengths)) is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
-from phalanx.data.plans.arrays import BatchArrays
+from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.epoch import spread_order
 from phalanx.models import FrozenModel
 
@@ -80,17 +80,17 @@ class ShardBalance(FrozenModel):
 class ShardedEpoch:
     """An epoch of all ranks: rank r does batch `sequence[step * world_size + r]` in each step."""
 
-    batches: BatchArrays
+    batches: EpochBatches
     """The epoch's batches, after some were halved."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
     """Batches in the order of their steps."""
     world_size: int
 
-    def shard(self, rank: int) -> BatchArrays:
+    def shard(self, rank: int) -> EpochBatches:
         """The batches of one rank, in its order."""
         return self.batches.take(self.sequence[rank :: self.world_size])
 
-    def remaining(self, steps: int) -> BatchArrays:
+    def remaining(self, steps: int) -> EpochBatches:
         """What no rank has done after this many steps, each batch once; dropped batches come last."""
         if not 0 <= steps * self.world_size <= len(self.sequence):
             raise ValueError(f"each rank has {len(self.sequence) // self.world_size} batches, not {steps}")
@@ -103,7 +103,7 @@ class ShardedEpoch:
 
 
 def shard_epoch(
-    batches: BatchArrays,
+    batches: EpochBatches,
     lengths: Int32[np.ndarray, " samples"],
     spec: ShardSpec,
     *,
@@ -126,7 +126,7 @@ def shard_epoch(
         sequence = np.arange(count - count % world_size)
     else:
         if spec.policy is ShardPolicy.PAD:
-            batches = _halved(batches, lengths, extra, pad_to_longest)
+            batches = _split_largest(batches, lengths, extra, pad_to_longest)
         sequence = np.resize(np.arange(len(batches)), count + extra)
     if spec.balance and len(sequence):
         costs = batch_costs(batches, lengths, spec.model_width)
@@ -135,7 +135,7 @@ def shard_epoch(
 
 
 def batch_costs(
-    batches: BatchArrays, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
+    batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
 ) -> Float64[np.ndarray, " batches"]:
     """What each batch costs, in pairs of positions: for attention, rows times the padded length squared.
 
@@ -167,7 +167,7 @@ def measure_balance(
 
 
 def _balanced(
-    batches: BatchArrays,
+    batches: EpochBatches,
     costs: Float64[np.ndarray, " batches"],
     sequence: Int64[np.ndarray, " dealt"],
     world_size: int,
@@ -187,9 +187,9 @@ def _balanced(
     return steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
 
 
-def _halved(
-    batches: BatchArrays, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
-) -> BatchArrays:
+def _split_largest(
+    batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
+) -> EpochBatches:
     """As many batches more, by halving those with the most rows; fewer where all are down to one row."""
     if not extra or not len(batches):
         return batches
@@ -216,4 +216,4 @@ def _halved(
     if pad_to_longest and batches.pack_offsets is None:
         for batch in np.flatnonzero(np.isin(source, owners)).tolist():
             max_lens[batch] = lengths[offsets[batch] : offsets[batch + 1]].max()
-    return BatchArrays(batches.order, offsets, batches.bucket_ids[source], max_lens, batches.pack_offsets)
+    return EpochBatches(batches.order, offsets, batches.bucket_ids[source], max_lens, batches.pack_offsets)

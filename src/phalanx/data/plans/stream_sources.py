@@ -17,7 +17,7 @@ from phalanx.data.packing import check_lengths
 from phalanx.data.plans.epoch import epoch_seed, random_order
 
 
-class LiveSource(abc.ABC):
+class StreamSource(abc.ABC):
     """A stream of samples at places 0, 1, 2, ...; the same place has the same sample in every run."""
 
     @abc.abstractmethod
@@ -33,7 +33,7 @@ class LiveSource(abc.ABC):
         return
 
 
-class TableSource(LiveSource):
+class DatasetSource(StreamSource):
     """A finite set, epoch after epoch in an order of its own, or `epochs` times.
 
     Place p is sample p % n of epoch p // n; `rows(places)` says which rows these are.
@@ -85,7 +85,7 @@ class TableSource(LiveSource):
         return [self._samples[str(self.table.ids[row])] for row in self.rows(places).tolist()]
 
 
-class IterableSource(LiveSource):
+class IterableSource(StreamSource):
     """Whatever can be read from a place on: `open_at(start)` gives an iterable of samples from there.
 
     `dataset.skip` of a streaming Hugging Face dataset, or `lambda start: islice(rows(), start, None)`.
@@ -122,7 +122,7 @@ class IterableSource(LiveSource):
             self._first += 1
 
 
-class SimulatedSource(LiveSource):
+class SimulatedSource(StreamSource):
     """Lengths without samples, drawn from a log-normal distribution, for measuring plans."""
 
     _BLOCK = 1 << 14

@@ -19,13 +19,13 @@ from phalanx.data.packing_config import OverlongPolicy, PackingConfig
 from phalanx.data.plans.arrays import batch_offsets, ragged_take
 from phalanx.data.plans.epoch import epoch_seed, random_order
 from phalanx.data.plans.mixture import Mixture
-from phalanx.data.plans.stream_sources import LiveSource
-from phalanx.models import FrozenModel, in_words
+from phalanx.data.plans.stream_sources import StreamSource
+from phalanx.models import FrozenModel, format_validation_error
 
 _READ_AT_ONCE = 1024
 
 
-class LiveState(FrozenModel):
+class StreamingState(FrozenModel):
     """Where a live plan stands: at which place of each source the current pool began, and how far it is."""
 
     settings: str
@@ -48,7 +48,7 @@ class LiveState(FrozenModel):
     """Sources that have nothing left."""
 
 
-class LivePlanConfig(FrozenModel):
+class StreamingPlanConfig(FrozenModel):
     """The settings of a live plan."""
 
     packing: PackingConfig = PackingConfig()
@@ -92,13 +92,13 @@ class _Pool:
     places: Int64[np.ndarray, " samples"]
     lengths: Int32[np.ndarray, " samples"]
     offsets: Int64[np.ndarray, " packs_and_one"]
-    after: LiveState
+    after: StreamingState
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
-class LivePlan:
+class StreamingPlan:
     """Batches without end, or until every source has ended, that can be resumed on any number of ranks.
 
     Each pool takes `pool_packs` packs' worth of tokens from the sources, as the mixture says, packs them and
@@ -108,13 +108,13 @@ class LivePlan:
 
     def __init__(
         self,
-        sources: Mapping[str, LiveSource],
-        config: LivePlanConfig | None = None,
+        sources: Mapping[str, StreamSource],
+        config: StreamingPlanConfig | None = None,
         mixture: Mixture | None = None,
     ) -> None:
         if not sources:
             raise ValueError("a live plan needs a source")
-        self.sources, self.config = dict(sources), config or LivePlanConfig()
+        self.sources, self.config = dict(sources), config or StreamingPlanConfig()
         self.mixture = mixture or Mixture()
         self.mixture.check(self.sources)
         packing = self.config.packing
@@ -130,7 +130,7 @@ class LivePlan:
         ]
         settings = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         zeros = dict.fromkeys(self._names, 0)
-        self.state = LiveState(
+        self.state = StreamingState(
             settings=settings,
             places=zeros,
             tokens=zeros,
@@ -146,9 +146,11 @@ class LivePlan:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there, with any number of ranks."""
         try:
-            told = LiveState.model_validate(dict(state))
+            told = StreamingState.model_validate(dict(state))
         except ValidationError as error:
-            raise ValueError(f"not the state of a live plan: {in_words(error, LiveState)}") from error
+            raise ValueError(
+                f"not the state of a live plan: {format_validation_error(error, StreamingState)}"
+            ) from error
         if told.settings != self.state.settings:
             raise ValueError(
                 f"the state is of a plan {told.settings}, with other settings, mixture or sources than this "
@@ -225,7 +227,7 @@ class LivePlan:
             self.state = self._pool.after.model_copy(update={"step": self.state.step})
             self._pool = None
 
-    def _draw(self, state: LiveState) -> _Pool:
+    def _draw(self, state: StreamingState) -> _Pool:
         """Draw a pool's tokens from the sources, and pack them."""
         packing = self.config.packing
         budget = self.config.pool_packs * packing.max_length
@@ -303,7 +305,9 @@ class LivePlan:
             f"{packing.max_length}; choose overlong='skip' or 'truncate', or raise max_length"
         )
 
-    def _packed(self, drawn: list[tuple[int, np.ndarray, np.ndarray]], pool: int, after: LiveState) -> _Pool:
+    def _packed(
+        self, drawn: list[tuple[int, np.ndarray, np.ndarray]], pool: int, after: StreamingState
+    ) -> _Pool:
         sources = np.repeat(
             np.array([n for n, _, _ in drawn], np.int16), np.array([len(p) for _, p, _ in drawn], np.int64)
         )

@@ -15,7 +15,7 @@ from phalanx.data.moved import refuse_moved
 from phalanx.data.samples import SampleSource, source_code
 
 
-class BufferEvictionPolicy(StrEnum):
+class EvictionPolicy(StrEnum):
     """Which sample has to go when a full buffer is given a new one."""
 
     FIFO = "fifo"
@@ -33,7 +33,7 @@ class ReplayBufferConfig(BaseModel):
 
     max_size: int = Field(default=100_000, ge=1, lt=2**31)
     """Samples that it holds at most."""
-    eviction_policy: BufferEvictionPolicy = BufferEvictionPolicy.FIFO
+    eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
     """Which sample has to go when it is full."""
     priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
     """Samples are drawn in proportion to their priority to this power; 0 draws all alike."""

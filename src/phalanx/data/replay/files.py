@@ -13,7 +13,7 @@ import numpy as np
 
 from phalanx.data.replay.rows import NUMBERS, RowView, SampleRows, split_mask
 from phalanx.data.sample_bytes import RECORD
-from phalanx.io.files import DamagedFileError, atomic_write, open_sealed
+from phalanx.io.files import CorruptFileError, atomic_write, open_verified
 from phalanx.io.untrusted import parse_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _KIND, _VERSION = "phalanx samples", 1
 _ROWS_AT_ONCE = 1 << 16
 
 
-class SampleFileError(DamagedFileError):
+class SampleFileError(CorruptFileError):
     """A file of samples that cannot be read; the text says which and why."""
 
 
@@ -47,7 +47,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[SampleRows, dict[str, Any]]
     """The samples of a file in slots 0, 1, ..., and its header."""
     try:
         # Opened here: NumPy leaves a file open that it finds damaged.
-        with open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
+        with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
             header = parse_json(archive["header"].tobytes(), path)
             if not isinstance(header, dict) or header.get("kind") != _KIND:
                 raise SampleFileError(f"{path} is not a file of samples")
@@ -61,7 +61,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[SampleRows, dict[str, Any]]
         raise FileNotFoundError(f"{path}: there is no such file") from None
     except SampleFileError:
         raise
-    except DamagedFileError as error:
+    except CorruptFileError as error:
         raise SampleFileError(str(error)) from error
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise SampleFileError(f"{path} is damaged or not a file of samples: {error}") from error

@@ -1,4 +1,4 @@
-"""Phalanx environments for Gymnasium: `PhalanxVectorEnv` steps many in one call, `PhalanxEnv` is one alone.
+"""Phalanx environments for Gymnasium: the batched `GymnasiumVectorEnv` and the single `GymnasiumEnv`.
 
 Importing this registers every environment of `phalanx.make`: `phalanx/arc-v2`, `phalanx/proofs-v1`, ...
 """
@@ -12,8 +12,8 @@ except ModuleNotFoundError as error:
         f'phalanx.integrations.gymnasium needs {error.name}: pip install "phalanx[gym]"', name=error.name
     ) from error
 
-from phalanx.integrations.gymnasium.env import PhalanxEnv, PhalanxVectorEnv, register_environments
+from phalanx.integrations.gymnasium.env import GymnasiumEnv, GymnasiumVectorEnv, register_environments
 
-__all__ = ["PhalanxEnv", "PhalanxVectorEnv", "register_environments"]
+__all__ = ["GymnasiumEnv", "GymnasiumVectorEnv", "register_environments"]
 
 register_environments()

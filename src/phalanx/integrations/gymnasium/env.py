@@ -1,4 +1,4 @@
-"""Gymnasium's environments, `PhalanxVectorEnv` of many and `PhalanxEnv` of one, and the ids that make them.
+"""Gymnasium environments: `GymnasiumVectorEnv`, `GymnasiumEnv`, and their registration.
 
 Ids and their settings are those of `phalanx.make`; spaces are in `spaces`, the compiled calls in `stepping`.
 """
@@ -37,7 +37,7 @@ _CORE_MODES: dict[AutoresetMode, CoreMode] = {
 }
 
 
-class PhalanxVectorEnv(gym.vector.VectorEnv):
+class GymnasiumVectorEnv(gym.vector.VectorEnv):
     """A batch of a Phalanx environment that is stepped by one compiled call, with NumPy arrays in and out.
 
     - Observation: the fields of the environment's observation by name, one that is an array at `observation`;
@@ -199,15 +199,15 @@ def _masks(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
     return None if legal is None else np.array(legal, np.int8)
 
 
-class PhalanxEnv(gym.Env):
-    """One Phalanx environment as Gymnasium knows it: a `PhalanxVectorEnv` of one that never resets itself."""
+class GymnasiumEnv(gym.Env):
+    """A single environment: a `GymnasiumVectorEnv` of size one without auto-reset."""
 
     def __init__(
         self, environment: Environment, *, flat: bool = False, render_mode: str | None = None
     ) -> None:
-        """The arguments are those of `PhalanxVectorEnv`."""
+        """The arguments are those of `GymnasiumVectorEnv`."""
         disabled = AutoresetMode.DISABLED
-        self._batch = PhalanxVectorEnv(
+        self._batch = GymnasiumVectorEnv(
             environment, 1, autoreset_mode=disabled, flat=flat, render_mode=render_mode
         )
         self.environment, self.render_mode = environment, render_mode
@@ -274,9 +274,9 @@ def register_environments() -> None:
 
 def make_single(
     phalanx_id: str, *, flat: bool = False, render_mode: str | None = None, **settings: Any
-) -> PhalanxEnv:
+) -> GymnasiumEnv:
     """`gymnasium.make("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
-    return PhalanxEnv(make(phalanx_id, **settings), flat=flat, render_mode=render_mode)
+    return GymnasiumEnv(make(phalanx_id, **settings), flat=flat, render_mode=render_mode)
 
 
 def make_vector(
@@ -287,9 +287,9 @@ def make_vector(
     flat: bool = False,
     render_mode: str | None = None,
     **settings: Any,
-) -> PhalanxVectorEnv:
+) -> GymnasiumVectorEnv:
     """`gymnasium.make_vec("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
     environment = make(phalanx_id, **settings)
-    return PhalanxVectorEnv(
+    return GymnasiumVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flat=flat, render_mode=render_mode
     )

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, PyTree
 
-from phalanx.core.spaces import Box, Discrete, Record, Space, refuse_floats
+from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 
 Arrays = dict[str, Any]
 """Arrays by name; a dictionary within holds the fields of a nested record."""
@@ -21,7 +21,7 @@ Arrays = dict[str, Any]
 def space_of(space: Space) -> spaces.Space:
     """A Gymnasium space; scalars are arrays of one, so that networks can lay them end to end."""
     match space:
-        case Record(fields=fields):
+        case Composite(fields=fields):
             return spaces.Dict({name: space_of(field) for name, field in fields})
         case Discrete(n=n):
             return spaces.Discrete(n)
@@ -43,7 +43,7 @@ def action_space_of(space: Space) -> spaces.Space:
 
 def column_sizes(space: Space) -> list[int] | None:
     """How many values each number of a record of whole numbers has; None for other spaces."""
-    if not isinstance(space, Record):
+    if not isinstance(space, Composite):
         return None
     numbers = [field.n for _, field in space.fields if isinstance(field, Discrete)]
     return numbers if len(numbers) == len(space.fields) else None
@@ -64,7 +64,7 @@ def flat_space_of(space: Space) -> spaces.Box:
 def arrays_of(space: Space, value: PyTree) -> Any:
     """A batch of a space's members as arrays of their own: writing into them does not reach JAX."""
     match space:
-        case Record(fields=fields):
+        case Composite(fields=fields):
             return {name: arrays_of(field, getattr(value, name)) for name, field in fields}
         case Discrete():
             return np.array(value, np.int64)
@@ -91,7 +91,7 @@ def given_actions(space: Space, actions: Any, count: int, name: str = "actions")
     if (sizes := column_sizes(space)) is not None:
         return _whole_numbers(actions, (count, len(sizes)), np.array(sizes), name)
     match space:
-        case Record(fields=fields):
+        case Composite(fields=fields):
             if not isinstance(actions, Mapping):
                 names = ", ".join(field for field, _ in fields)
                 raise TypeError(
@@ -108,7 +108,7 @@ def given_actions(space: Space, actions: Any, count: int, name: str = "actions")
             return _whole_numbers(actions, (count,), np.int64(n), name)
         case Box(shape=shape, dtype=dtype):
             array = _shaped(actions, (count, *(shape or (1,))), name)
-            refuse_floats(space, array, name)
+            check_integer_dtypes(space, array, name)
             return array.astype(dtype).reshape(count, *shape)
     raise TypeError(f"{type(space).__name__} has no actions")
 
@@ -116,9 +116,9 @@ def given_actions(space: Space, actions: Any, count: int, name: str = "actions")
 def built_actions(space: Space, given: Any) -> PyTree:
     """The actions that an environment takes, of `given_actions`; used under `jit`."""
     if column_sizes(space) is not None:
-        assert isinstance(space, Record)
+        assert isinstance(space, Composite)
         return space.build(**{name: given[:, i] for i, (name, _) in enumerate(space.fields)})
-    if isinstance(space, Record):
+    if isinstance(space, Composite):
         return space.build(**{name: built_actions(field, given[name]) for name, field in space.fields})
     return jnp.asarray(given)
 
@@ -151,7 +151,7 @@ def _width(leaf: Any) -> int:
 
 
 def _leaves(space: Space) -> Iterator[Any]:
-    if isinstance(space, Record):
+    if isinstance(space, Composite):
         for _, field in space.fields:
             yield from _leaves(field)
     else:
@@ -159,7 +159,7 @@ def _leaves(space: Space) -> Iterator[Any]:
 
 
 def _values(space: Space, value: PyTree) -> Iterator[Any]:
-    if isinstance(space, Record):
+    if isinstance(space, Composite):
         for name, field in space.fields:
             yield from _values(field, getattr(value, name))
     else:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx.text.env import TextEnvironment, TextInfo
-from phalanx.text.env_spec import MOST_SEED, checked_seed
+from phalanx.text.env_spec import MOST_SEED, validate_seed
 
 MOST_EPISODE_ID = 255
 """Characters of the longest episode id that OpenEnv's models take."""
@@ -91,7 +91,7 @@ class Session:
         if name is not None and not (isinstance(name, str) and len(name) <= MOST_EPISODE_ID):
             raise ClientError("VALIDATION_ERROR", f"episode_id has at most {MOST_EPISODE_ID} characters")
         try:
-            self._seed = secrets.randbelow(MOST_SEED + 1) if seed is None else checked_seed(seed)
+            self._seed = secrets.randbelow(MOST_SEED + 1) if seed is None else validate_seed(seed)
         except ValueError as error:
             raise ClientError("VALIDATION_ERROR", str(error)) from error
         self._episode_id, self._steps = name, 0

@@ -1,4 +1,4 @@
-"""Phalanx environments for TorchRL: `PhalanxVecEnv` is a batch of any of them, `BatchedVecEnv` one of proofs.
+"""Phalanx environments for TorchRL: `BatchedVecEnv` is a batch of any of them, `BatchedVecEnv` one of proofs.
 
 Both step a whole batch in one call, within one process.
 """
@@ -14,6 +14,6 @@ except ModuleNotFoundError as error:
         f'phalanx.integrations.torchrl needs {error.name}: pip install "phalanx[torch]"', name=error.name
     ) from error
 
-from phalanx.integrations.torchrl.environment import PhalanxVecEnv, episode_keys, num_environments
+from phalanx.integrations.torchrl.environment import BatchedVecEnv, episode_keys, num_envs
 
-__all__ = ["PhalanxVecEnv", "episode_keys", "num_environments"]
+__all__ = ["BatchedVecEnv", "episode_keys", "num_envs"]

@@ -53,7 +53,7 @@ class Batch(eqx.Module):
     truncated: Bool[Array, " batch"]
 
 
-class PhalanxVecEnv(EnvBase):
+class BatchedVecEnv(EnvBase):
     """A batch of any Phalanx environment that TorchRL steps as one.
 
     - Observation: the fields of the environment's observation under their names and in their shapes, behind
@@ -176,7 +176,7 @@ class PhalanxVecEnv(EnvBase):
         return f"{name}({environment}, batch_size={self.batch_size[0]}, device={str(self.device)!r})"
 
 
-def num_environments(env: Any) -> int:
+def num_envs(env: Any) -> int:
     """How many environments step at once: the size of `env.batch_size`, or `env.num_workers`; else 1."""
     size = getattr(env, "batch_size", None)
     if size is not None:

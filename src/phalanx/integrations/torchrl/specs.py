@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from tensordict import TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
-from phalanx.core.spaces import Box, Discrete, Record, Space
+from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space
 
 Entries = dict[str, Any]
 """Tensors by name; a dictionary within holds the entries of a nested record."""
@@ -62,7 +62,7 @@ def to_jax(tensor: torch.Tensor, dtype: Any) -> jax.Array:
 def spec_of(space: Space, batch_size: torch.Size, device: torch.device | None) -> TensorSpec:
     """The spec of a batch of a space's members: a composite for a record, else one leaf."""
     match space:
-        case Record(fields=fields):
+        case CompositeSpace(fields=fields):
             leaves = {name: spec_of(field, batch_size, device) for name, field in fields}
             return Composite(leaves, shape=batch_size, device=device)
         case Discrete(n=n):
@@ -91,7 +91,7 @@ def named_spec(space: Space, name: str, batch_size: torch.Size, device: torch.de
 def entries_of(space: Space, value: PyTree, device: torch.device | None) -> Entries | torch.Tensor:
     """A batch of a space's members as tensors of their own."""
     match space:
-        case Record(fields=fields):
+        case CompositeSpace(fields=fields):
             return {name: entries_of(field, getattr(value, name), device) for name, field in fields}
         case Discrete():
             return to_torch(value, torch.int64, device)
@@ -107,7 +107,7 @@ def named_entries(space: Space, name: str, value: PyTree, device: torch.device |
 
 def value_of(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
     """The batch of a space's members that an entry holds, as JAX arrays of their own; `name` is its key."""
-    if isinstance(space, Record):
+    if isinstance(space, CompositeSpace):
         if not isinstance(entry, TensorDictBase):
             names = ", ".join(field for field, _ in space.fields)
             raise TypeError(f"{name!r} must hold the entries {names}; got {type(entry).__name__}")

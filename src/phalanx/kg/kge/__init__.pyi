@@ -4,7 +4,7 @@ from .config import KGEConfig as KGEConfig
 from .embedding import (
     KGE as KGE,
     Validation as Validation,
-    calibrated as calibrated,
+    calibrate as calibrate,
     kge_scores as kge_scores,
     validate as validate,
 )

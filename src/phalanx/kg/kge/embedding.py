@@ -195,7 +195,7 @@ def expected_reciprocal_rank(
     return (candidates + 1) / ((drawn_of + 1) * (better + 1)) * (1 - none)
 
 
-def calibrated(
+def calibrate(
     kge: KGE,
     triples: Int32[np.ndarray, "triples 3"],
     known: Int32[np.ndarray, "known 3"],

@@ -20,12 +20,12 @@ from pydantic import ValidationError
 
 from phalanx import __version__
 from phalanx.io.files import (
-    DamagedFileError,
+    CorruptFileError,
     atomic_write,
-    read_sealed,
-    read_sealed_json,
-    remove_leftovers,
-    write_sealed_json,
+    read_verified,
+    read_verified_json,
+    remove_stale_temporaries,
+    write_json,
 )
 from phalanx.kg.kge.config import KGEConfig
 from phalanx.kg.kge.embedding import KGE
@@ -53,7 +53,7 @@ def save_kge(
         raise ValueError(f"{path} holds something that is no embedding, and nothing in it is overwritten")
     _check_sizes(kge, index_manager)
     path.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path)
+    remove_stale_temporaries(path)
     arrays = {f"parameter_{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(kge))}
     packed = io.BytesIO()
     np.savez(
@@ -68,7 +68,7 @@ def save_kge(
         file.write(data)
     with atomic_write(path / CONFIG, "w", sealed=True) as text:
         about = {"format": FORMAT, "phalanx": __version__, "arrays": name, "facts": facts or {}}
-        write_sealed_json(text, {**about, "config": config.model_dump(mode="json")}, indent=2)
+        write_json(text, {**about, "config": config.model_dump(mode="json")}, indent=2)
     for old in path.glob("arrays-*.npz"):
         if old.name != name:
             old.unlink()
@@ -120,7 +120,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.is_file():
         raise ValueError(f"{path} holds no embedding: it has no {CONFIG}")
-    about = read_sealed_json(file, _REMEDY)
+    about = read_verified_json(file, _REMEDY)
     if missing := [name for name in ("arrays", "config", "facts") if name not in about]:
         raise ValueError(f"{file} does not describe an embedding: it lacks {', '.join(missing)}")
     if about.get("format") != FORMAT:
@@ -131,10 +131,10 @@ def _read_about(path: Path) -> dict[str, Any]:
 def _open_arrays(file: Path) -> np.lib.npyio.NpzFile:
     try:
         # From memory: of a damaged file NumPy leaves the handle open.
-        return np.load(io.BytesIO(read_sealed(file, _REMEDY)), allow_pickle=False)
+        return np.load(io.BytesIO(read_verified(file, _REMEDY)), allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{file} is gone, which {CONFIG} beside it names") from None
-    except DamagedFileError:
+    except CorruptFileError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error

@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from phalanx.kg.candidates import Candidates, Metrics, list_metrics, make_candidates, ranks_of, summarize
+from phalanx.kg.candidates import (
+    CandidateLists,
+    RankMetrics,
+    list_metrics,
+    make_candidates,
+    ranks_of,
+    summarize,
+)
 from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.rules.predictor import Aggregation, RuleRanker
+from phalanx.kg.rules.predictor import Aggregation, RulePredictor
 from phalanx.kg.rules.ruleset import BODY, BODY_CONSTANT, HEAD, HEAD_CONSTANT, RuleSet
 from phalanx.kg.vocabulary import IndexManager
 
@@ -21,7 +28,7 @@ ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 _QUESTIONS_AT_ONCE = 256
 
 
-def transferred(rules: RuleSet, index: IndexManager) -> RuleSet:
+def transfer_rules(rules: RuleSet, index: IndexManager) -> RuleSet:
     """The rules by the predicates' numbers in another graph; without those that it cannot have."""
     place = {name: number for number, name in enumerate(index.predicates)}
     numbers = np.array([place.get(name, -1) for name in rules.index.predicates])
@@ -35,7 +42,7 @@ def transferred(rules: RuleSet, index: IndexManager) -> RuleSet:
     return RuleSet(index, np.ascontiguousarray(rows[kept]), rules.confidence[kept])
 
 
-class Roles:
+class RoleModel:
     """What entities of some relation take part in besides: naive Bayes over directed relations.
 
     Learned from the facts of one graph, by predicates' names, and applied to the facts of any other.
@@ -85,10 +92,10 @@ def _incidence(facts: np.ndarray, predicates: int, constants: int) -> np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
-class Transfer:
+class InductiveResult:
     """How queries about unseen entities rank."""
 
-    metrics: Metrics
+    metrics: RankMetrics
     role_weight: float
     rules: int
 
@@ -96,20 +103,20 @@ class Transfer:
 class TransferRanker:
     """Ranks queries of a graph among random negatives, by rules and roles that were learned on any graph."""
 
-    def __init__(self, rules: RuleSet, roles: Roles, data: DataHandler, aggregation: Aggregation) -> None:
+    def __init__(self, rules: RuleSet, roles: RoleModel, data: DataHandler, aggregation: Aggregation) -> None:
         self.data, self.index = data, rules.index
-        self._ranker = RuleRanker(rules, data, limit=2000, threads=1)
+        self._ranker = RulePredictor(rules, data, limit=2000, threads=1)
         self._weights = self._ranker.weights(aggregation)
         self._how = "maximum" if aggregation == "maximum" else "sum"
         self._fit = roles.scores(data, rules.index)
 
-    def candidates(self, split: str, negatives: int, seed: int) -> Candidates:
+    def candidates(self, split: str, negatives: int, seed: int) -> CandidateLists:
         """Each query among so many negatives of either side, none of which is known."""
         known = self.index.encode_atoms(tuple(self.data.known))
         asked = self.index.encode_atoms(self.data.queries(split))
         return make_candidates(asked, known, self.index.num_constants, corruptions=negatives, seed=seed)
 
-    def scores(self, candidates: Candidates) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, candidates: CandidateLists) -> tuple[np.ndarray, np.ndarray]:
         """By rules, and by roles."""
         lists, triples = candidates.list_of, candidates.triples - 1
         side = candidates.side[lists]
@@ -127,13 +134,13 @@ class TransferRanker:
             found[here] = table[place[here] - begin, answers[here]]
         return found, self._fit[rows[place, 1], answers]
 
-    def metrics(self, candidates: Candidates, score: Float64[np.ndarray, " candidates"]) -> Metrics:
+    def metrics(self, candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]) -> RankMetrics:
         """Ties at random."""
         by_list = list_metrics(ranks_of(candidates, score), "random", candidates.tie_draw)
         return summarize(candidates, by_list, None, np.ones(len(candidates), bool))
 
 
-def rank_inductive(
+def evaluate_inductive(
     rules: RuleSet,
     source: DataHandler,
     target: DataHandler,
@@ -143,15 +150,15 @@ def rank_inductive(
     negatives: int = 50,
     role_weights: Sequence[float] = ROLE_WEIGHTS,
     seed: int = 0,
-) -> Transfer:
+) -> InductiveResult:
     """Rank the queries of `target`, whose entities are new, by rules that were mined from `source`.
 
     As GraIL does it: each query among 50 random negatives of its head and 50 of its tail, which no split has.
     Beside the rules counts what else an entity takes part in (`Roles`, learned on the source's facts); how
     much is chosen on the source's validation queries, without a look at the target.
     """
-    roles = Roles(source, rules.index)
-    plain = transferred(rules, rules.index)
+    roles = RoleModel(source, rules.index)
+    plain = transfer_rules(rules, rules.index)
     own = TransferRanker(plain, roles, source, aggregation)
     drawn = own.candidates("valid", negatives, seed)
     by_rules, by_roles = own.scores(drawn)
@@ -161,8 +168,8 @@ def rank_inductive(
 
     best = max(role_weights, key=hits)
     index = IndexManager(target)
-    moved = transferred(rules, index)
+    moved = transfer_rules(rules, index)
     other = TransferRanker(moved, roles, target, aggregation)
     candidates = other.candidates(split, negatives, seed)
     found: Any = other.scores(candidates)
-    return Transfer(other.metrics(candidates, found[0] + best * found[1]), best, len(moved))
+    return InductiveResult(other.metrics(candidates, found[0] + best * found[1]), best, len(moved))

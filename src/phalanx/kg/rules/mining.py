@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.core.backends import extension
-from phalanx.formatting import counted
+from phalanx.core.backends import native_module
+from phalanx.formatting import format_count
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.rules.config import MiningConfig
 from phalanx.kg.rules.ruleset import COLUMNS, RuleSet
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
 
 _TRIPLES_A_ROUND = 1024
@@ -29,7 +29,7 @@ _LOOKING_SHARE = 0.3
 
 def engine() -> ModuleType:
     """What mines and applies: C++, or plain Python."""
-    compiled = extension()
+    compiled = native_module()
     if compiled is not None:
         return compiled
     from phalanx.kg.rules import plain
@@ -42,8 +42,8 @@ def graph_of(triples: Int32[np.ndarray, "triples 3"], index: IndexManager) -> An
     return engine().MiningGraph(np.ascontiguousarray(triples - 1), index.num_constants, index.num_predicates)
 
 
-def mine(
-    data: DataHandler, config: MiningConfig | None = None, budget: Budget | None = None, **settings: Any
+def mine_rules(
+    data: DataHandler, config: MiningConfig | None = None, budget: TimeLimit | None = None, **settings: Any
 ) -> RuleSet:
     """The rules that the facts of a knowledge base suggest; validation and test queries are not looked at.
 
@@ -55,10 +55,10 @@ def mine(
     True
     """
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
-    budget = budget or Budget()
+    budget = budget or TimeLimit()
     data = data.binary()
     if len(data.facts) > _MANY:
-        budget.say(f"numbering {counted(len(data.facts), 'fact')}")
+        budget.say(f"numbering {format_count(len(data.facts), 'fact')}")
     index = IndexManager(data)
     graph = graph_of(index.encode_atoms(data.facts), index)
     miner = engine().PathMiner(
@@ -74,7 +74,7 @@ def mine(
         if not miner.measure(_ENTITIES_A_ROUND):
             break
         share = min(1.0, (place + 1) * _ENTITIES_A_ROUND / max(1, index.num_constants))
-        budget.word(f"measuring {counted(pairs, 'rule')}: {share:.0%} of the entities")
+        budget.word(f"measuring {format_count(pairs, 'rule')}: {share:.0%} of the entities")
         if _late(config, budget, 1.0):
             complete = False
             break
@@ -83,18 +83,20 @@ def mine(
     return kept.best(complete)
 
 
-def _discover(miner: Any, config: MiningConfig, budget: Budget, facts: int) -> bool:
+def _discover(miner: Any, config: MiningConfig, budget: TimeLimit, facts: int) -> bool:
     wanted = facts if config.triples is None else min(facts, config.triples)
     for begin in range(0, wanted, _TRIPLES_A_ROUND):
         if not miner.discover(min(_TRIPLES_A_ROUND, wanted - begin)):
             break
-        budget.word(f"looking for paths: {begin + _TRIPLES_A_ROUND:,} of {counted(wanted, 'triple')}")
+        budget.word(f"looking for paths: {begin + _TRIPLES_A_ROUND:,} of {format_count(wanted, 'triple')}")
         if _late(config, budget, _LOOKING_SHARE):
             return False
     return True
 
 
-def _mine_constants(graph: Any, kept: "_Best", config: MiningConfig, budget: Budget, entities: int) -> bool:
+def _mine_constants(
+    graph: Any, kept: "_Best", config: MiningConfig, budget: TimeLimit, entities: int
+) -> bool:
     for begin in range(0, entities, _CONSTANTS_A_ROUND):
         kept.add(
             *engine().mine_constants(
@@ -117,7 +119,7 @@ def _mine_constants(graph: Any, kept: "_Best", config: MiningConfig, budget: Bud
     return True
 
 
-def _late(config: MiningConfig, budget: Budget, share: float) -> bool:
+def _late(config: MiningConfig, budget: TimeLimit, share: float) -> bool:
     return config.seconds is not None and budget.spent > share * config.seconds
 
 

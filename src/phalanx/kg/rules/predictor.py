@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from phalanx.kg.candidates import Ranks
+from phalanx.kg.candidates import RankCounts
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.questions import (
     KGE_WEIGHTS,
     QUESTIONS_AT_ONCE,
     EntityScorer,
-    RuleRanking,
+    RuleRankingResult,
     SplitRanker,
     chosen_ranks,
     in_order,
@@ -23,7 +23,7 @@ from phalanx.kg.questions import (
 )
 from phalanx.kg.rules.mining import engine, graph_of
 from phalanx.kg.rules.ruleset import RuleSet
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 
 Aggregation = Literal["maximum", "noisy-or", "power", "learned"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "power", "learned")
@@ -57,7 +57,7 @@ LEARNINGS = (Learning(0, 0.0, 0.0), Learning(3, 0.02, 0.3), Learning(5, 0.05, 0.
 """The settings to choose from on validation; the first learns nothing."""
 
 
-class RuleRanker(SplitRanker):
+class RulePredictor(SplitRanker):
     """Applies rules to the queries of a knowledge base: the bodies hold by its training facts alone.
 
     `limit` is how many paths from one entity a body is followed along.
@@ -70,7 +70,7 @@ class RuleRanker(SplitRanker):
         *,
         limit: int = 10_000,
         threads: int = 2,
-        budget: Budget | None = None,
+        budget: TimeLimit | None = None,
     ) -> None:
         super().__init__(data, rules.index, budget)
         self.rules = rules
@@ -96,7 +96,9 @@ class RuleRanker(SplitRanker):
                 self._budget.word(f"learning weights: relation {begin // 2 + 1} of {len(relations) // 2}")
         return weights
 
-    def ranks(self, split: str, aggregation: Aggregation, weights: Float64[np.ndarray, " weights"]) -> Ranks:
+    def ranks(
+        self, split: str, aggregation: Aggregation, weights: Float64[np.ndarray, " weights"]
+    ) -> RankCounts:
         """Of each query's tail, then of each query's head."""
         asked = self.questions(split)
         above, level = np.zeros(len(asked.targets), np.int64), np.zeros(len(asked.targets), np.int64)
@@ -124,7 +126,7 @@ class RuleRanker(SplitRanker):
         weights: Float64[np.ndarray, " weights"],
         kge: EntityScorer,
         kge_weights: Sequence[float],
-    ) -> list[Ranks]:
+    ) -> list[RankCounts]:
         """By the logarithm of the rules' scores and, for each weight, so many times an embedding's."""
         how = "maximum" if aggregation == "maximum" else "sum"
 
@@ -148,8 +150,8 @@ def rank_by_rules(
     limit: int = 10_000,
     threads: int = 2,
     seed: int = 0,
-    budget: Budget | None = None,
-) -> RuleRanking:
+    budget: TimeLimit | None = None,
+) -> RuleRankingResult:
     """Rank every query of a split by rules: filtered by all splits, among all entities, heads and tails.
 
     `maximum` orders answers by their most certain rule, ties by the next, and so on. `noisy-or` takes rules
@@ -163,7 +165,7 @@ def rank_by_rules(
         raise ValueError(f"aggregation must be one of {', '.join(every)}, got {aggregation!r}")
     if (aggregation in ("learned", BY_RELATION) or kge is not None) and not data.valid_queries:
         raise ValueError(f"{data.dataset} has no validation queries to choose by; add a valid.txt")
-    ranker = RuleRanker(rules, data, limit=limit, threads=threads, budget=budget)
+    ranker = RulePredictor(rules, data, limit=limit, threads=threads, budget=budget)
     if aggregation == BY_RELATION:
         if kge is not None:
             raise ValueError(f"an embedding is weighed beside one aggregation for all, not {BY_RELATION}")
@@ -194,10 +196,10 @@ def rank_by_rules(
     return ranker.result(split, aggregation, ranks, chosen, len(rules), seed)
 
 
-def _rank_by_relation(ranker: RuleRanker, split: str, seed: int) -> RuleRanking:
+def _rank_by_relation(ranker: RulePredictor, split: str, seed: int) -> RuleRankingResult:
     """For each relation and side by what is best on its validation queries."""
 
-    def found(on: str, ways: Sequence[int]) -> list[Ranks]:
+    def found(on: str, ways: Sequence[int]) -> list[RankCounts]:
         return [
             ranker.ranks(on, WAYS[way][0], ranker.weights(WAYS[way][0], power=WAYS[way][1])) for way in ways
         ]
@@ -211,7 +213,7 @@ def _rank_by_relation(ranker: RuleRanker, split: str, seed: int) -> RuleRanking:
 
 
 def _tries(
-    ranker: RuleRanker,
+    ranker: RulePredictor,
     aggregation: Aggregation,
     learnings: Sequence[Learning],
     kge: EntityScorer | None,

@@ -9,20 +9,20 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.lm.episodes.source import Episode, EpisodeSource
-from phalanx.lm.tasks import ArcadePrompter, Prompter, Split
-from phalanx.puzzles.server.client import TelnetClientConfig
-from phalanx.puzzles.server.env import ArcadeTextBatch
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.lm.tasks import PromptTokenizer, PuzzleServerPromptTokenizer, Split
+from phalanx.puzzles.server.client import PuzzleClientConfig
+from phalanx.puzzles.server.env import PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, game_id
-from phalanx.text.env import TextBatch
+from phalanx.text.env import TextVectorEnvironment
 
 _FIRST: dict[Split, int] = {"held-out": 1_000_000, "valid": 2_000_000, "training": 3_000_000}
 """Where the seeds of a server's puzzles begin."""
 _RUN_SEEDS = 1_000_000
 
 
-class ArcadeSourceConfig(Config):
+class PuzzleServerConfig(Config):
     """The games of a live puzzle server."""
 
     address: str = ""
@@ -36,22 +36,24 @@ class ArcadeSourceConfig(Config):
     max_refused: int = Field(default=3, ge=1)
     """Refused answers in a row after which it is left."""
 
-    def client(self) -> TelnetClientConfig:
+    def client(self) -> PuzzleClientConfig:
         """Where the server is."""
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdecimal():
             raise ValueError(f"{self.address!r} is no HOST:PORT, as localhost:8023")
-        return TelnetClientConfig(host=host, port=int(port))
+        return PuzzleClientConfig(host=host, port=int(port))
 
 
-class ArcadeSource(EpisodeSource):
+class PuzzleServerSource(EpisodeSource):
     """Games of a live server, asked as `phalanx train lm --arcade` learns them.
 
     Connections are made when the first puzzles begin, and stay. Splits are ranges of seeds, for to look at a
     puzzle is to ask the server for it.
     """
 
-    def __init__(self, config: ArcadeSourceConfig, prompter: Prompter, difficulty: str = "easy") -> None:
+    def __init__(
+        self, config: PuzzleServerConfig, prompter: PromptTokenizer, difficulty: str = "easy"
+    ) -> None:
         self._config, self._client = config, config.client()
         self._games: dict[str, tuple[str, str]] = {}
         for named in config.games:
@@ -61,9 +63,9 @@ class ArcadeSource(EpisodeSource):
         if len(self._games) < max(len(config.games), 1):
             raise ValueError(f"{','.join(config.games)!r} names no game, or one twice")
         self.tasks, self.most = tuple(self._games), config.connections
-        self.prompter = ArcadePrompter(prompter)
+        self.prompter = PuzzleServerPromptTokenizer(prompter)
         self.fingerprint = f"arcade {' '.join(self.tasks)} {config.max_steps} {config.max_refused}"
-        self._batch: ArcadeTextBatch | None = None
+        self._batch: PuzzleServerVectorEnvironment | None = None
 
     def first_seed(self, run_seed: int) -> int:
         return _FIRST["training"] + _RUN_SEEDS * run_seed
@@ -71,9 +73,9 @@ class ArcadeSource(EpisodeSource):
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
         return itertools.count(max(first, _FIRST[split]))
 
-    def begin(self, episodes: Sequence[Episode]) -> TextBatch:
+    def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         if self._batch is None:
-            self._batch = ArcadeTextBatch(
+            self._batch = PuzzleServerVectorEnvironment(
                 next(iter(self._games.values()))[0],
                 size=self.most,
                 client=self._client,

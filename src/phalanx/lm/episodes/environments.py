@@ -13,12 +13,12 @@ import numpy as np
 
 from phalanx.arc.env import ArcEnvironment
 from phalanx.core.environment import Environment
-from phalanx.lm.arc_demonstrations import compact_prompts, first_grid
-from phalanx.lm.episodes.source import Episode, EpisodeSource
-from phalanx.lm.tasks import Prompter, ReadablePrompter, Split, split_of
+from phalanx.lm.arc_demonstrations import compact_prompts, episode_key
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
 from phalanx.registry import make
-from phalanx.text.env import TextBatch
-from phalanx.text.wrapper import EnvironmentTextBatch, host_rows
+from phalanx.text.env import TextVectorEnvironment
+from phalanx.text.wrapper import TextVectorWrapper, host_rows
 from phalanx.training.lm.sources import make_environment
 
 _LOOKED_AT = 32
@@ -27,7 +27,7 @@ _SEEDS = 2**32
 """Environments take seeds below this."""
 
 
-class CompactArcBatch(EnvironmentTextBatch):
+class CompactArcBatch(TextVectorWrapper):
     """ARC as `phalanx train lm --env arc` shows it: no rules, rows of digits."""
 
     def _texts_of(self, states: Any) -> list[str]:
@@ -43,7 +43,7 @@ class EnvironmentSource(EpisodeSource):
     """
 
     def __init__(
-        self, name: str, prompter: Prompter, *, compact: bool = True, overrides: Sequence[str] = ()
+        self, name: str, prompter: PromptTokenizer, *, compact: bool = True, overrides: Sequence[str] = ()
     ) -> None:
         if name in ("arc", "proofs"):
             if overrides:
@@ -51,9 +51,9 @@ class EnvironmentSource(EpisodeSource):
             self.environment: Environment = make_environment(name)
         else:
             self.environment = make(name, **({"overrides": list(overrides)} if overrides else {}))
-        self.tasks, self.prompter, self._compact = (name,), ReadablePrompter(prompter), compact
+        self.tasks, self.prompter, self._compact = (name,), ReadablePromptTokenizer(prompter), compact
         self.fingerprint = " ".join([f"{name}@{self.environment.version}", str(compact), *overrides])
-        self._batches: dict[int, EnvironmentTextBatch] = {}
+        self._batches: dict[int, TextVectorWrapper] = {}
 
     def first_seed(self, run_seed: int) -> int:
         return run_seed * 1_000_003
@@ -75,28 +75,28 @@ class EnvironmentSource(EpisodeSource):
                     "an environment of few episodes may have none there"
                 )
 
-    def begin(self, episodes: Sequence[Episode]) -> TextBatch:
+    def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         batch = self._batch(len(episodes))
         batch.reset([episode.seed % _SEEDS for episode in episodes])
         return batch
 
-    def _batch(self, size: int) -> EnvironmentTextBatch:
+    def _batch(self, size: int) -> TextVectorWrapper:
         if size not in self._batches:
             compact = self._compact and isinstance(self.environment, ArcEnvironment)
-            kind = CompactArcBatch if compact else EnvironmentTextBatch
+            kind = CompactArcBatch if compact else TextVectorWrapper
             self._batches[size] = kind(self.environment, size=size)
         return self._batches[size]
 
-    def _looks(self, batch: EnvironmentTextBatch) -> list[str]:
+    def _looks(self, batch: TextVectorWrapper) -> list[str]:
         """What decides on the splits of a batch's episodes."""
         if not isinstance(self.environment, ArcEnvironment):
             return batch.prompts
         tasks = np.asarray(batch.states.task_index).tolist()
-        return [first_grid(self.environment.task_buffer[task]) for task in tasks]
+        return [episode_key(self.environment.task_buffer[task]) for task in tasks]
 
-    def random_actions(self, batch: TextBatch, seed: int) -> list[str]:
+    def random_actions(self, batch: TextVectorEnvironment, seed: int) -> list[str]:
         """A random legal action of each episode, in words."""
-        assert isinstance(batch, EnvironmentTextBatch)
+        assert isinstance(batch, TextVectorWrapper)
         keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
         actions = host_rows(_sampled(self.environment, keys, batch.states))
         states = host_rows(self.environment.bind(batch.states))

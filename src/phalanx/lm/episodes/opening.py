@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from phalanx.lm.episodes.environments import EnvironmentSource
 from phalanx.lm.episodes.puzzles import PuzzleSource
 from phalanx.lm.episodes.source import EpisodeSource
-from phalanx.lm.tasks import Prompter, read_tasks
+from phalanx.lm.tasks import PromptTokenizer, read_tasks
 
 
 def is_environment(text: str) -> bool:
@@ -19,7 +19,7 @@ def is_environment(text: str) -> bool:
 
 def local_source(
     text: str,
-    prompter: Prompter,
+    prompter: PromptTokenizer,
     *,
     difficulty: str = "easy",
     turns: str = "single",

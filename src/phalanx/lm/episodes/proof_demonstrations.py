@@ -10,31 +10,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.data.samples import SampleSource, StreamSample
-from phalanx.lm.tasks import Prompter, ReadablePrompter, Split, split_of
-from phalanx.proofs.env import ProofEnv
+from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
+from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirst, search_best_first
+from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
 from phalanx.proofs.state import ProofState
-from phalanx.text.wrapper import EnvironmentTextBatch, host_rows
+from phalanx.text.wrapper import TextVectorWrapper, host_rows
 
 _AT_ONCE = 64
 _RUN_SEEDS = 1_000_003
 
 
 def proof_samples(
-    environment: ProofEnv, prompter: Prompter, *, seed: int = 0, split: Split = "training"
+    environment: ProofEnvironment, prompter: PromptTokenizer, *, seed: int = 0, split: Split = "training"
 ) -> Iterator[StreamSample]:
     """A sample for each step of a shortest proof, without end, asked in the environment's own words.
 
     A query that is false is given up at once. One that is true and not proved, or proved and false, is left
     out: the knowledge base does not tell. What an episode asks first decides on its split.
     """
-    prompter, batch = ReadablePrompter(prompter), EnvironmentTextBatch(environment, size=_AT_ONCE)
+    prompter, batch = ReadablePromptTokenizer(prompter), TextVectorWrapper(environment, size=_AT_ONCE)
     search = BestFirstConfig(max_depth=environment.config.max_depth, batch_size=_AT_ONCE)
     for first in itertools.count(seed * _RUN_SEEDS, _AT_ONCE):
         prompts = batch.reset([number % 2**32 for number in range(first, first + _AT_ONCE)])
         queries, labels = np.asarray(batch.states.query), np.asarray(batch.states.label)
-        tried = search_best_first(environment.config, environment.program, BreadthFirst(), queries, search)
+        tried = best_first_search(
+            environment.config, environment.program, BreadthFirstHeuristic(), queries, search
+        )
         running = [
             place
             for place in range(_AT_ONCE)

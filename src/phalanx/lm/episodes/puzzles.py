@@ -5,9 +5,9 @@ The kinds are in `phalanx.puzzles`.
 
 from collections.abc import Iterator, Sequence
 
-from phalanx.lm.episodes.source import Episode, EpisodeSource
-from phalanx.lm.tasks import Prompter, Split, TextTask, puzzles_of
-from phalanx.text.env import TextBatch
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of
+from phalanx.text.env import TextVectorEnvironment
 
 _RUN_SEEDS, _OWN = 2**40, 2**61
 """Seeds of a run's puzzles; far from those of the demonstrations of the same run's seed."""
@@ -16,7 +16,7 @@ _RUN_SEEDS, _OWN = 2**40, 2**61
 class PuzzleSource(EpisodeSource):
     """Puzzles that are made in process."""
 
-    def __init__(self, tasks: Sequence[TextTask], prompter: Prompter, *, compact: bool = True) -> None:
+    def __init__(self, tasks: Sequence[TextTask], prompter: PromptTokenizer, *, compact: bool = True) -> None:
         self._tasks, self.prompter, self._compact = {task.name: task for task in tasks}, prompter, compact
         self.tasks = tuple(self._tasks)
         self.fingerprint = " ".join(f"{task.name}@{task.environment().kind.version}" for task in tasks)
@@ -28,13 +28,13 @@ class PuzzleSource(EpisodeSource):
         found = puzzles_of(self._tasks[task], split, first_seed=first, compact=self._compact)
         return (puzzle.seed for puzzle in found)
 
-    def begin(self, episodes: Sequence[Episode]) -> TextBatch:
+    def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         made = {}
         for name, task in self._tasks.items():
             seeds = sorted({episode.seed for episode in episodes if episode.task == name})
             puzzles = task.environment().kind.generate_many(seeds, task.difficulty) if seeds else ()
-            made.update({Episode(name, puzzle.seed): puzzle for puzzle in puzzles})
+            made.update({EpisodeId(name, puzzle.seed): puzzle for puzzle in puzzles})
         environments = [self._tasks[each.task].environment(compact=self._compact) for each in episodes]
         for environment, episode in zip(environments, episodes, strict=True):
             environment.begin(made[episode])
-        return TextBatch(environments)
+        return TextVectorEnvironment(environments)

@@ -7,11 +7,11 @@ import abc
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phalanx.lm.tasks import Prompter, Split
-from phalanx.text.env import TextBatch
+from phalanx.lm.tasks import PromptTokenizer, Split
+from phalanx.text.env import TextVectorEnvironment
 
 
-class Episode(NamedTuple):
+class EpisodeId(NamedTuple):
     """What is played, by name; the same one is the same puzzle."""
 
     task: str
@@ -25,7 +25,7 @@ class EpisodeSource(abc.ABC):
     """
 
     tasks: tuple[str, ...]
-    prompter: Prompter
+    prompter: PromptTokenizer
     fingerprint: str
     """Names what is played: equal ones give equal episodes."""
 
@@ -38,13 +38,13 @@ class EpisodeSource(abc.ABC):
         """Seeds of a split's episodes from one on, in their order, without end."""
 
     @abc.abstractmethod
-    def begin(self, episodes: Sequence[Episode]) -> TextBatch:
+    def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         """A batch in which these have begun; at most `most` of them. It is over when the next one begins."""
 
     most: int = 2**30
     """How many episodes are played at once at most."""
 
-    def batches(self, episodes: Sequence[Episode], at_once: int = 2**30) -> Iterator[TextBatch]:
+    def batches(self, episodes: Sequence[EpisodeId], at_once: int = 2**30) -> Iterator[TextVectorEnvironment]:
         """All of these, in batches that are played one after another."""
         size = min(at_once, self.most)
         for first in range(0, len(episodes), size):

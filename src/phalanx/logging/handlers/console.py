@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from phalanx.formatting import percent, sanitized
+from phalanx.formatting import escape_untrusted, format_percent
 from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config
 from phalanx.logging.handlers.handler import Handler
 from phalanx.logging.records import Data, Metrics
@@ -71,7 +71,7 @@ class RichHandler(Handler):
         if self._level in ("DEBUG", "INFO"):
             solved = record.get("success_rate")
             figures = _words(record, ("step", "similarity", "loss", "mrr"))
-            share = "" if solved is None else f"solved {percent(float(solved))}  "
+            share = "" if solved is None else f"solved {format_percent(float(solved))}  "
             self._print(f"[bold]evaluation[/bold] {_words(record, ('split', 'mode'))}  {share}{figures}")
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def metrics_table(metrics: Metrics, step: int) -> Table:
         if group:
             table.add_row(f"[bold]{category}[/bold]", "")
         for name, value in group.items():
-            table.add_row(f"  {escape(sanitized(name.replace('_', ' ').title()))}", _number(value))
+            table.add_row(f"  {escape(escape_untrusted(name.replace('_', ' ').title()))}", _number(value))
     return table
 
 
@@ -120,4 +120,4 @@ def _words(data: Data, names: tuple[str, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else sanitized(value)
+    return f"{value:.4f}" if isinstance(value, float) else escape_untrusted(value)

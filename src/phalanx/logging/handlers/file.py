@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 _LONGEST_LINE = 1 << 26
 
 
-class LineFile:
+class JsonlFile:
     """A file that grows by whole lines, each handed to the system in one piece.
 
     A line that was torn by a kill is dropped when the file is opened again, and one that a full disk cuts
@@ -202,7 +202,7 @@ class FileHandler(Handler):
         self.config = logged_config(LoggingConfig() if config is None else config).logging
         self._rotate_bytes = rotate_bytes
         self._clock = clock
-        self._files: dict[str, LineFile] = {}
+        self._files: dict[str, JsonlFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
@@ -259,9 +259,9 @@ class FileHandler(Handler):
         suffix, format_line = _FORMATS[self.config.log_format if self.config.structured_logging else "text"]
         self._file(name + suffix).write_line(format_line({"timestamp": self._clock(), **record}))
 
-    def _file(self, name: str) -> LineFile:
+    def _file(self, name: str) -> JsonlFile:
         if name not in self._files:
-            self._files[name] = LineFile(
+            self._files[name] = JsonlFile(
                 self.output_dir / name, rotate_bytes=self._rotate_bytes, compress=self.config.compression
             )
         return self._files[name]

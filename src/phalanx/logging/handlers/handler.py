@@ -46,7 +46,7 @@ class Handler:
         """The run is over; nothing is logged after this."""
 
 
-class EpisodePlaces:
+class EpisodeCounter:
     """Numbers the episodes of one update, which would else overwrite one another under the same name."""
 
     def __init__(self) -> None:

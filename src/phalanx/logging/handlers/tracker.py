@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx.io.files import atomic_write
 from phalanx.io.untrusted import read_json
-from phalanx.logging.handlers.handler import EpisodePlaces, Handler
+from phalanx.logging.handlers.handler import EpisodeCounter, Handler
 from phalanx.logging.records import Data, Metrics, evaluation_scalars, scalars_of
 
 TRACKERS = {
@@ -36,7 +36,7 @@ class Tracker(Handler, abc.ABC):
     """
 
     def __init__(self) -> None:
-        self._places = EpisodePlaces()
+        self._places = EpisodeCounter()
 
     @classmethod
     @abc.abstractmethod

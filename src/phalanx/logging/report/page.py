@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.formatting import percent, sanitized
+from phalanx.formatting import escape_untrusted, format_percent
 from phalanx.io.files import atomic_write
 from phalanx.logging.report.charts import (
     GROUPS,
@@ -27,10 +27,10 @@ from phalanx.logging.report.charts import (
     share_axes,
     title_of,
 )
-from phalanx.logging.report.run_data import MAX_BYTES, MAX_EPISODES, RunData, embedded, read_run
+from phalanx.logging.report.run_data import MAX_BYTES, MAX_EPISODES, RunData, embed_episodes, read_run
 from phalanx.logging.report.seed_statistics import success_interval
 from phalanx.logging.report.tables import Table, families_of, finite, following
-from phalanx.svg import MUTED, beside, card, curve, inline, sheet, stacked, text
+from phalanx.svg import MUTED, card, hstack, line_chart, text_block, to_drawing, to_html, vstack
 
 AGENT_SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
 SCRIPTS = (
@@ -123,7 +123,7 @@ def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
     charts += metric_charts([run.metrics for run in runs])
     axes = share_axes(charts)
     limit, budget = max(1, MAX_EPISODES // len(runs)), MAX_BYTES // len(runs)
-    share = [embedded(run.episodes, place, limit, budget) for place, run in enumerate(runs)]
+    share = [embed_episodes(run.episodes, place, limit, budget) for place, run in enumerate(runs)]
     return {
         "title": " and ".join(labels) + (" compared" if len(runs) > 1 else ""),
         "runs": [
@@ -157,7 +157,7 @@ def _shown(value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    return sanitized(text[:_LONGEST_TEXT], lines=True) + ("…" if len(text) > _LONGEST_TEXT else "")
+    return escape_untrusted(text[:_LONGEST_TEXT], lines=True) + ("…" if len(text) > _LONGEST_TEXT else "")
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:
@@ -290,8 +290,8 @@ def _success(run: RunData) -> tuple[str, str, str]:
         return ("Success", "", "")
     detail = success_interval(run, table) or detail
     if len(table) < 2:
-        return ("Success", percent(after), detail)
-    return ("Success", f"{percent(before)} → {percent(after)}", detail)
+        return ("Success", format_percent(after), detail)
+    return ("Success", f"{format_percent(before)} → {format_percent(after)}", detail)
 
 
 def _rate(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
@@ -340,15 +340,20 @@ def _moment(said: Any) -> str:
 
 def run_html(run: RunData) -> str:
     """Name, tiles and the curve that a run is judged by; without scripts, so that saved notebooks keep it."""
-    blocks = [text(f"{run.name}: {status(run) or 'a run'}", 15, bold=True)]
+    blocks = [text_block(f"{run.name}: {status(run) or 'a run'}", 15, bold=True)]
     shown = tiles(run)[:6]
     if shown:
         figures = [
-            card(stacked([text(one["label"], 11, fill=MUTED), text(one["value"], 16, bold=True)], gap=2), 8)
+            card(
+                vstack(
+                    [text_block(one["label"], 11, fill=MUTED), text_block(one["value"], 16, bold=True)], gap=2
+                ),
+                8,
+            )
             for one in shown
         ]
-        blocks.append(beside(figures))
-    found = _telling(run)
+        blocks.append(hstack(figures))
+    found = _headline_curve(run)
     if found is not None:
         where, table, name = found
         values, band = table.columns[name], [table.columns.get(f"{name}:{edge}") for edge in ("low", "high")]
@@ -359,15 +364,15 @@ def run_html(run: RunData) -> str:
         updates = table.axes["update"]
         axis = f"update {int(updates[0])} to {int(updates[-1])}"
         blocks += [
-            text(told, 12),
-            curve(values.tolist(), 480, 110, low=low, high=high, ends=ends),
-            text(axis, 10, fill=MUTED),
+            text_block(told, 12),
+            line_chart(values.tolist(), 480, 110, low=low, high=high, ends=ends),
+            text_block(axis, 10, fill=MUTED),
         ]
-    blocks.append(text(str(run.path), 10, fill=MUTED))
-    return inline(sheet(stacked(blocks, gap=10), run.name))
+    blocks.append(text_block(str(run.path), 10, fill=MUTED))
+    return to_html(to_drawing(vstack(blocks, gap=10), run.name))
 
 
-def _telling(run: RunData) -> tuple[str, Table, str] | None:
+def _headline_curve(run: RunData) -> tuple[str, Table, str] | None:
     """Where, in which table, and by which name there is something to see; evaluations before metrics."""
     tables = []
     if run.evaluations:

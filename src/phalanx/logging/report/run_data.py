@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from phalanx.arc.browser.report_panel import read_agent
-from phalanx.formatting import counted, sanitized
-from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded, read_plain_yaml
+from phalanx.arc.browser.report_panel import read_agent_panel
+from phalanx.formatting import escape_untrusted, format_count
+from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded, read_yaml
 from phalanx.logging.records import flat_settings
 from phalanx.logging.report.tables import (
     Table,
@@ -69,7 +69,9 @@ def find_episodes(folder: Path, records: Iterable[dict[str, Any]]) -> list[Episo
     return [Episode(key[0], key[1], lines.get(key, {}), folders.get(key)) for key in keys]
 
 
-def embedded(episodes: list[Episode], run: int, limit: int, budget: int) -> tuple[list[dict[str, Any]], int]:
+def embed_episodes(
+    episodes: list[Episode], run: int, limit: int, budget: int
+) -> tuple[list[dict[str, Any]], int]:
     """The newest episodes as the page holds them, and how many were left out.
 
     An episode's pictures are compressed together, so that a frame costs little more than its difference
@@ -158,7 +160,7 @@ _CONFIG = re.compile(r"config(?:\.(\d+))?\.yaml")
 
 
 @dataclasses.dataclass(frozen=True)
-class HandedIn:
+class SubmissionData:
     """What a policy has handed in for one data set."""
 
     title: str
@@ -187,7 +189,7 @@ class RunData:
     """Sampled episodes, the newest first."""
     notes: list[str]
     """What is missing or could not be read, in words."""
-    handed_in: list[HandedIn] = dataclasses.field(default_factory=list)
+    handed_in: list[SubmissionData] = dataclasses.field(default_factory=list)
     """Answers to data sets, as `phalanx eval --data` writes them."""
     agent: dict[str, Any] | None = None
     """The policy, where the page can play it."""
@@ -208,7 +210,7 @@ class RunData:
         return run_html(self)
 
 
-def find_handed_in(folder: Path, notes: list[str]) -> list[HandedIn]:
+def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
     """What `phalanx eval --data` has left in a run, by name; links are passed over."""
     if not folder.is_dir() or folder.is_symlink():
         return []
@@ -223,8 +225,10 @@ def find_handed_in(folder: Path, notes: list[str]) -> list[HandedIn]:
             if is_plain_file(path := part / f"{name}.svg") and path.stat().st_size <= MOST_BYTES
         }
         said = summary.get("lines")
-        lines = [sanitized(str(line))[:500] for line in said[:20]] if isinstance(said, list) else []
-        found.append(HandedIn(sanitized(str(summary.get("title", part.name)))[:200], lines, pictures))
+        lines = [escape_untrusted(str(line))[:500] for line in said[:20]] if isinstance(said, list) else []
+        found.append(
+            SubmissionData(escape_untrusted(str(summary.get("title", part.name)))[:200], lines, pictures)
+        )
     return found
 
 
@@ -247,7 +251,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         from phalanx.logging.report.seed_statistics import merged_seeds
 
         merged = merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
-        return dataclasses.replace(merged, agent=read_agent(folder, merged.notes))
+        return dataclasses.replace(merged, agent=read_agent_panel(folder, merged.notes))
     config = _read_config(folder, notes)
     metrics = metrics_table(read_whole_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = read_whole_records(folder / "evaluations.jsonl", notes, has_step)
@@ -255,7 +259,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
     lines = read_whole_records(folder / "episodes.jsonl", notes)
     episodes = find_episodes(folder / "episodes", lines)
     if links := sum(found.is_symlink() for found in (folder / "episodes").rglob("*")):
-        notes.append(f"episodes/: {counted(links, 'link')} to other places, left out.")
+        notes.append(f"episodes/: {format_count(links, 'link')} to other places, left out.")
     missing = {
         "No run.json: name, status and machine are not known.": facts,
         "No config.yaml.": config,
@@ -264,7 +268,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in, agent = find_handed_in(folder / "handed_in", notes), read_agent(folder, notes)
+    handed_in, agent = find_submissions(folder / "handed_in", notes), read_agent_panel(folder, notes)
     found = (folder, facts, config, metrics, evaluations, records, episodes)
     return RunData(*found, absent + notes, handed_in, agent)
 
@@ -295,7 +299,7 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
         notes.append(f"{newest.name} is a link or no file, and was left out.")
         return {}
     try:
-        return flat_settings(read_plain_yaml(newest))
+        return flat_settings(read_yaml(newest))
     except (ValueError, OSError) as error:
         notes.append(f"{error}.")
         return {}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from phalanx.formatting import counted
+from phalanx.formatting import format_count
 from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded
 from phalanx.logging.handlers.file import read_lines
 
@@ -53,7 +53,7 @@ def read_whole_records(path: Path, notes: list[str], valid: Valid = _anything) -
         else:
             records.append(record)
     if bad:
-        notes.append(f"{path.name}: {counted(bad, 'line')} could not be read and {_were(bad)} left out.")
+        notes.append(f"{path.name}: {format_count(bad, 'line')} could not be read and {_were(bad)} left out.")
     return records
 
 

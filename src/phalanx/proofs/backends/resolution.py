@@ -10,12 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from phalanx.core.backends import for_any_batch, on_engine
+from phalanx.core.backends import dispatch, vmappable_kernel
 from phalanx.proofs.backends import xla as xla_resolution
-from phalanx.proofs.state import ExpandRequest, Node, ResolutionSettings
+from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode
 
 
-def _native_expand(rules: ResolutionSettings, restart: bool, asked: ExpandRequest, node: Node) -> Node:
+def _native_expand(
+    rules: ResolutionSettings, restart: bool, asked: ExpandRequest, node: SearchNode
+) -> SearchNode:
     """The expanded nodes of a flat batch.
 
     Nodes are updated in place where XLA allows it, and only the rows that were or are in use are written: the
@@ -35,10 +37,10 @@ def _native_expand(rules: ResolutionSettings, restart: bool, asked: ExpandReques
         memory_pruning=np.bool_(rules.memory_pruning),
         restart=np.bool_(restart),
     )
-    return Node(*out)
+    return SearchNode(*out)
 
 
-def expand(rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, restart: bool) -> Node:
+def expand(rules: ResolutionSettings, asked: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
     """The nodes with the successors of their goals, where asked for.
 
     Candidates come from the first goal: its facts in ascending order (predicate, first, second), then the
@@ -61,11 +63,11 @@ def expand(rules: ResolutionSettings, asked: ExpandRequest, node: Node, *, resta
     return made[key]((arrays,), asked, node)
 
 
-def _batched(rules: ResolutionSettings, restart: bool) -> Callable[..., Node]:
+def _batched(rules: ResolutionSettings, restart: bool) -> Callable[..., SearchNode]:
     on_native = functools.partial(_native_expand, rules, restart)
     on_xla = functools.partial(xla_resolution.expand, rules, restart)
 
-    def flat(shared: tuple[Any], asked: ExpandRequest, node: Node) -> Node:
-        return on_engine(rules.engine, lambda _, *rest: on_native(*rest), on_xla, *shared, asked, node)
+    def flat(shared: tuple[Any], asked: ExpandRequest, node: SearchNode) -> SearchNode:
+        return dispatch(rules.engine, lambda _, *rest: on_native(*rest), on_xla, *shared, asked, node)
 
-    return for_any_batch(flat, lambda asked, node: asked.where.shape, constant=(True,))
+    return vmappable_kernel(flat, lambda asked, node: asked.where.shape, constant=(True,))

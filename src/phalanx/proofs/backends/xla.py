@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Int32
 from phalanx.core import backends as native
 from phalanx.core.vector import select_rows
 from phalanx.proofs.program import Program, ProgramArrays
-from phalanx.proofs.state import ExpandRequest, Node, ResolutionSettings
+from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode
 
 _WIDTH = 16
 """Candidates of a goal that one round looks at; most goals have few."""
@@ -219,8 +219,8 @@ class _Walk(NamedTuple):
 
 
 def expand(
-    settings: ResolutionSettings, restart: bool, arrays: ProgramArrays, asked: ExpandRequest, node: Node
-) -> Node:
+    settings: ResolutionSettings, restart: bool, arrays: ProgramArrays, asked: ExpandRequest, node: SearchNode
+) -> SearchNode:
     """The expanded nodes of a flat batch."""
     program, memory = settings.program, node.visited.shape[1]
     batch, num_states = node.successors.shape[:2]
@@ -268,11 +268,11 @@ def expand(
 def _finished(
     settings: ResolutionSettings,
     asked: ExpandRequest,
-    node: Node,
+    node: SearchNode,
     terminal: Bool[Array, " batch"],
     budget: int,
     walk: _Walk,
-) -> Node:
+) -> SearchNode:
     """The nodes with end actions and False where they belong; ends as their own successors."""
     search, program = walk.search, settings.program
     memory, num_states = node.visited.shape[1], node.successors.shape[1]
@@ -288,7 +288,7 @@ def _finished(
     successors = successors.at[..., 0].set(jnp.where(itself, node.goals[:, :1, 0], firsts))
     successors = jnp.where(terminal[:, None, None] & ~itself[..., None], 0, successors)
     count = jnp.where(count == 0, 1, count + int(settings.end_proof_action))
-    new = Node(
+    new = SearchNode(
         goals=walk.goals,
         successors=successors.reshape(node.successors.shape),
         successor_count=jnp.where(terminal, 1, count),
@@ -316,7 +316,7 @@ def _search(
     """All candidates of some rows, a round at a time, until one more is found than fits."""
     batch, memory = visited.shape[:2]
     sources = sources_of(settings.program, arrays, asked, goals)
-    width = min(batch, _ROWS) if native.only_cpu() else batch
+    width = min(batch, _ROWS) if native.is_cpu_only() else batch
     zero = jnp.zeros(batch, jnp.int32)
     begun = jnp.stack([(rows & (sources.total > 0)).astype(jnp.int32), zero, zero, zero], axis=1)
     begun = begun.at[:, TOO_LONG].set(before.progress[:, TOO_LONG])

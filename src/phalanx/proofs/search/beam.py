@@ -14,15 +14,15 @@ from jaxtyping import Array, Bool, Float, Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import resolve_engine
-from phalanx.core.profiling import adaptive_batch_size, with_smaller_batches
+from phalanx.core.backends import resolve_backend
+from phalanx.core.profiling import batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs.backends import resolution
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.embedding_action import Closer, closer_of, is_twin, remaining
+from phalanx.proofs.embedding_action import KGELeafScorer, closer_of, is_kge_action, remaining
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, Node, ResolutionSettings, empty_nodes
+from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode, empty_nodes
 
 _BLOCK = 8
 """Successors of one state that are scored together: few enough that little of a block stays empty."""
@@ -59,7 +59,7 @@ class UniformPolicy(eqx.Module):
         return successors[:, 0]
 
 
-class SearchConfig(Config):
+class BeamSearchConfig(Config):
     """How far and wide a search looks."""
 
     width: int = Field(default=16, ge=1)
@@ -70,7 +70,7 @@ class SearchConfig(Config):
     """Steps to go on after the first proof of a query, for one that is longer but more probable."""
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search came to, for each query."""
 
     proved: Bool[Array, " queries"]
@@ -87,7 +87,7 @@ class Found(NamedTuple):
 class _Lanes(NamedTuple):
     """The searches that are under way; `width` nodes each, one after another."""
 
-    node: Node
+    node: SearchNode
     log_prob: Float32[Array, "lanes width"]
     """Of the way to each node; minus infinity where there is none."""
     candidate: Int32[Array, " lanes"]
@@ -95,7 +95,7 @@ class _Lanes(NamedTuple):
     depth: Int32[Array, " lanes"]
     waited: Int32[Array, " lanes"]
     """Steps since the first proof."""
-    found: Found
+    found: SearchResult
     """So far."""
 
 
@@ -103,19 +103,19 @@ class _Loop(NamedTuple):
     lanes: _Lanes
     next: Int32[Array, ""]
     """The first query that no lane has begun."""
-    results: Found
+    results: SearchResult
 
 
-def search_proofs(
+def beam_search(
     config: ProofConfig,
     program: Program,
     policy: ProofPolicy,
     queries: Int32[np.ndarray, "queries atom"],
-    search: SearchConfig | None = None,
+    search: BeamSearchConfig | None = None,
     *,
     kge: KGE | None = None,
     batch_size: int | None = None,
-) -> Found:
+) -> SearchResult:
     """Search for a proof of each query, which may not serve as a fact in it; the arrays are NumPy's.
 
     A proof's probability is that of an agent in the environment of this config that takes just these
@@ -127,13 +127,13 @@ def search_proofs(
     `kge`, goals may be closed by that embedding, as in the environment; `log_prob` then has the logarithms of
     the probabilities in it, the policy's and the embedding's.
     """
-    search = SearchConfig() if search is None else search
-    engine = resolve_engine(config.engine)
+    search = BeamSearchConfig() if search is None else search
+    engine = resolve_backend(config.engine)
     # The memory of visited states must reach as far as this search does, not as far as an episode.
     config = config.model_copy(update={"engine": engine, "max_depth": search.max_depth})
     closer = closer_of(config, program, kge)
     if batch_size is None:
-        batch_size = adaptive_batch_size(
+        batch_size = batch_size_for_memory(
             bytes_per_query(config, search, program.arity), at_most=_MOST_AT_ONCE
         )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
@@ -143,18 +143,18 @@ def search_proofs(
         padded = np.ones((_QUERIES_IN_A_CALL, queries.shape[1]), np.int32)
         padded[: len(some)] = some
 
-        def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> Found:
+        def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> SearchResult:
             some = jax.device_put(padded), jnp.int32(count)
             found = _search(config, program, closer, search, lanes, policy, *some)
             return jax.tree.map(lambda leaf: leaf[:count], jax.device_get(found))
 
-        found, batch_size = with_smaller_batches(run, batch_size)
+        found, batch_size = retry_with_smaller_batches(run, batch_size)
         parts.append(found)
         start += len(some)
     if not parts:
         return jax.device_get(_nothing_found(0))
     joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
-    result = Found(*joined)
+    result = SearchResult(*joined)
     if np.isnan(result.log_prob).any():
         row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
         raise ValueError(
@@ -163,7 +163,7 @@ def search_proofs(
     return result
 
 
-def bytes_per_query(config: ProofConfig, search: SearchConfig, arity: int = 2) -> int:
+def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 2) -> int:
     """About the memory that one query takes while it is searched."""
     atoms = 4 * (1 + arity) * config.padding_atoms
     # Successors and visited states are held twice where they are moved; logits, marks and values once each.
@@ -172,8 +172,8 @@ def bytes_per_query(config: ProofConfig, search: SearchConfig, arity: int = 2) -
     )
 
 
-def _nothing_found(count: int) -> Found:
-    return Found(
+def _nothing_found(count: int) -> SearchResult:
+    return SearchResult(
         proved=jnp.zeros(count, bool),
         log_prob=jnp.full(count, -jnp.inf, jnp.float32),
         length=jnp.full(count, -1, jnp.int32),
@@ -186,13 +186,13 @@ def _nothing_found(count: int) -> Found:
 def _search(
     config: ProofConfig,
     program: Program,
-    closer: Closer | None,
-    search: SearchConfig,
+    closer: KGELeafScorer | None,
+    search: BeamSearchConfig,
     num_lanes: int,
     policy: ProofPolicy,
     queries: Int32[Array, "queries atom"],
     count: Int32[Array, ""],
-) -> Found:
+) -> SearchResult:
     """Of the first `count` queries."""
     rules, width = ResolutionSettings.of(config, program), search.width
     expand = resolution.expand if closer is None else closer.expand
@@ -208,7 +208,7 @@ def _search(
         # The policy sees the twin that an embedding would close; what is gone on with is what that leaves.
         node = offered
         if closer is not None:
-            twins, rest = is_twin(program, offered.successors), remaining(program, offered.goals)
+            twins, rest = is_kge_action(program, offered.successors), remaining(program, offered.goals)
             left = jnp.where(twins[..., None, None], rest[:, None], offered.successors)
             node = offered._replace(successors=left)
         real = jnp.arange(config.padding_states) < node.successor_count[:, None]
@@ -232,7 +232,7 @@ def _search(
         ends = (marks == program.true_index) | jnp.isnan(log_probs)
         proof = jnp.max(jnp.where(ends, log_probs, -jnp.inf), axis=(1, 2))
         better = proof > found.log_prob
-        found = Found(
+        found = SearchResult(
             proved=proved,
             log_prob=jnp.maximum(found.log_prob, proof),
             length=jnp.where(better, lanes.depth + 1, found.length),
@@ -294,7 +294,7 @@ def _refilled(
 
 
 def _log_probs(
-    policy: ProofPolicy, node: Node, where: Bool[Array, " nodes"]
+    policy: ProofPolicy, node: SearchNode, where: Bool[Array, " nodes"]
 ) -> tuple[Float32[Array, "nodes places"], Int32[Array, "nodes places"]]:
     """Of each successor its log-probability and its first predicate; minus infinity and 0 where none is.
 
@@ -344,8 +344,8 @@ class _Choice(NamedTuple):
 
 
 def _best(
-    node: Node, values: Float32[Array, "lanes width places"]
-) -> tuple[Node, Float32[Array, "lanes width"]]:
+    node: SearchNode, values: Float32[Array, "lanes width places"]
+) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
     """Nodes at the best different successors of each lane, best first, and their log-probabilities.
 
     One is taken at a time, from the node that has the best one left: only that node's successors are then

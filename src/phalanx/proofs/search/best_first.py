@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float32, Int32, Int64
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import resolve_engine
+from phalanx.core.backends import resolve_backend
 from phalanx.proofs.backends import resolution
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
@@ -36,7 +36,7 @@ class BestFirstConfig(Config):
     """Queries under way at a time."""
 
 
-class Siblings(NamedTuple):
+class SuccessorBatch(NamedTuple):
     """The successors of some expanded nodes, those of a node one after the other."""
 
     goals: Int32[np.ndarray, "successors atoms atom"]
@@ -49,24 +49,24 @@ class Siblings(NamedTuple):
 
 
 @runtime_checkable
-class Guide(Protocol):
+class Heuristic(Protocol):
     """What says which node comes next: that with the least cost of the way to it and of what lies ahead."""
 
     def rate(
-        self, siblings: Siblings
+        self, siblings: SuccessorBatch
     ) -> tuple[Float32[np.ndarray, " successors"], Float32[np.ndarray, " successors"]]:
         """The cost of the step to each successor, and an estimate of what a proof costs from there."""
 
 
-class BreadthFirst:
+class BreadthFirstHeuristic:
     """Short ways first, in the order of facts and rules."""
 
-    def rate(self, siblings: Siblings) -> tuple[np.ndarray, np.ndarray]:
+    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         ones = np.ones(len(siblings.goals), np.float32)
         return ones, np.zeros_like(ones)
 
 
-class Uniform:
+class UniformHeuristic:
     """A policy to which all actions are alike: few choices on the way first, equal ones by a seed.
 
     Without the latter it would go by the order of the rules, in which mining has put the most certain first.
@@ -75,35 +75,35 @@ class Uniform:
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def rate(self, siblings: Siblings) -> tuple[np.ndarray, np.ndarray]:
+    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         count = np.bincount(siblings.owner, minlength=len(siblings.parents))
         cost = np.log(np.maximum(count, 1))[siblings.owner].astype(np.float32)
         return cost, 1e-3 * self._random.random(len(cost), np.float32)
 
 
-class RandomOrder:
+class RandomHeuristic:
     """Any node of the frontier, by a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
 
-    def rate(self, siblings: Siblings) -> tuple[np.ndarray, np.ndarray]:
+    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         estimate = self._random.random(len(siblings.goals), np.float32)
         return np.zeros_like(estimate), estimate
 
 
-class Confident:
+class ConfidenceHeuristic:
     """The product of the rules' confidences first, then short ways; facts are certain."""
 
-    def __init__(self, confidence: Callable[[Siblings], Float32[np.ndarray, " successors"]]) -> None:
+    def __init__(self, confidence: Callable[[SuccessorBatch], Float32[np.ndarray, " successors"]]) -> None:
         self._confidence = confidence
 
-    def rate(self, siblings: Siblings) -> tuple[np.ndarray, np.ndarray]:
+    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         cost = -np.log(np.maximum(self._confidence(siblings), 1e-6)) + 1e-4
         return cost.astype(np.float32), np.zeros(len(cost), np.float32)
 
 
-class Tried(NamedTuple):
+class SearchTrace(NamedTuple):
     """What a search came to, for each query."""
 
     proved: Bool[np.ndarray, " queries"]
@@ -145,20 +145,20 @@ class _Frontier:
         return found[::-1]
 
 
-def search_best_first(
+def best_first_search(
     config: ProofConfig,
     program: Program,
-    guide: Guide,
+    guide: Heuristic,
     queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
-) -> Tried:
+) -> SearchTrace:
     """Search for a proof of each query, which may not serve as a fact in it, by the guide's costs.
 
     A node is expanded once, whatever its variables are called; equal costs go by age. What an embedding or a
     network would say of a state costs no expansion.
     """
     search = BestFirstConfig() if search is None else search
-    update = {"engine": resolve_engine(config.engine), "memory_pruning": False, "end_proof_action": False}
+    update = {"engine": resolve_backend(config.engine), "memory_pruning": False, "end_proof_action": False}
     config = config.model_copy(update=update)
     waiting = iter(range(len(queries)))
     lanes: list[_Frontier] = []
@@ -183,7 +183,7 @@ def search_best_first(
 def _expanded(
     config: ProofConfig,
     program: Program,
-    guide: Guide,
+    guide: Heuristic,
     lanes: list[_Frontier],
     chosen: list[int],
     search: BestFirstConfig,
@@ -200,7 +200,7 @@ def _expanded(
     owner, place = np.nonzero(real & (marks <= program.num_predicates) & useful[:, None])
     if len(owner):
         children = successors[owner, place]
-        cost, ahead = guide.rate(Siblings(children, owner, goals, asked, depth))
+        cost, ahead = guide.rate(SuccessorBatch(children, owner, goals, asked, depth))
         for row, lane_number in enumerate(owner.tolist()):
             lane, node = lanes[lane_number], chosen[lane_number]
             key = children[row].tobytes()
@@ -249,7 +249,7 @@ def _expand(
     return jax.lax.optimization_barrier((found.successors, found.successor_count, found.overflow))
 
 
-def _told(done: Mapping[int, tuple[_Frontier, int]], count: int) -> Tried:
+def _told(done: Mapping[int, tuple[_Frontier, int]], count: int) -> SearchTrace:
     ways, others = {}, {}
     proved, overflow = np.zeros(count, bool), np.zeros(count, bool)
     expansions, length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
@@ -261,4 +261,4 @@ def _told(done: Mapping[int, tuple[_Frontier, int]], count: int) -> Tried:
         if last >= 0:
             ways[number] = [lane.goals[node] for node in on_the_way]
         others[number] = [lane.goals[node] for node in lane.expanded if node not in kept]
-    return Tried(proved, expansions, length, overflow, ways, others)
+    return SearchTrace(proved, expansions, length, overflow, ways, others)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from phalanx.proofs.program import Program, offsets
-from phalanx.proofs.search.best_first import Siblings
+from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
 _NEAR = (2, 6)
@@ -20,7 +20,7 @@ _DIRECTIONS = 48
 """Random directions that constants are compared in."""
 
 
-class Described(NamedTuple):
+class GoalFeatures(NamedTuple):
     """Some states as numbers."""
 
     predicates: Int32[np.ndarray, "states atoms"]
@@ -30,7 +30,7 @@ class Described(NamedTuple):
     states: Float32[np.ndarray, "states features"]
 
 
-class GoalFeatures:
+class GoalFeatureExtractor:
     """Describes successors: how many facts and rules each goal has, and how near its constants are.
 
     Nearness is the cosine between random projections of where walks along facts lead from two constants
@@ -52,7 +52,7 @@ class GoalFeatures:
         given = np.ones(len(program.heads), np.float32) if confidence is None else np.asarray(confidence)
         self._keys, self._confidence = self._rule_table(given[program.rule_order])
 
-    def __call__(self, siblings: Siblings) -> Described:
+    def __call__(self, siblings: SuccessorBatch) -> GoalFeatures:
         goals, owner = siblings.goals, siblings.owner
         real, ground = goals[..., 0] > 0, self._ground(goals)
         both: np.ndarray = ground[..., 0] & ground[..., 1]
@@ -71,11 +71,11 @@ class GoalFeatures:
             np.log1p(self._totals[goals[..., 0]]), np.log1p(rules), *near, hopeless,
         ]  # fmt: skip
         atoms = np.where(real[..., None], np.stack(columns, axis=-1), 0).astype(np.float32)
-        return Described(
+        return GoalFeatures(
             goals[..., 0], siblings.queries[owner, 0], atoms, self._states(siblings, real, ground)
         )
 
-    def confidence(self, siblings: Siblings) -> Float32[np.ndarray, " successors"]:
+    def confidence(self, siblings: SuccessorBatch) -> Float32[np.ndarray, " successors"]:
         """Of the rule that made each successor; 1 where a fact did."""
         added = self._added(siblings)
         keys = self._key(siblings.parents[siblings.owner, 0, 0], siblings.goals[..., 0], added)
@@ -85,7 +85,7 @@ class GoalFeatures:
         known = (self._keys[place] == keys) & (added > 0)
         return np.where(known, self._confidence[place], 1.0).astype(np.float32)
 
-    def _states(self, siblings: Siblings, real: np.ndarray, ground: np.ndarray) -> np.ndarray:
+    def _states(self, siblings: SuccessorBatch, real: np.ndarray, ground: np.ndarray) -> np.ndarray:
         goals, owner = siblings.goals, siblings.owner
         rows, terms = np.arange(len(goals)), goals[..., 1:].reshape(len(goals), -1)
         constant = (ground & real[..., None]).reshape(len(goals), -1)
@@ -117,7 +117,7 @@ class GoalFeatures:
         rows = [np.where(where, place, 0) for place in (one, other)]
         return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
 
-    def _added(self, siblings: Siblings) -> np.ndarray:
+    def _added(self, siblings: SuccessorBatch) -> np.ndarray:
         """Goals that a step has put in front of the remaining ones."""
         before = (siblings.parents[..., 0] > 0).sum(axis=1)[siblings.owner]
         return (siblings.goals[..., 0] > 0).sum(axis=1) - (before - 1)

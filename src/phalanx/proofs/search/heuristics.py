@@ -16,22 +16,27 @@ from jaxtyping import Array, Float, Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import resolve_engine
+from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key
-from phalanx.kg.time_limit import Budget
+from phalanx.kg.time_limit import TimeLimit
 from phalanx.nn.layers import Dense
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import (
     BestFirstConfig,
-    Guide,
-    Siblings,
-    Tried,
-    Uniform,
-    search_best_first,
+    Heuristic,
+    SearchTrace,
+    SuccessorBatch,
+    UniformHeuristic,
+    best_first_search,
     successors_of,
 )
-from phalanx.proofs.search.goal_features import ATOM_FEATURES, STATE_FEATURES, Described, GoalFeatures
+from phalanx.proofs.search.goal_features import (
+    ATOM_FEATURES,
+    STATE_FEATURES,
+    GoalFeatureExtractor,
+    GoalFeatures,
+)
 
 _ROWS = 4096
 """States that the network sees at once; fewer are filled up to these, so that it is compiled once."""
@@ -43,7 +48,7 @@ _SLOTS = 3
 """Places of a goal that have features of their own; further ones share the last."""
 
 
-class GuideConfig(Config):
+class HeuristicConfig(Config):
     """The network and how it learns."""
 
     width: int = Field(default=32, ge=1)
@@ -64,7 +69,7 @@ class GuideConfig(Config):
     """Of the weights, the queries and the order."""
 
 
-class GuideNetwork(eqx.Module):
+class HeuristicNetwork(eqx.Module):
     """From a state's features to a logit among its siblings and to one of its leading to a proof."""
 
     predicates: Float[Array, "predicates width"]
@@ -96,16 +101,18 @@ class GuideNetwork(eqx.Module):
         return logit, value
 
 
-class LearnedGuide:
+class LearnedHeuristic:
     """A network as a guide: a step costs minus its log-probability, what is ahead minus that of a proof."""
 
-    def __init__(self, network: GuideNetwork, features: GoalFeatures, value_weight: float) -> None:
+    def __init__(
+        self, network: HeuristicNetwork, features: GoalFeatureExtractor, value_weight: float
+    ) -> None:
         self.network, self._features, self._value_weight = network, features, value_weight
 
     def rate(
-        self, siblings: Siblings
+        self, siblings: SuccessorBatch
     ) -> tuple[Float32[np.ndarray, " successors"], Float32[np.ndarray, " successors"]]:
-        logits, hopes = rated(self.network, self._features(siblings))
+        logits, hopes = score_successors(self.network, self._features(siblings))
         top = np.full(len(siblings.parents), -np.inf)
         np.maximum.at(top, siblings.owner, logits)
         mass = np.bincount(siblings.owner, weights=np.exp(logits - top[siblings.owner]), minlength=len(top))
@@ -113,7 +120,7 @@ class LearnedGuide:
         return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -hopes)).astype(np.float32)
 
 
-class Taught(NamedTuple):
+class FoundProof(NamedTuple):
     """A proof that a search has found: what was expanded on the way to it, and some of what was in vain."""
 
     query: Int32[np.ndarray, " atom"]
@@ -121,17 +128,17 @@ class Taught(NamedTuple):
     lost: Int32[np.ndarray, "states atoms atom"]
 
     @classmethod
-    def of(cls, tried: Tried, asked: Int32[np.ndarray, "queries atom"], number: int) -> "Taught":
+    def of(cls, tried: SearchTrace, asked: Int32[np.ndarray, "queries atom"], number: int) -> "FoundProof":
         """What a search found for one of its queries."""
         way, lost = np.stack(tried.ways[number]), tried.others[number][-_LOST:]
         return cls(asked[number], way, np.stack(lost) if lost else way[:0])
 
 
-def rated(network: GuideNetwork, described: Described) -> tuple[np.ndarray, np.ndarray]:
+def score_successors(network: HeuristicNetwork, described: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
     """The network's two logits for any number of states."""
     parts = []
     for begin in range(0, len(described.predicates), _ROWS):
-        some = Described(*(leaf[begin : begin + _ROWS] for leaf in described))
+        some = GoalFeatures(*(leaf[begin : begin + _ROWS] for leaf in described))
         found = _forward(network, _filled(some, _FEW if len(some.predicates) <= _FEW else _ROWS))
         parts.append([np.asarray(leaf)[: len(some.predicates)] for leaf in found])
     logits, hopes = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
@@ -139,31 +146,31 @@ def rated(network: GuideNetwork, described: Described) -> tuple[np.ndarray, np.n
 
 
 @eqx.filter_jit
-def _forward(network: GuideNetwork, described: Described) -> tuple[Array, Array]:
+def _forward(network: HeuristicNetwork, described: GoalFeatures) -> tuple[Array, Array]:
     return network(described)
 
 
-def _filled(described: Described, rows: int = _ROWS) -> Described:
+def _filled(described: GoalFeatures, rows: int = _ROWS) -> GoalFeatures:
     short = rows - len(described.predicates)
-    return Described(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in described))
+    return GoalFeatures(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in described))
 
 
-class Example(NamedTuple):
+class ChoiceExample(NamedTuple):
     """An expanded state on the way to a proof: its successors, and which of them the way takes."""
 
-    described: Described
+    described: GoalFeatures
     taken: int
 
 
-class Examples(NamedTuple):
+class HeuristicExamples(NamedTuple):
     """What searches have taught so far."""
 
-    choices: list[Example]
-    lost: list[Described]
+    choices: list[ChoiceExample]
+    lost: list[GoalFeatures]
     """States that were expanded and led to no proof that was found."""
 
 
-class GuideTrainer:
+class HeuristicTrainer:
     """Rounds of searching and learning: what each search finds is added to what is learned from.
 
     The searches of a round and the order of its minibatches follow from the seed and the round's number, so
@@ -172,80 +179,82 @@ class GuideTrainer:
 
     def __init__(
         self,
-        config: GuideConfig,
+        config: HeuristicConfig,
         environment: ProofConfig,
         program: Program,
-        features: GoalFeatures,
+        features: GoalFeatureExtractor,
         queries: Int32[np.ndarray, "queries atom"],
         *,
-        first: Guide | None = None,
+        first: Heuristic | None = None,
     ) -> None:
         self.config, self.environment, self.program, self.features = config, environment, program, features
-        self._queries, self._first = queries, Uniform(config.seed) if first is None else first
+        self._queries, self._first = queries, UniformHeuristic(config.seed) if first is None else first
         self._order = np.random.default_rng(config.seed).permutation(len(queries))
-        self.taught: list[Taught] = []
+        self.taught: list[FoundProof] = []
         """What the searches so far have found."""
-        self._examples = Examples([], [])
+        self._examples = HeuristicExamples([], [])
 
-    def round(self, network: GuideNetwork, number: int) -> tuple[GuideNetwork, Tried]:
+    def round(self, network: HeuristicNetwork, number: int) -> tuple[HeuristicNetwork, SearchTrace]:
         """The network after one more round, and what its search came to; the first is guided by `first`."""
         config = self.config
         places = range(number * config.queries, (number + 1) * config.queries)
         asked = self._queries[np.take(self._order, places, mode="wrap")]
-        guide = LearnedGuide(network, self.features, config.value_weight) if number else self._first
-        tried = search_best_first(self.environment, self.program, guide, asked, config.search)
-        self.learn([Taught.of(tried, asked, query) for query in tried.ways])
+        guide = LearnedHeuristic(network, self.features, config.value_weight) if number else self._first
+        tried = best_first_search(self.environment, self.program, guide, asked, config.search)
+        self.learn([FoundProof.of(tried, asked, query) for query in tried.ways])
         if self._examples.choices:
             network = _fitted(network, self._examples, config, np.random.default_rng((config.seed, number)))
         return network, tried
 
-    def learn(self, found: Sequence[Taught]) -> None:
+    def learn(self, found: Sequence[FoundProof]) -> None:
         """Take proofs into what is learned from."""
         self.taught += found
         for one in found:
             _learn_from(one, self.environment, self.program, self.features, self.config, self._examples)
 
 
-def train_guide(
-    config: GuideConfig,
+def train_heuristic(
+    config: HeuristicConfig,
     environment: ProofConfig,
     program: Program,
-    features: GoalFeatures,
+    features: GoalFeatureExtractor,
     queries: Int32[np.ndarray, "queries atom"],
     *,
-    first: Guide | None = None,
-    budget: Budget | None = None,
-) -> LearnedGuide:
+    first: Heuristic | None = None,
+    budget: TimeLimit | None = None,
+) -> LearnedHeuristic:
     """A guide that has learned from searches for proofs of these queries, none of which is its own fact."""
-    trainer = GuideTrainer(config, environment, program, features, queries, first=first)
-    network, budget = untrained_guide(config, program, features).network, budget or Budget()
+    trainer = HeuristicTrainer(config, environment, program, features, queries, first=first)
+    network, budget = untrained_heuristic(config, program, features).network, budget or TimeLimit()
     for number in range(config.rounds):
         network, tried = trainer.round(network, number)
         proved = int(tried.proved.sum())
         budget.word(f"round {number + 1}: {proved} of {len(tried.proved)} training queries proved")
-    return LearnedGuide(network, features, config.value_weight)
+    return LearnedHeuristic(network, features, config.value_weight)
 
 
-def untrained_guide(config: GuideConfig, program: Program, features: GoalFeatures) -> LearnedGuide:
+def untrained_heuristic(
+    config: HeuristicConfig, program: Program, features: GoalFeatureExtractor
+) -> LearnedHeuristic:
     """What a training with this config starts from."""
-    network = GuideNetwork(program.num_predicates, config.width, key=jax.random.PRNGKey(config.seed))
-    return LearnedGuide(network, features, config.value_weight)
+    network = HeuristicNetwork(program.num_predicates, config.width, key=jax.random.PRNGKey(config.seed))
+    return LearnedHeuristic(network, features, config.value_weight)
 
 
 def _learn_from(
-    taught: Taught,
+    taught: FoundProof,
     environment: ProofConfig,
     program: Program,
-    features: GoalFeatures,
-    config: GuideConfig,
-    examples: Examples,
+    features: GoalFeatureExtractor,
+    config: HeuristicConfig,
+    examples: HeuristicExamples,
 ) -> None:
     """Adds the choices on the way to a proof, and the states that were expanded in vain."""
     plain = environment.model_copy(
         update={
             "memory_pruning": False,
             "end_proof_action": False,
-            "engine": resolve_engine(environment.engine),
+            "engine": resolve_backend(environment.engine),
         }
     )
     goals, query = taught.way, np.repeat(taught.query[None], len(taught.way), axis=0)
@@ -255,19 +264,22 @@ def _learn_from(
         rows = rows[rows[:, 0, 0] <= program.num_predicates]
         same = np.flatnonzero((rows == goals[step + 1]).all(axis=(1, 2)))
         owner, depth = np.zeros(len(rows), np.int64), np.array([step])
-        described = features(Siblings(rows, owner, goals[step : step + 1], query[:1], depth))
-        examples.choices.append(Example(described, int(same[0])))
+        described = features(SuccessorBatch(rows, owner, goals[step : step + 1], query[:1], depth))
+        examples.choices.append(ChoiceExample(described, int(same[0])))
     if len(taught.lost):
         owner = np.arange(len(taught.lost))
         # A lost state is told as its own successor: what led to it is not known any more.
         asked = np.repeat(query[:1], len(owner), 0)
-        siblings = Siblings(taught.lost, owner, taught.lost, asked, np.zeros_like(owner))
+        siblings = SuccessorBatch(taught.lost, owner, taught.lost, asked, np.zeros_like(owner))
         examples.lost.append(features(siblings))
 
 
 def _fitted(
-    network: GuideNetwork, examples: Examples, config: GuideConfig, random: np.random.Generator
-) -> GuideNetwork:
+    network: HeuristicNetwork,
+    examples: HeuristicExamples,
+    config: HeuristicConfig,
+    random: np.random.Generator,
+) -> HeuristicNetwork:
     optimizer = optax.adam(config.learning_rate)
     state = optimizer.init(eqx.filter(network, eqx.is_array))
     for _ in range(config.epochs):
@@ -276,7 +288,7 @@ def _fitted(
     return network
 
 
-def _minibatches(examples: Examples, random: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+def _minibatches(examples: HeuristicExamples, random: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     """Whole groups of siblings, as many as fit, and some lost states behind them.
 
     A group's number is -1 for a lost state and for padding; the value is 1, 0, or -1 where nothing is known.
@@ -284,7 +296,7 @@ def _minibatches(examples: Examples, random: np.random.Generator) -> Iterator[tu
     order = random.permutation(len(examples.choices)).tolist()
     lost = random.permutation(len(examples.lost)).tolist()
     while order:
-        parts: list[Described] = []
+        parts: list[GoalFeatures] = []
         group: list[int] = []
         taken: list[bool] = []
         value: list[int] = []
@@ -310,7 +322,7 @@ def _minibatches(examples: Examples, random: np.random.Generator) -> Iterator[tu
             group, taken, value = group + [-1] * size, taken + [False] * size, value + [0] * size
             used += size
         short = _ROWS - used
-        joined = Described(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+        joined = GoalFeatures(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
         yield (
             _filled(joined),
             np.array(group + [-1] * short, np.int32),
@@ -321,17 +333,17 @@ def _minibatches(examples: Examples, random: np.random.Generator) -> Iterator[tu
 
 @eqx.filter_jit
 def _step(
-    network: GuideNetwork,
+    network: HeuristicNetwork,
     state: Any,
-    described: Described,
+    described: GoalFeatures,
     group: Array,
     taken: Array,
     value: Array,
     learning_rate: float,
-) -> tuple[GuideNetwork, Any, Array]:
+) -> tuple[HeuristicNetwork, Any, Array]:
     group, taken, value = jnp.asarray(group), jnp.asarray(taken), jnp.asarray(value)
 
-    def loss_of(network: GuideNetwork) -> Array:
+    def loss_of(network: HeuristicNetwork) -> Array:
         logits, hopes = network(described)
         place = jnp.where(group >= 0, group, _ROWS)
         top = jax.ops.segment_max(logits, place, _ROWS + 1)

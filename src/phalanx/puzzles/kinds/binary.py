@@ -6,10 +6,10 @@ What it shares with other boards of cells is in `cells`.
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import CellKind, Cells, lines_of
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, lines_of
 
 
-class Binary(CellKind):
+class Binary(GridPuzzle):
     """Boards of an even size."""
 
     name = "binary"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
 from phalanx.puzzles.twins.regions import Edge, crossings_of, edges_of, joined
-from phalanx.text.env import shortened
+from phalanx.text.env import quote
 
 _MOVE = re.compile(
     r"(?:bridge )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\d{1,3})[ ,]+([012])", re.ASCII | re.IGNORECASE
@@ -75,7 +75,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(
-                f"a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got {shortened(text)}"
+                f"a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got {quote(text)}"
             )
         places = [int(number) for number in found.groups()]
         count = places.pop()

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.splitmix64 import Draws
-from phalanx.text.env import shortened
+from phalanx.puzzles.splitmix64 import SplitMix64
+from phalanx.text.env import quote
 
 OPERATORS = "+-*/"
 Numbers: TypeAlias = tuple[int, ...]
@@ -34,7 +34,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
     }
 
     def _make(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        return [_drawn(Draws(seed), *parameters) for seed in seeds]
+        return [_drawn(SplitMix64(seed), *parameters) for seed in seeds]
 
     def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         numbers, steps, target = record
@@ -62,7 +62,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
     def parse(self, puzzle: Puzzle, state: Numbers, text: str) -> Step:
         found = _MOVE.fullmatch(text)
         if found is None:
-            raise ValueError(f"a move combines two numbers, such as `8 * 3`, got {shortened(text)}")
+            raise ValueError(f"a move combines two numbers, such as `8 * 3`, got {quote(text)}")
         one, operator, other = int(found[1]), OPERATORS.index(_plain(found[2])), int(found[3])
         left = list(state)
         for number in (one, other):
@@ -164,7 +164,9 @@ def _combined(numbers: Numbers, step: Step) -> Numbers:
     return (*left, _result(*step))
 
 
-def _drawn(draws: Draws, count: int, largest: int, least: int, most: int) -> tuple[Numbers, list[Step], int]:
+def _drawn(
+    draws: SplitMix64, count: int, largest: int, least: int, most: int
+) -> tuple[Numbers, list[Step], int]:
     """Numbers, the steps that combine them, and what those come to."""
     while True:
         numbers = tuple(1 + draws.below(largest) for _ in range(count))
@@ -211,7 +213,7 @@ def _evaluated(text: str) -> tuple[int, list[int]]:
     while place < len(text):
         found = _TOKENS.match(text, place)
         if found is None or len(tokens) >= _MOST_TOKENS:
-            raise ValueError(f"an expression has numbers, + - * / and brackets, got {shortened(text)}")
+            raise ValueError(f"an expression has numbers, + - * / and brackets, got {quote(text)}")
         tokens.append(found[1])
         place = found.end()
     tokens.append("")

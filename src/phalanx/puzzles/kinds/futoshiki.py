@@ -6,10 +6,10 @@ What it shares with other boards of cells is in `cells`.
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, LatinKind
+from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle
 
 
-class Futoshiki(LatinKind):
+class Futoshiki(LatinPuzzle):
     """Clues are cells in pairs, of which the first is smaller."""
 
     name = "futoshiki"

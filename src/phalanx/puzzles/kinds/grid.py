@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.text.env import shortened
+from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
 """A symbol's number for each cell, row after row; 0 is a blank."""
@@ -17,7 +17,7 @@ Cells: TypeAlias = tuple[int, ...]
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
 
-class CellKind(PuzzleKind[Cells, tuple[int, int]]):
+class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
     """A board of `size` x `size` cells; a move is a cell and a symbol's number."""
 
     symbols: ClassVar[str]
@@ -54,7 +54,7 @@ class CellKind(PuzzleKind[Cells, tuple[int, int]]):
     def parse(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
         found = _MOVE.fullmatch(text)
         if found is None:
-            raise ValueError(f"a move reads `ROW COLUMN SYMBOL`, got {shortened(text)}")
+            raise ValueError(f"a move reads `ROW COLUMN SYMBOL`, got {quote(text)}")
         row, column, symbol = int(found[1]), int(found[2]), found[3]
         check_cell(row, column, puzzle.size)
         value = self._value(puzzle, symbol)
@@ -117,14 +117,14 @@ class CellKind(PuzzleKind[Cells, tuple[int, int]]):
     def _value(self, puzzle: Puzzle, symbol: str) -> int:
         value = self.symbols.find(symbol)
         if not 0 <= value <= self.values(puzzle):
-            raise ValueError(f"{shortened(symbol)} is no symbol here; there are {self._symbols(puzzle)}")
+            raise ValueError(f"{quote(symbol)} is no symbol here; there are {self._symbols(puzzle)}")
         return value
 
     def _symbols(self, puzzle: Puzzle) -> str:
         return " ".join(self.symbols[1 : self.values(puzzle) + 1])
 
 
-class LatinKind(CellKind):
+class LatinPuzzle(GridPuzzle):
     """Digits from 1 to the size, each once in every group of cells."""
 
     symbols = ".123456789"

@@ -6,11 +6,11 @@ What it shares with other boards of cells is in `cells`.
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import CellKind, Cells, drawn, lines_of
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, drawn, lines_of
 from phalanx.puzzles.twins.regions import connected, neighbors
 
 
-class Hitori(CellKind):
+class Hitori(GridPuzzle):
     """The numbers are given, a state says which cells are shaded."""
 
     name = "hitori"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds.grid import read_lines
 from phalanx.puzzles.twins.knights import Statement, models
-from phalanx.text.env import shortened
+from phalanx.text.env import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
 ROLES = ("unknown", "knave", "knight")
@@ -77,10 +77,10 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
             text = f"{whole.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
         found = _MOVE.fullmatch(text)
         if found is None:
-            raise ValueError(f"a move is a name and knight or knave, got {shortened(text)}")
+            raise ValueError(f"a move is a name and knight or knave, got {quote(text)}")
         if found[1].lower() not in names:
             raise ValueError(
-                f"nobody is called {shortened(found[1])}; there are {', '.join(self._names(puzzle))}"
+                f"nobody is called {quote(found[1])}; there are {', '.join(self._names(puzzle))}"
             )
         person, role = names.index(found[1].lower()), ROLES.index(found[2].lower())
         if state[person] == role:

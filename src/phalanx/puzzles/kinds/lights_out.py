@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.regions import neighbors
-from phalanx.text.env import shortened
+from phalanx.text.env import quote
 
 _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECASE)
 
@@ -31,7 +31,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     }
 
     def _make(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        return [_lit(Draws(seed), *parameters) for seed in seeds]
+        return [_lit(SplitMix64(seed), *parameters) for seed in seeds]
 
     def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
@@ -58,7 +58,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     def parse(self, puzzle: Puzzle, state: Cells, text: str) -> int:
         found = _MOVE.fullmatch(text)
         if found is None:
-            raise ValueError(f"a move reads `ROW COLUMN`, got {shortened(text)}")
+            raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
         row, column = int(found[1]), int(found[2])
         check_cell(row, column, puzzle.size)
         return (row - 1) * puzzle.size + column - 1
@@ -142,7 +142,7 @@ def _first_row(size: int) -> dict[Cells, int]:
     return found
 
 
-def _lit(draws: Draws, size: int, presses: int) -> int:
+def _lit(draws: SplitMix64, size: int, presses: int) -> int:
     effects = _effects(size)
     while True:
         lights = 0

@@ -6,11 +6,11 @@ What it shares with other boards of cells is in `cells`.
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import CellKind, Cells, lines_of
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, lines_of
 from phalanx.puzzles.twins.lines import runs_of
 
 
-class Nonogram(CellKind):
+class Nonogram(GridPuzzle):
     """Clues are the runs of rows, then of columns, each with zeros behind. A blank is an empty cell."""
 
     name = "nonogram"

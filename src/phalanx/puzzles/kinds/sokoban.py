@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from phalanx.puzzles import engines
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.twins.sokoban import BOX, BOX_ON_GOAL, FLOOR, GOAL, STEPS, WALL, WIDTH
-from phalanx.text.env import shortened
+from phalanx.text.env import quote
 
 PARAMETERS = ("rows", "columns", "boxes", "walls", "least_pushes", "most_pushes", "boards")
 DIRECTIONS = ("up", "down", "left", "right")
@@ -170,4 +170,4 @@ def _direction(text: str) -> int:
     for number, name in enumerate(DIRECTIONS):
         if word in (name, name[0]):
             return number
-    raise ValueError(f"a move is up, down, left or right, got {shortened(text)}")
+    raise ValueError(f"a move is up, down, left or right, got {quote(text)}")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import LatinKind, lines_of
+from phalanx.puzzles.kinds.grid import LatinPuzzle, lines_of
 
 
-class Sudoku(LatinKind):
+class Sudoku(LatinPuzzle):
     """Squares of 4x4, 6x6 and 9x9."""
 
     name = "sudoku"

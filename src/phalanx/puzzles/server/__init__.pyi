@@ -1,10 +1,10 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
-from .client import TelnetClientConfig as TelnetClientConfig, TelnetGymClient as TelnetGymClient
+from .client import PuzzleClient as PuzzleClient, PuzzleClientConfig as PuzzleClientConfig
 from .env import (
-    ArcadeGame as ArcadeGame,
-    ArcadeTextBatch as ArcadeTextBatch,
-    arcade_environment as arcade_environment,
+    PuzzleServerEnvironment as PuzzleServerEnvironment,
+    PuzzleServerVectorEnvironment as PuzzleServerVectorEnvironment,
+    puzzle_server_environment as puzzle_server_environment,
 )
 from .episodes import (
     EpisodeStep as EpisodeStep,
@@ -12,24 +12,24 @@ from .episodes import (
     StepRewards as StepRewards,
     episode_samples as episode_samples,
     move_prompt as move_prompt,
-    play_episode as play_episode,
+    rollout_episode as rollout_episode,
 )
 from .errors import (
-    ArcadeConnectionError as ArcadeConnectionError,
-    ArcadeUnavailableError as ArcadeUnavailableError,
     CommandError as CommandError,
     NoPuzzleError as NoPuzzleError,
+    PuzzleServerConnectionError as PuzzleServerConnectionError,
+    PuzzleServerUnavailableError as PuzzleServerUnavailableError,
     StartError as StartError,
     UnknownGameError as UnknownGameError,
 )
 from .gym_stream import (
-    GymConfig as GymConfig,
-    GymEpisodeStream as GymEpisodeStream,
+    CollectConfig as CollectConfig,
     MockGymStream as MockGymStream,
+    PuzzleSampleStream as PuzzleSampleStream,
 )
 from .pool import (
+    ConnectionPoolConfig as ConnectionPoolConfig,
     EpisodeSpec as EpisodeSpec,
-    PoolConfig as PoolConfig,
     PuzzlePool as PuzzlePool,
     episode_seed as episode_seed,
     episode_specs as episode_specs,

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.data.stream_base import ClosedOnExit
 from phalanx.puzzles.server.errors import (
-    ArcadeConnectionError,
-    ArcadeUnavailableError,
     CommandError,
-    GarbledReplyError,
+    InvalidReplyError,
     NoPuzzleError,
     ProtocolError,
+    PuzzleServerConnectionError,
+    PuzzleServerUnavailableError,
     Retries,
     StartError,
     UnknownGameError,
@@ -77,7 +77,7 @@ class ServerAddress(BaseModel):
     """Seconds for one request in all, with every further attempt at it; then the server is given up."""
 
 
-class TelnetClientConfig(ServerAddress):
+class PuzzleClientConfig(ServerAddress):
     """Where the server is, and how patient to be with it."""
 
     max_retries: int = Field(default=8, ge=0)
@@ -113,17 +113,17 @@ class _Puzzle:
         return self.commands.count("hint")
 
 
-class TelnetGymClient(ClosedOnExit):
+class PuzzleClient(ClosedOnExit):
     """At most one puzzle in progress on a puzzle server, whatever becomes of the connection.
 
     Commands of several tasks wait for one another. A connection that is lost, or that the server ends at 300
     seconds, is made anew, and the puzzle with it: begun from its seed, and every command so far sent again,
     so that it stands where it stood. A request ends within `deadline` seconds: with its answer, or with an
-    `ArcadeUnavailableError`.
+    `PuzzleServerUnavailableError`.
     """
 
-    def __init__(self, config: TelnetClientConfig | None = None, *, retry_seed: int | None = None) -> None:
-        self.config = config or TelnetClientConfig()
+    def __init__(self, config: PuzzleClientConfig | None = None, *, retry_seed: int | None = None) -> None:
+        self.config = config or PuzzleClientConfig()
         self._draws = random.Random(self.config.retry_seed if retry_seed is None else retry_seed)
         self._connection: TelnetConnection | None = None
         self._turn = asyncio.Lock()
@@ -269,7 +269,7 @@ class TelnetGymClient(ClosedOnExit):
             if self.is_connected and self._in_game:
                 self._in_game, self._retries = False, Retries(self.config, self._draws)
                 # A connection that is lost now has left the puzzle too.
-                with contextlib.suppress(ArcadeConnectionError):
+                with contextlib.suppress(PuzzleServerConnectionError):
                     await self._ask("menu", ends_in_menu)
 
     async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -280,9 +280,9 @@ class TelnetGymClient(ClosedOnExit):
                 if not self.is_connected:
                     await self._connect()
                 return await attempt()
-            except ArcadeConnectionError as error:
+            except PuzzleServerConnectionError as error:
                 if self._hung_up != hung_up:
-                    raise ArcadeConnectionError("the client was disconnected") from error
+                    raise PuzzleServerConnectionError("the client was disconnected") from error
                 await self._drop()
                 await self._retries.pause(error)
             except ProtocolError:
@@ -295,14 +295,14 @@ class TelnetGymClient(ClosedOnExit):
             self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
         except socket.gaierror as error:
             if self.connections_made:  # the host was there: it is the name server that fails, for a while
-                raise ArcadeConnectionError(str(error)) from error
-            raise ArcadeUnavailableError(
+                raise PuzzleServerConnectionError(str(error)) from error
+            raise PuzzleServerUnavailableError(
                 f"there is no host {self.config.host!r}: {error.strerror}"
             ) from error
-        except ArcadeConnectionError:
+        except PuzzleServerConnectionError:
             raise
         except OSError as error:
-            raise ArcadeConnectionError(str(error)) from error
+            raise PuzzleServerConnectionError(str(error)) from error
         self.connections_made += 1
         if self._puzzle is not None:
             await self._take_up(self._puzzle)
@@ -358,12 +358,12 @@ class TelnetGymClient(ClosedOnExit):
 
     async def _ask(self, command: str, is_last: Callable[[str], bool] = ends_reply) -> Reply:
         if self._connection is None:
-            raise ArcadeConnectionError("the client was disconnected")
+            raise PuzzleServerConnectionError("the client was disconnected")
         timeout = min(self.config.read_timeout, self._retries.seconds_left)
         lines = await self._connection.ask(f"{command}\n{_BARRIER}", is_last, timeout)
         try:
             return Reply(lines)
-        except GarbledReplyError:
+        except InvalidReplyError:
             self._connection.abort()
             raise
 

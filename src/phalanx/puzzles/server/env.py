@@ -7,18 +7,18 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import Prompt, StepRewards, move_outcome, step_reward
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, PuzzleObservation, game_id
 from phalanx.text.env import (
-    TextBatch,
-    TextBatchStep,
     TextEnvironment,
     TextInfo,
     TextStep,
-    answer_in,
-    gathered,
-    over,
+    TextVectorEnvironment,
+    TextVectorStep,
+    extract_answer,
+    finished_step,
+    stack_steps,
 )
 
 Result = TypeVar("Result")
@@ -42,7 +42,7 @@ COMMANDS = {
 """How moves are written; in the other games it is `place ROW COLUMN DIGIT`."""
 
 
-class ArcadeTextBatch(TextBatch):
+class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     """Puzzles of a server, each on a connection of its own; use it with `with`, or close it.
 
     They are of one game, unless `begin` is told others.
@@ -59,7 +59,7 @@ class ArcadeTextBatch(TextBatch):
         difficulty: PuzzleDifficulty | str = PuzzleDifficulty.EASY,
         *,
         size: int = 1,
-        client: TelnetClientConfig | None = None,
+        client: PuzzleClientConfig | None = None,
         max_steps: int = 99,
         max_refused: int | None = None,
         prompt: Prompt | None = None,
@@ -68,25 +68,25 @@ class ArcadeTextBatch(TextBatch):
         self.game, self.difficulty = game_id(game), PuzzleDifficulty(difficulty)
         self.max_steps, self.rewards, self.worded = max_steps, rewards, prompt
         self.max_refused = max_steps if max_refused is None else max_refused
-        config = client or TelnetClientConfig()
+        config = client or PuzzleClientConfig()
         # One loop for the connections' whole life, run only while a call waits for the server.
         self._loop = asyncio.new_event_loop()
         self.games = [
-            ArcadeGame(self, TelnetGymClient(config, retry_seed=config.retry_seed * 1000 + number))
+            PuzzleServerEnvironment(self, PuzzleClient(config, retry_seed=config.retry_seed * 1000 + number))
             for number in range(size)
         ]
         super().__init__(self.games)
 
-    def __enter__(self) -> "ArcadeTextBatch":
+    def __enter__(self) -> "PuzzleServerVectorEnvironment":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def step(self, answers: Sequence[str]) -> TextBatchStep:
+    def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check(answers, "answers")
         asked = zip(self.games[: len(self)], answers, strict=True)
-        return gathered(self.wait([game.ask(answer) for game, answer in asked]))
+        return stack_steps(self.wait([game.ask(answer) for game, answer in asked]))
 
     def begin(self, puzzles: Sequence[tuple[PuzzleGame | str, PuzzleDifficulty | str, int]]) -> list[str]:
         """Start puzzles by game, difficulty and seed on as many of the connections; the others rest.
@@ -118,10 +118,10 @@ class ArcadeTextBatch(TextBatch):
         return self.wait([self.games[n].begin(seed) for n, seed in zip(places, seeds, strict=True)])
 
 
-class ArcadeGame(TextEnvironment):
-    """One puzzle of a server; `arcade_environment` makes one by itself."""
+class PuzzleServerEnvironment(TextEnvironment):
+    """One puzzle of a server; `puzzle_server_environment` makes one by itself."""
 
-    def __init__(self, batch: ArcadeTextBatch, client: TelnetGymClient) -> None:
+    def __init__(self, batch: PuzzleServerVectorEnvironment, client: PuzzleClient) -> None:
         self.client = client
         self.game, self.difficulty = batch.game, batch.difficulty
         self._batch = batch
@@ -144,11 +144,11 @@ class ArcadeGame(TextEnvironment):
         """Take an answer."""
         seen = self.observation
         if self._info.terminated or self._info.truncated:
-            return over(self._info)
+            return finished_step(self._info)
         self._taken += 1
         truncated = self._taken >= self._batch.max_steps
         try:
-            command = answer_in(answer)
+            command = extract_answer(answer)
         except ValueError as error:
             self._refused += 1
             truncated = truncated or self._refused >= self._batch.max_refused
@@ -197,9 +197,11 @@ class ArcadeGame(TextEnvironment):
         return self._seen
 
 
-def arcade_environment(game: PuzzleGame | str, difficulty: str = "easy", **settings: Any) -> ArcadeGame:
-    """One puzzle at a time of a server; the settings are those of `ArcadeTextBatch`."""
-    return ArcadeTextBatch(game, difficulty, size=1, **settings).games[0]
+def puzzle_server_environment(
+    game: PuzzleGame | str, difficulty: str = "easy", **settings: Any
+) -> PuzzleServerEnvironment:
+    """One puzzle at a time of a server; the settings are those of `PuzzleServerVectorEnvironment`."""
+    return PuzzleServerVectorEnvironment(game, difficulty, size=1, **settings).games[0]
 
 
 def _picture(seen: PuzzleObservation) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
-from phalanx.puzzles.server.client import TelnetGymClient
+from phalanx.puzzles.server.client import PuzzleClient
 from phalanx.puzzles.server.errors import CommandError
 from phalanx.puzzles.server.pool import EpisodeSpec
 from phalanx.puzzles.server.protocol import (
@@ -80,8 +80,8 @@ def move_prompt(game: str, observation: PuzzleObservation) -> str:
     return f"Puzzle: {game} ({observation.difficulty.value})\n{picture}\nMove: "
 
 
-async def play_episode(
-    client: TelnetGymClient,
+async def rollout_episode(
+    client: PuzzleClient,
     spec: EpisodeSpec,
     *,
     policy: Policy | None = None,
@@ -176,7 +176,7 @@ async def _next_command(
     return await chosen if inspect.isawaitable(chosen) else chosen
 
 
-async def move_outcome(client: TelnetGymClient, command: str) -> PuzzleResult:
+async def move_outcome(client: PuzzleClient, command: str) -> PuzzleResult:
     """What became of a command, whatever it is."""
     try:
         return await client.send_action(command)

@@ -10,28 +10,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.puzzles.server.client import PuzzleClientConfig
 
-_LOG = logging.getLogger("phalanx.data")
+_LOG = logging.getLogger("phalanx.puzzles.server")
 
 
-class ArcadeConnectionError(ConnectionError):
+class PuzzleServerConnectionError(ConnectionError):
     """The connection is of no more use; a new one may be."""
 
 
-class ServerFullError(ArcadeConnectionError):
+class ServerFullError(PuzzleServerConnectionError):
     """The server has as many connections as it takes."""
 
 
-class ReplyTimeoutError(ArcadeConnectionError):
+class ReplyTimeoutError(PuzzleServerConnectionError):
     """The server did not answer in time."""
 
 
-class GarbledReplyError(ArcadeConnectionError):
+class InvalidReplyError(PuzzleServerConnectionError):
     """The server sent what no reply looks like."""
 
 
-class ArcadeUnavailableError(ConnectionError):
+class PuzzleServerUnavailableError(ConnectionError):
     """Every attempt failed; the last one is the cause."""
 
 
@@ -61,7 +61,7 @@ class Retries:
     Each is reported as it happens, by a warning of the Python logger `phalanx.data`.
     """
 
-    def __init__(self, config: "TelnetClientConfig", draws: random.Random) -> None:
+    def __init__(self, config: "PuzzleClientConfig", draws: random.Random) -> None:
         self._where = f"{config.host}:{config.port}"
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
@@ -76,13 +76,13 @@ class Retries:
         """Until all attempts must be over."""
         return max(self._began + self._deadline - self._clock(), 0.001)
 
-    async def pause(self, error: ArcadeConnectionError) -> None:
-        """Wait for the next attempt; without another, an `ArcadeUnavailableError` says what there was."""
+    async def pause(self, error: PuzzleServerConnectionError) -> None:
+        """Wait before the next attempt; raise `PuzzleServerUnavailableError` if none is left."""
         self._attempts += 1
         delay = next(self._delays, None)
         if delay is None or delay >= self.seconds_left:
             lasted = self._clock() - self._began
-            raise ArcadeUnavailableError(
+            raise PuzzleServerUnavailableError(
                 f"no answer from {self._where} after {self._attempts} attempt(s) in {lasted:.1f} s: {error}; "
                 "is the puzzle server running?"
             ) from error

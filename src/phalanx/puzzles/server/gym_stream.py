@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from phalanx.data.moved import HasMoved, refuse_moved
 from phalanx.data.samples import EpisodeStatus, StreamSample, StreamState
 from phalanx.data.stream_base import ClosedOnExit, CountedStream, StreamMetrics
-from phalanx.puzzles.server.client import ServerAddress, TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig, ServerAddress
 from phalanx.puzzles.server.episodes import (
     Encode,
     EpisodeStep,
@@ -25,14 +25,20 @@ from phalanx.puzzles.server.episodes import (
     StepRewards,
     episode_samples,
     move_prompt,
-    play_episode,
     require_playable_by_hints,
+    rollout_episode,
 )
-from phalanx.puzzles.server.pool import EpisodeSpec, PoolConfig, PuzzlePool, episode_seed, episode_specs
+from phalanx.puzzles.server.pool import (
+    ConnectionPoolConfig,
+    EpisodeSpec,
+    PuzzlePool,
+    episode_seed,
+    episode_specs,
+)
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_id
 
 
-class GymConfig(ServerAddress):
+class CollectConfig(ServerAddress):
     """Which puzzles are played, where, and how."""
 
     max_retries: int = Field(default=12, ge=0)
@@ -55,7 +61,7 @@ class GymConfig(ServerAddress):
     """Samples with more tokens are left out."""
     keep_failures: bool = True
     """Whether samples of puzzles that were not solved are handed out too."""
-    pool: PoolConfig = PoolConfig(ordered=True)
+    pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """The connections."""
     rewards: StepRewards = StepRewards()
     """What each kind of step is worth."""
@@ -87,10 +93,10 @@ class GymConfig(ServerAddress):
             raise ValueError("name at least one difficulty")
         return difficulties
 
-    def client(self) -> TelnetClientConfig:
+    def client(self) -> PuzzleClientConfig:
         """The settings of each connection."""
         address = {name: getattr(self, name) for name in ServerAddress.model_fields}
-        return TelnetClientConfig(**address, max_retries=self.max_retries, retry_seed=self.seed)
+        return PuzzleClientConfig(**address, max_retries=self.max_retries, retry_seed=self.seed)
 
 
 class _Taken(NamedTuple):
@@ -171,7 +177,7 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
         return kept
 
 
-class GymEpisodeStream(HasMoved, _EpisodeStream):
+class PuzzleSampleStream(HasMoved, _EpisodeStream):
     """Samples of puzzles that a server makes, played over several connections by hints or by a policy.
 
     An episode's samples come together, after its end, so that each knows whether the puzzle was solved. With
@@ -190,7 +196,7 @@ class GymEpisodeStream(HasMoved, _EpisodeStream):
 
     def __init__(
         self,
-        config: GymConfig | None = None,
+        config: CollectConfig | None = None,
         tokenizer: Any = None,
         *,
         policy: Policy | None = None,
@@ -206,7 +212,7 @@ class GymEpisodeStream(HasMoved, _EpisodeStream):
             raise ValueError(
                 "say min_length and max_length in GymConfig, which other streams of it then share"
             )
-        self.config = config or GymConfig()
+        self.config = config or CollectConfig()
         limits = self.config.min_length, self.config.max_length
         super().__init__(tokenizer, dataset_id, limits, self.config.keep_failures)
         if policy is None:
@@ -281,9 +287,9 @@ class GymEpisodeStream(HasMoved, _EpisodeStream):
         )
         return (spec for spec in specs if spec.index not in taken)
 
-    async def _play(self, client: TelnetGymClient, spec: EpisodeSpec) -> PuzzleEpisode:
+    async def _play(self, client: PuzzleClient, spec: EpisodeSpec) -> PuzzleEpisode:
         settings = self.config
-        return await play_episode(
+        return await rollout_episode(
             client,
             spec,
             policy=self._policy,

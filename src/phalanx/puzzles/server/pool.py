@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from phalanx.data.stream_base import ClosedOnExit
-from phalanx.puzzles.server.client import TelnetClientConfig, TelnetGymClient
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_id
 
 
@@ -63,7 +63,7 @@ def episode_specs(
         yield EpisodeSpec(index, names[place], levels[turn % len(levels)], episode_seed(base_seed, index))
 
 
-class PoolConfig(BaseModel):
+class ConnectionPoolConfig(BaseModel):
     """How many connections there are, and how far they may run ahead of whoever takes their episodes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -78,18 +78,20 @@ class PoolConfig(BaseModel):
     """Hand out episodes in the order of their specs; otherwise as they end."""
 
 
-Play: TypeAlias = Callable[[TelnetGymClient, EpisodeSpec], Awaitable[Any]]
+Play: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
 """Plays an episode from its start to its end; the client sees to it that the connection holds."""
 
 
 class PuzzlePool(ClosedOnExit):
     """Connections that play episodes; use it with `async with`, which leaves no task or socket behind."""
 
-    def __init__(self, client: TelnetClientConfig | None = None, config: PoolConfig | None = None) -> None:
-        self.config = config or PoolConfig()
-        self._client_config = client or TelnetClientConfig()
+    def __init__(
+        self, client: PuzzleClientConfig | None = None, config: ConnectionPoolConfig | None = None
+    ) -> None:
+        self.config = config or ConnectionPoolConfig()
+        self._client_config = client or PuzzleClientConfig()
         self._workers: list[asyncio.Task[None]] = []
-        self._clients: list[TelnetGymClient] = []
+        self._clients: list[PuzzleClient] = []
         self.recycled = 0
         """Connections that were made anew because of their age."""
         self.reconnects = 0
@@ -124,7 +126,7 @@ class PuzzlePool(ClosedOnExit):
         todo = enumerate(specs)
         seed = self._client_config.retry_seed
         self._clients = [
-            TelnetGymClient(self._client_config, retry_seed=seed * 1000 + number)
+            PuzzleClient(self._client_config, retry_seed=seed * 1000 + number)
             for number in range(self.config.connections)
         ]
         self._workers = [
@@ -156,7 +158,7 @@ class PuzzlePool(ClosedOnExit):
 
     async def _work(
         self,
-        client: TelnetGymClient,
+        client: PuzzleClient,
         todo: Iterator[tuple[int, EpisodeSpec]],
         play: Play,
         slots: asyncio.Semaphore,

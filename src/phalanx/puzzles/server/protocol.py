@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from phalanx.puzzles.server.errors import GarbledReplyError, ProtocolError, UnknownGameError
+from phalanx.puzzles.server.errors import InvalidReplyError, ProtocolError, UnknownGameError
 
 
 class PuzzleGame(StrEnum):
@@ -322,7 +322,7 @@ class Reply:
     def message(self, kind: str, model: type[Message]) -> Message:
         """The object of this type; an error if the reply has none, or one of another shape."""
         if kind not in self._records:
-            raise GarbledReplyError(f"the server sent no {kind!r}: {self.words()!r}")
+            raise InvalidReplyError(f"the server sent no {kind!r}: {self.words()!r}")
         return _validated(model, self._records[kind], kind)
 
     def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
@@ -372,7 +372,7 @@ def _parsed(line: str) -> dict[str, Any]:
         record = json.loads(line)
     # A number of thousands of digits is a plain ValueError, and brackets without end are a RecursionError.
     except (ValueError, RecursionError) as error:
-        raise GarbledReplyError(
+        raise InvalidReplyError(
             f"the server sent a line that is not JSON ({error}): {line[:80]!r}"
         ) from error
     return record if isinstance(record, dict) else {}

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from phalanx.formatting import sanitized
+from phalanx.formatting import escape_untrusted
 from phalanx.puzzles.server.errors import (
-    ArcadeConnectionError,
     CommandError,
-    GarbledReplyError,
+    InvalidReplyError,
+    PuzzleServerConnectionError,
     ReplyTimeoutError,
     ServerFullError,
 )
 
 if TYPE_CHECKING:
-    from phalanx.puzzles.server.client import TelnetClientConfig
+    from phalanx.puzzles.server.client import PuzzleClientConfig
 
 
 IAC = 255
@@ -142,7 +142,7 @@ class TelnetConnection:
     """Lines to and from the server at the other end, each wait with a time limit.
 
     After an error, or if a wait is cancelled, what arrives next cannot be told apart from what was waited
-    for: the connection is closed at once and every later use raises `ArcadeConnectionError`.
+    for: the connection is closed at once and every later use raises `PuzzleServerConnectionError`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class TelnetConnection:
         self._usable = True
 
     @classmethod
-    async def open(cls, config: "TelnetClientConfig", most: float = math.inf) -> "TelnetConnection":
+    async def open(cls, config: "PuzzleClientConfig", most: float = math.inf) -> "TelnetConnection":
         """Connect, and agree on line mode; within `connect_timeout` seconds in all, or `most`."""
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, most)
         writer: asyncio.StreamWriter | None = None
@@ -174,7 +174,7 @@ class TelnetConnection:
         except BaseException as error:
             if writer is not None:
                 writer.transport.abort()
-            if isinstance(error, TimeoutError) and not isinstance(error, ArcadeConnectionError):
+            if isinstance(error, TimeoutError) and not isinstance(error, PuzzleServerConnectionError):
                 raise ReplyTimeoutError(f"{where} did not greet within {timeout:.3g} s") from error
             raise
 
@@ -191,7 +191,7 @@ class TelnetConnection:
     async def ask(self, commands: str, is_last: Callable[[str], bool], timeout: float) -> list[str]:
         """Send lines, and give what comes back up to and with the line that `is_last` knows."""
         if not self._usable:
-            raise ArcadeConnectionError(f"the connection to {self._where} is closed")
+            raise PuzzleServerConnectionError(f"the connection to {self._where} is closed")
         try:
             async with asyncio.timeout(timeout):
                 self._writer.write(commands.encode())
@@ -203,14 +203,14 @@ class TelnetConnection:
                         return lines
         except BaseException as error:
             self.abort()
-            if isinstance(error, ArcadeConnectionError):
+            if isinstance(error, PuzzleServerConnectionError):
                 raise
             if isinstance(error, TimeoutError):
                 raise ReplyTimeoutError(
                     f"{self._where} did not answer {_first(commands)} within {timeout:.3g} s"
                 ) from error
             if isinstance(error, OSError):
-                raise ArcadeConnectionError(
+                raise PuzzleServerConnectionError(
                     f"lost the connection to {self._where} during {_first(commands)}: {error}"
                 ) from error
             raise
@@ -247,22 +247,22 @@ class TelnetConnection:
                     asked = True
                     self._writer.write(Negotiation(Verb.WILL, LINEMODE).encode())
                 if len(greeting) > self._max_line_bytes:
-                    raise GarbledReplyError(f"{self._where} sends a greeting without end")
+                    raise InvalidReplyError(f"{self._where} sends a greeting without end")
         except (ConnectionResetError, BrokenPipeError) as error:
             raise self._refusal(greeting, error) from error
 
-    def _refusal(self, greeting: bytes, error: OSError | None) -> ArcadeConnectionError:
-        text = sanitized(" ".join(greeting.decode(errors="replace").split()))
+    def _refusal(self, greeting: bytes, error: OSError | None) -> PuzzleServerConnectionError:
+        text = escape_untrusted(" ".join(greeting.decode(errors="replace").split()))
         if "maximum capacity" in text:
             return ServerFullError(f"{self._where} is full: {text}")
         reason = f"closed the connection during the greeting ({error or 'end of stream'})"
-        return ArcadeConnectionError(f"{self._where} {reason}")
+        return PuzzleServerConnectionError(f"{self._where} {reason}")
 
     async def _next_line(self) -> str:
         while not self._lines:
             data = await self._reader.read(_PACKET)
             if not data:
-                raise ArcadeConnectionError(f"{self._where} closed the connection")
+                raise PuzzleServerConnectionError(f"{self._where} closed the connection")
             for event in self._parse(data):
                 if isinstance(event, bytes):
                     self._take(event)
@@ -276,7 +276,7 @@ class TelnetConnection:
         *whole, self._partial = (self._partial + text).split(b"\n")
         self._lines.extend(whole)
         if max(map(len, (*whole, self._partial))) > self._max_line_bytes:
-            raise GarbledReplyError(
+            raise InvalidReplyError(
                 f"{self._where} sends a line of more than {self._max_line_bytes:,} bytes (max_line_bytes)"
             )
 
@@ -284,7 +284,7 @@ class TelnetConnection:
         try:
             events = list(self._parser.feed(data))
         except ValueError as error:
-            raise GarbledReplyError(f"{self._where}: {error}") from error
+            raise InvalidReplyError(f"{self._where}: {error}") from error
         return [event for event in events if not isinstance(event, Subnegotiation)]
 
 

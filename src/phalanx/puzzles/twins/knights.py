@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS
 
 NAMES = 12
@@ -47,7 +47,7 @@ def models(people: int, statements: Sequence[Statement]) -> int:
 def make_knights(seed: int, parameters: Sequence[int]) -> bytes:
     """The numbers of the names, five numbers for each statement, and 2 for a knight or 1 for a knave."""
     people, forms = parameters
-    draws = Draws(seed)
+    draws = SplitMix64(seed)
     names, knight = draws.order(NAMES)[:people], _tables(people)[0]
     for _ in range(MOST_ATTEMPTS):
         way, statements = draws.below(1 << people), list[Statement]()
@@ -76,7 +76,7 @@ def _roles(way: int, people: int) -> list[int]:
     return [1 + (way >> person & 1) for person in range(people)]
 
 
-def _statement(draws: Draws, speaker: int, people: int, forms: int) -> Statement:
+def _statement(draws: SplitMix64, speaker: int, people: int, forms: int) -> Statement:
     """Something that one can say of two others, or of how many knights there are."""
     form = draws.below(forms)
     if form == 4:

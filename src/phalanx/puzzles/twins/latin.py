@@ -5,7 +5,7 @@ The twin of `src/native/puzzles/latin_square.cc`.
 
 from collections.abc import Sequence
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.search import Rules, highest, is_single, lowest, search, solutions_of, with_blanks
 
 
@@ -76,7 +76,7 @@ class Latin(Rules):
                 dirty |= self.groups_of[cell]
         return True
 
-    def filled(self, draws: Draws) -> list[int]:
+    def filled(self, draws: SplitMix64) -> list[int]:
         """A whole square."""
         [found] = search(self, [self.all] * self.size**2, 1, draws)
         return [lowest(mask) + 1 for mask in found]
@@ -89,7 +89,7 @@ class Latin(Rules):
 def make_sudoku(seed: int, parameters: Sequence[int]) -> bytes:
     """Givens and solution; parameters are the size, rows and columns of a box, and blanks."""
     size, box_rows, box_columns, blanks = parameters
-    draws, rules = Draws(seed), Latin(size, box_rows, box_columns)
+    draws, rules = SplitMix64(seed), Latin(size, box_rows, box_columns)
     solution = rules.filled(draws)
     return bytes(with_blanks(rules, solution, rules.all, blanks, draws) + solution)
 
@@ -97,7 +97,7 @@ def make_sudoku(seed: int, parameters: Sequence[int]) -> bytes:
 def make_futoshiki(seed: int, parameters: Sequence[int]) -> bytes:
     """Givens, solution and pairs of cells; parameters are the size, signs and blanks."""
     size, signs, blanks = parameters
-    draws, rules = Draws(seed), Latin(size, 1, size)
+    draws, rules = SplitMix64(seed), Latin(size, 1, size)
     solution = rules.filled(draws)
     pairs = []
     for cell in range(size * size):

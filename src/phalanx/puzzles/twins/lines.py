@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS, Rules, search, solutions_of, with_blanks
 
 _BOTH = 3
@@ -103,7 +103,7 @@ def _lines_by_runs(size: int) -> dict[tuple[int, ...], list[int]]:
 def make_binary(seed: int, parameters: Sequence[int]) -> bytes:
     """Givens and solution; parameters are the size and blanks."""
     size, blanks = parameters
-    draws, rules = Draws(seed), Binary(size)
+    draws, rules = SplitMix64(seed), Binary(size)
     [solution] = search(rules, [_BOTH] * size**2, 1, draws)
     return bytes(with_blanks(rules, solution, _BOTH, blanks, draws) + solution)
 
@@ -116,7 +116,7 @@ def solve_binary(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[b
 def make_nonogram(seed: int, parameters: Sequence[int]) -> bytes:
     """Clues with zeros behind, and solution; parameters are the size and the filled share in per cent."""
     size, share = parameters
-    draws, slots, lines = Draws(seed), (size + 1) // 2, lines_of(size)
+    draws, slots, lines = SplitMix64(seed), (size + 1) // 2, lines_of(size)
     for _ in range(MOST_ATTEMPTS):
         solution = [int(draws.below(100) < share) for _ in range(size * size)]
         runs = [runs_of([solution[cell] for cell in line]) for line in lines]

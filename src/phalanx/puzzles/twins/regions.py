@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.latin import Latin
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS, Rules, highest, lowest, search, solutions_of
 
@@ -164,7 +164,7 @@ class Bridges(Rules):
 def make_hitori(seed: int, parameters: Sequence[int]) -> bytes:
     """Numbers and solution; parameters are the size and how many cells are shaded at most."""
     size, most = parameters
-    draws, latin, near = Draws(seed), Latin(size, 1, size), neighbors(size)
+    draws, latin, near = SplitMix64(seed), Latin(size, 1, size), neighbors(size)
     cells = range(size * size)
     for _ in range(MOST_ATTEMPTS):
         square, white, shaded = latin.filled(draws), set(cells), 0
@@ -186,7 +186,7 @@ def make_hitori(seed: int, parameters: Sequence[int]) -> bytes:
     raise RuntimeError("no hitori with one solution was found")
 
 
-def _duplicate(cell: int, square: list[int], white: set[int], size: int, draws: Draws) -> int:
+def _duplicate(cell: int, square: list[int], white: set[int], size: int, draws: SplitMix64) -> int:
     """A number that is white in the cell's row and in its column, else in one: two reasons to shade it."""
     row = {square[c] for c in range(cell // size * size, (cell // size + 1) * size) if c in white}
     column = {square[c] for c in range(cell % size, size * size, size) if c in white}
@@ -203,7 +203,7 @@ def solve_hitori(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[b
 def make_bridges(seed: int, parameters: Sequence[int]) -> bytes:
     """Numbers (0 is water) and bridges on each edge; parameters are the size and how many islands."""
     size, islands = parameters
-    draws = Draws(seed)
+    draws = SplitMix64(seed)
     for _ in range(MOST_ATTEMPTS):
         drawn = _islands(size, islands, draws)
         if drawn is None:
@@ -215,7 +215,9 @@ def make_bridges(seed: int, parameters: Sequence[int]) -> bytes:
     raise RuntimeError("no bridges with one solution were found")
 
 
-def _islands(size: int, islands: int, draws: Draws) -> tuple[list[int], dict[tuple[int, int], int]] | None:
+def _islands(
+    size: int, islands: int, draws: SplitMix64
+) -> tuple[list[int], dict[tuple[int, int], int]] | None:
     """Islands that grow out of one another, and the bridges between them; None where there is no room."""
     numbers, taken, built = [0] * size**2, set[int](), dict[tuple[int, int], int]()
     places, near = [draws.below(size * size)], neighbors(size)

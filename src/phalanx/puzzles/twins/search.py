@@ -6,7 +6,7 @@ The twin of `src/native/puzzles/puzzles.h`; what is propagated is each kind's ow
 import abc
 from collections.abc import Sequence
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 
 MOST_ATTEMPTS = 100_000
 
@@ -38,7 +38,7 @@ def highest(mask: int) -> int:
     return mask.bit_length() - 1
 
 
-def search(rules: Rules, domains: list[int], limit: int, draws: Draws | None = None) -> list[list[int]]:
+def search(rules: Rules, domains: list[int], limit: int, draws: SplitMix64 | None = None) -> list[list[int]]:
     """The first solutions, as domains of single values; the variable with the fewest values goes first."""
     found: list[list[int]] = []
 
@@ -75,7 +75,9 @@ def solutions_of(rules: Rules, domains: list[int], limit: int, first_value: int)
     return [bytes(lowest(mask) + first_value for mask in one) for one in search(rules, domains, limit)]
 
 
-def with_blanks(rules: Rules, solution: Sequence[int], every: int, blanks: int, draws: Draws) -> list[int]:
+def with_blanks(
+    rules: Rules, solution: Sequence[int], every: int, blanks: int, draws: SplitMix64
+) -> list[int]:
     """The solution without as many values, in a drawn order, as leave it the only one; at most `blanks`."""
     given, removed = list(solution), 0
     domains = [1 << (value - 1) for value in solution]

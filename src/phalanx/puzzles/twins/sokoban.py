@@ -6,7 +6,7 @@ The twin of `src/native/puzzles/sokoban.cc`.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phalanx.puzzles.splitmix64 import Draws
+from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.puzzles.twins.search import MOST_ATTEMPTS
 
 WIDTH = 8
@@ -110,7 +110,7 @@ def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
     Parameters are rows, columns, boxes, walls in per cent, pushes at least and at most, boards to look at.
     """
     rows, columns, boxes, walls, least, most, boards = parameters
-    draws = Draws(seed)
+    draws = SplitMix64(seed)
     for _ in range(MOST_ATTEMPTS):
         floor = 0
         for row in range(1, rows - 1):

@@ -17,22 +17,22 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.actions import Action
-from phalanx.arc.augmentation import augmented_tasks
-from phalanx.arc.browser.export import save_agent
+from phalanx.arc.augmentation import augment_tasks
+from phalanx.arc.browser.export import export_agent
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.episode_files import EpisodeSteps, read_episodes
+from phalanx.arc.episode_files import LabeledSteps, read_recorded_episodes
 from phalanx.arc.evaluation import evaluate_arc
-from phalanx.arc.expert import Expert, Labels
+from phalanx.arc.expert import ArcExpert, ArcLabels
 from phalanx.arc.generators.generate import generate_tasks
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.observation import working_of
 from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
-from phalanx.arc.task_buffer import Capacity, TaskBuffer
+from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import record_episodes
-from phalanx.training.algorithm import Algorithm, Outcome, Report, Start, Update
+from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
 from phalanx.training.arc_training import arc_distribution, baselines, held_out, sampled, told_beside
 from phalanx.training.cloning.config import CloningTrainingConfig
 from phalanx.training.ppo.training import PPOTraining
@@ -41,7 +41,7 @@ _CELLS_IGNORED = jnp.array([Operation.COPY_INPUT, Operation.SUBMIT, *range(Opera
 """Operations whose cells do not matter: which of them an expert names teaches nothing."""
 
 
-class Learner(eqx.Module):
+class BCState(eqx.Module):
     """Everything that changes while training."""
 
     network: PyTree
@@ -60,7 +60,7 @@ class Steps(eqx.Module):
     """What the expert does, [steps, choices]: any of some actions that are equally good."""
 
 
-class CloningTraining(Algorithm[Learner]):
+class CloningTraining(Algorithm[BCState]):
     """A policy for ARC that learns what an expert does, mostly in the states that it reaches itself.
 
     Where tasks are generated, every update has new ones, so that nothing can be learned by heart.
@@ -84,9 +84,9 @@ class CloningTraining(Algorithm[Learner]):
         self.optimizer = optax.chain(
             optax.clip_by_global_norm(config.cloning.max_gradient_norm), optax.scale_by_adam(eps=1e-5)
         )
-        self.recorded: EpisodeSteps | None = None
+        self.recorded: LabeledSteps | None = None
         if config.cloning.episodes is not None:
-            self.recorded = read_episodes(config.cloning.episodes, self.environment)
+            self.recorded = read_recorded_episodes(config.cloning.episodes, self.environment)
         self._begin = eqx.filter_jit(self._started)
         self._act, self._advance = eqx.filter_jit(self._sampled), eqx.filter_jit(self._stepped)
         self._learn = eqx.filter_jit(self._gradient_step)
@@ -98,16 +98,16 @@ class CloningTraining(Algorithm[Learner]):
         # Plans are made between the compiled parts, so an update as a whole is not one of them.
         return jax.jit(self.start), self.update
 
-    def start(self, key: Key) -> Learner:
+    def start(self, key: Key) -> BCState:
         network_key, key = jax.random.split(key)
         arrays = eqx.filter(self.make_network(network_key), eqx.is_array)
-        return Learner(arrays, self.optimizer.init(arrays), key, jnp.int32(0))
+        return BCState(arrays, self.optimizer.init(arrays), key, jnp.int32(0))
 
-    def policy(self, learner: Learner) -> Any:
+    def policy(self, learner: BCState) -> Any:
         """The network."""
         return eqx.combine(learner.network, self.structure)
 
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: BCState) -> tuple[BCState, UpdateResult]:
         settings, update = self.config.cloning, int(learner.update)
         key, play_key = jax.random.split(learner.key)
         rng = np.random.default_rng((self.seed, update))
@@ -129,17 +129,17 @@ class CloningTraining(Algorithm[Learner]):
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *told)
         metrics |= {"learning_rate": settings.learning_rate_at(learner.update)}
         return (
-            Learner(network, optimizer, key, learner.update + 1),
-            Report(metrics, episodes, {"environment_steps": np.int64(count)}),
+            BCState(network, optimizer, key, learner.update + 1),
+            UpdateResult(metrics, episodes, {"environment_steps": np.int64(count)}),
         )
 
     def _played(
-        self, learner: Learner, key: Key, rng: np.random.Generator
+        self, learner: BCState, key: Key, rng: np.random.Generator
     ) -> tuple[Steps, dict[str, np.ndarray]]:
         """Episodes of the policy and the expert, labeled, and what became of those that ended."""
         settings, number = self.config.cloning, int(learner.update)
         environment = self.environment.with_tasks(self._fresh(number, rng))
-        expert = Expert(self.arc, environment.task_buffer.tasks)
+        expert = ArcExpert(self.arc, environment.task_buffer.tasks)
         network, share = self.policy(learner), settings.expert_share_at(number)
         reset_key, key = jax.random.split(key)
         states, observations = self._begin(environment, reset_key)
@@ -162,7 +162,7 @@ class CloningTraining(Algorithm[Learner]):
             fresh = np.asarray(over["episode_mask"])
             followed = expert.follow(followed, np.asarray(right), fresh)
             ended.append(jax.tree.map(np.asarray, over))
-        flat = Labels(*(np.concatenate(parts) for parts in zip(*labeled, strict=True)))
+        flat = ArcLabels(*(np.concatenate(parts) for parts in zip(*labeled, strict=True)))
         steps = Steps(jax.tree.map(lambda *parts: np.concatenate(parts), *seen), flat.choices())
         return steps, jax.tree.map(lambda *parts: np.stack(parts), *ended)
 
@@ -176,7 +176,7 @@ class CloningTraining(Algorithm[Learner]):
         every = self.environment.task_buffer
         tasks = [every[int(n)] for n in rng.permutation(len(every))[: self.config.cloning.fresh_tasks]]
         if self.config.cloning.augment:
-            tasks = augmented_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
+            tasks = augment_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
         return TaskBuffer.from_tasks(tasks, **self._room._asdict())
 
     def _generated(self, update: int) -> TaskBuffer:
@@ -194,11 +194,11 @@ class CloningTraining(Algorithm[Learner]):
         return TaskBuffer.from_tasks(tasks, **self._room._asdict())
 
     @functools.cached_property
-    def _room(self) -> Capacity:
+    def _room(self) -> PaddedShape:
         every, count = self.environment.task_buffer.tasks, self.config.cloning.fresh_tasks
         most = max(len(task.pairs) for task in every)
         count = count if self.arc.dataset.source == GENERATED else min(count, len(every))
-        return Capacity(count, count * most, self.arc.grid_shape[0])
+        return PaddedShape(count, count * most, self.arc.grid_shape[0])
 
     def _started(self, environment: ArcEnvironment, key: Key) -> tuple[ArcState, PyTree]:
         """New episodes in all environments."""
@@ -267,14 +267,14 @@ class CloningTraining(Algorithm[Learner]):
             {"loss": value, "agreement": agreement, "gradient_norm": optax.tree.norm(gradient)},
         )
 
-    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, learner: BCState, update: int, last: bool) -> list[dict[str, Any]]:
         network, settings = self.policy(learner), self.config.evaluation
         results = [evaluate_arc(self._unseen, self.distribution, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
-    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, learner: BCState, key: Key, update: int) -> list[dict[str, Any]]:
         return record_episodes(
             self.environment,
             self.distribution,
@@ -287,7 +287,7 @@ class CloningTraining(Algorithm[Learner]):
 
     measured = "Handed in right on held-out tasks"
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         told = PPOTraining.describe(self, outcome)  # type: ignore[arg-type]
         return told + told_beside(self._unseen, self.environment)
 
@@ -295,8 +295,8 @@ class CloningTraining(Algorithm[Learner]):
         recorded = "" if self.recorded is None else self.recorded.fingerprint
         return self.environment.task_buffer.fingerprint + recorded
 
-    def finish(self, learner: Learner, folder: Path) -> None:
-        save_agent(self.policy(learner), self.arc, self._unseen.task_buffer, folder)
+    def finish(self, learner: BCState, folder: Path) -> None:
+        export_agent(self.policy(learner), self.arc, self._unseen.task_buffer, folder)
 
 
 def _log_prob(distribution: ArcDistribution, action: Any) -> Float[Array, ""]:

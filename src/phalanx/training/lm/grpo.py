@@ -15,26 +15,26 @@ from jaxtyping import Bool, Float, PyTree
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_sealed_json, write_sealed_json
-from phalanx.lm.episodes.arcade import ArcadeSource, ArcadeSourceConfig
+from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.lm.episodes.arcade import PuzzleServerConfig, PuzzleServerSource
 from phalanx.lm.episodes.opening import is_environment, local_source
-from phalanx.lm.episodes.source import Episode, EpisodeSource
+from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 from phalanx.lm.evaluation import evaluation_records, played_episodes, sampled_conversations
 from phalanx.lm.generation import SamplingConfig
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.lm.playing import Conversation, Player, Turn, play
-from phalanx.lm.tasks import Prompter, read_tasks, split_of
+from phalanx.lm.playing import Conversation, LMPolicy, Turn, rollout
+from phalanx.lm.tasks import PromptTokenizer, read_tasks, split_of
 from phalanx.logging.config import LoggingConfig
-from phalanx.text.env import TextBatch
-from phalanx.training.algorithm import Algorithm, CheckpointConfig, Report, RunConfig, Start, Update
+from phalanx.text.env import TextVectorEnvironment
+from phalanx.training.algorithm import Algorithm, CheckpointConfig, RunConfig, Start, Update, UpdateResult
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.lm.config import LMEvaluationConfig, OptimizerConfig
 from phalanx.training.lm.grpo_update import (
-    Answer,
+    Completion,
     GRPOConfig,
-    GRPOLearner,
+    GRPOState,
     GRPOTrainer,
-    copied,
+    copy_params,
     group_advantages,
     turn_advantages,
     with_reference,
@@ -58,7 +58,7 @@ class GRPOTrainingConfig(RunConfig):
     words: `arc`, `proofs`, or an id, as `arc-v2`."""
     overrides: tuple[str, ...] = ()
     """Settings of an environment that is named by its id, as `environment.max_episode_steps=20`."""
-    arcade: ArcadeSourceConfig = ArcadeSourceConfig()
+    arcade: PuzzleServerConfig = PuzzleServerConfig()
     """Games of a live server, which are played instead where it has an address."""
     difficulty: str = "easy"
     """How hard they are, where their names do not say."""
@@ -104,16 +104,16 @@ class GRPOTrainingConfig(RunConfig):
 
     def source(self) -> EpisodeSource:
         """What is played."""
-        prompter = Prompter(self.tokenizer)
+        prompter = PromptTokenizer(self.tokenizer)
         if self.arcade.address:
-            return ArcadeSource(self.arcade, prompter, self.difficulty)
+            return PuzzleServerSource(self.arcade, prompter, self.difficulty)
         return local_source(self.played, prompter, compact=self.compact, overrides=self.overrides)
 
 
-class Played(NamedTuple):
+class RolloutBatch(NamedTuple):
     """The groups of an update: what was played, and what became of each attempt."""
 
-    episodes: list[Episode]
+    episodes: list[EpisodeId]
     told: list[list[Conversation]]
 
     @property
@@ -130,16 +130,16 @@ class Played(NamedTuple):
         return {"episodes": self.episodes, "told": told}
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> "Played":
+    def of_record(cls, record: Mapping[str, Any]) -> "RolloutBatch":
         """What `as_record` was made of."""
         told = [
             [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
             for group in record["told"]
         ]
-        return cls([Episode(*episode) for episode in record["episodes"]], told)
+        return cls([EpisodeId(*episode) for episode in record["episodes"]], told)
 
 
-class GRPOTraining(Algorithm[GRPOLearner]):
+class GRPOTraining(Algorithm[GRPOState]):
     """A language model that learns from the rewards of text environments.
 
     With `ahead` the puzzles of an update are played by the model as it was before the update before it: one
@@ -164,24 +164,24 @@ class GRPOTraining(Algorithm[GRPOLearner]):
         optimizer = config.optimizer.model_copy(update={"num_updates": config.num_updates})
         self._trainer = GRPOTrainer(config.model, optimizer, config.grpo, config.sampling.temperature)
         self._curriculum = Curriculum(self._source, config.curriculum, config.seed)
-        self._ahead: Played | None = None
+        self._ahead: RolloutBatch | None = None
 
     def compile(self) -> tuple[Start, Update]:
         """What is compiled is compiled by itself: writing, and a gradient step."""
         return self.start, self.update
 
-    def start(self, key: Key) -> GRPOLearner:
+    def start(self, key: Key) -> GRPOState:
         return self._trainer.start(key)
 
-    def with_weights(self, learner: GRPOLearner, weights: PyTree) -> GRPOLearner:
+    def with_weights(self, learner: GRPOState, weights: PyTree) -> GRPOState:
         """The model that it begins with is also what it is compared with."""
         return with_reference(super().with_weights(learner, weights))
 
-    def policy(self, learner: GRPOLearner) -> LanguageModel:
+    def policy(self, learner: GRPOState) -> LanguageModel:
         """The model."""
         return self._trainer.model(learner.arrays)
 
-    def update(self, learner: GRPOLearner) -> tuple[GRPOLearner, Report]:
+    def update(self, learner: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Play groups, and learn from what was better or worse than its group."""
         settings, number, began = self.config.grpo, int(learner.update), time.process_time()
         played = self._ahead or self._played(learner.arrays, self._drawn(number), number)
@@ -195,7 +195,7 @@ class GRPOTraining(Algorithm[GRPOLearner]):
             paid = [[turn.reward for turn in one.turns] for one in conversations]
             by_turn = turn_advantages(prompts, paid, settings.discount, settings.scale)
         answers = [
-            Answer(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
+            Completion(turn.read, turn.written, turn.log_probs, float(advantage), turn.allowed)
             for one, own in zip(conversations, by_turn, strict=True)
             for turn, advantage in zip(one.turns, own, strict=True)
             # A puzzle of the training may lead through a board that is another puzzle's, held out.
@@ -220,47 +220,49 @@ class GRPOTraining(Algorithm[GRPOLearner]):
             "success_mask": jax.device_put(played.solved.reshape(-1)),
         }
         counts = {"written_tokens": sum(len(turn.written) for turn in turns), "episodes": len(conversations)}
-        return learner, Report(metrics, episodes, counts)
+        return learner, UpdateResult(metrics, episodes, counts)
 
     def _learned(
-        self, learner: GRPOLearner, answers: Sequence[Answer], number: int
-    ) -> tuple[GRPOLearner, dict[str, Any]]:
+        self, learner: GRPOState, answers: Sequence[Completion], number: int
+    ) -> tuple[GRPOState, dict[str, Any]]:
         """One step of the learner; with `ahead` the next update's puzzles are played beside it."""
         if not self.config.ahead:
             return self._trainer.update(learner, answers)
         # A step takes the memory of the arrays over, so the player has its own.
-        arrays, episodes = copied(learner.arrays), self._drawn(number + 1)
+        arrays, episodes = copy_params(learner.arrays), self._drawn(number + 1)
         with concurrent.futures.ThreadPoolExecutor(1, "phalanx-player") as beside:
             later = beside.submit(self._played, arrays, episodes, number + 1)
             learner, metrics = self._trainer.update(learner, answers)
             self._ahead = later.result()
         return learner, metrics
 
-    def _drawn(self, number: int) -> list[Episode]:
+    def _drawn(self, number: int) -> list[EpisodeId]:
         return self._curriculum.draw(number, self.config.grpo.groups)
 
-    def _played(self, arrays: PyTree, episodes: list[Episode], number: int) -> Played:
+    def _played(self, arrays: PyTree, episodes: list[EpisodeId], number: int) -> RolloutBatch:
         """Each of the episodes, as often as a group is large."""
         size, player = self.config.grpo.group_size, self._player(self._trainer.model(arrays))
         key = jax.random.fold_in(jax.random.key(self.config.seed), number)
 
-        def start(batch: TextBatch, place: int) -> list[Conversation]:
-            return play(player, batch, jax.random.fold_in(key, place) if place else key)
+        def start(batch: TextVectorEnvironment, place: int) -> list[Conversation]:
+            return rollout(player, batch, jax.random.fold_in(key, place) if place else key)
 
         attempts = [episode for episode in episodes for _ in range(size)]
         told = played_episodes(self._source, attempts, start, len(attempts))
-        return Played(episodes, [told[at : at + size] for at in range(0, len(told), size)])
+        return RolloutBatch(episodes, [told[at : at + size] for at in range(0, len(told), size)])
 
-    def _player(self, model: LanguageModel) -> Player:
+    def _player(self, model: LanguageModel) -> LMPolicy:
         config = self.config
-        return Player(model, self._source.prompter, config.sampling, config.max_new_tokens, config.legal_only)
+        return LMPolicy(
+            model, self._source.prompter, config.sampling, config.max_new_tokens, config.legal_only
+        )
 
-    def evaluate(self, learner: GRPOLearner, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, learner: GRPOState, update: int, last: bool) -> list[dict[str, Any]]:
         """Puzzles that it does not learn from, played greedily."""
         player = self._player(self.policy(learner))
         return evaluation_records(player, self._source, self.config.evaluation.puzzles)
 
-    def sample_episodes(self, learner: GRPOLearner, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, learner: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each task, and what the model said."""
         return sampled_conversations(self._player(self.policy(learner)), self._source, update)
 
@@ -277,14 +279,14 @@ class GRPOTraining(Algorithm[GRPOLearner]):
             if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
                 path.unlink()
         with atomic_write(folder / _AHEAD / f"{update}.json", "w", sealed=True) as file:
-            write_sealed_json(file, self._ahead.as_record())
+            write_json(file, self._ahead.as_record())
         return saved | {"ahead": f"{update}.json"}
 
     def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self._curriculum.restore(saved)
         if "ahead" in saved:
-            self._ahead = Played.of_record(read_sealed_json(folder / _AHEAD / saved["ahead"]))
+            self._ahead = RolloutBatch.of_record(read_verified_json(folder / _AHEAD / saved["ahead"]))
 
-    def finish(self, learner: GRPOLearner, folder: Path) -> None:
+    def finish(self, learner: GRPOState, folder: Path) -> None:
         """Hang up, where a server was played on."""
         self._source.close()

@@ -22,7 +22,7 @@ from phalanx.core.environment import Key
 from phalanx.data.packing import pack_lengths
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMTrainer, token_log_probs
+from phalanx.training.lm.update import LMTrainer, token_logps
 
 _NEVER = -1e30
 
@@ -62,7 +62,7 @@ class GRPOConfig(Config):
     """Rows that are computed at once; a step adds up the gradients of all."""
 
 
-class GRPOLearner(NamedTuple):
+class GRPOState(NamedTuple):
     """What changes while a model learns, and what it is compared with."""
 
     arrays: PyTree
@@ -72,7 +72,7 @@ class GRPOLearner(NamedTuple):
     update: Int32[Array, ""]
 
 
-class Answer(NamedTuple):
+class Completion(NamedTuple):
     """Something that was written, and what came of it."""
 
     read: Sequence[int]
@@ -85,7 +85,7 @@ class Answer(NamedTuple):
     """How many equal answers it stands for."""
 
 
-class AnswerRows(NamedTuple):
+class PackedCompletions(NamedTuple):
     """Answers in packed rows; what is about a token stands in the place of that token."""
 
     input_ids: Int32[np.ndarray, "rows width"]
@@ -130,7 +130,7 @@ def turn_advantages(
     >>> turn_advantages([["a", "b"], ["a"]], [[0.0, 1.0], [0.0]], scale=False)
     [[0.5, 0.0], [-0.5]]
     """
-    returns = [_returns(each, discount) for each in rewards]
+    returns = [discounted_returns(each, discount) for each in rewards]
     found: dict[Hashable, list[tuple[int, int]]] = {}
     for attempt, asked in enumerate(prompts):
         for turn, prompt in enumerate(asked):
@@ -143,7 +143,7 @@ def turn_advantages(
     return advantages
 
 
-def _returns(rewards: Sequence[float], discount: float) -> list[float]:
+def discounted_returns(rewards: Sequence[float], discount: float) -> list[float]:
     """What came after each turn, with its own reward.
 
     >>> _returns([0.0, 0.0, 1.0], 0.5)
@@ -155,7 +155,7 @@ def _returns(rewards: Sequence[float], discount: float) -> list[float]:
     return found
 
 
-def distinct_answers(answers: Sequence[Answer], most: int = 0) -> list[Answer]:
+def merge_duplicates(answers: Sequence[Completion], most: int = 0) -> list[Completion]:
     """Equal answers to the same prompt as one, with the mean of their advantages and as heavy as all of them.
 
     Where a prompt has more than `most` different ones (0: any number), the best and the worst of them are
@@ -165,32 +165,34 @@ def distinct_answers(answers: Sequence[Answer], most: int = 0) -> list[Answer]:
     >>> one.advantage, one.times
     (0.5, 2.0)
     """
-    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Answer]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Completion]] = {}
     for answer in answers:
         alike.setdefault((tuple(answer.read), tuple(answer.written)), []).append(answer)
-    asked: dict[tuple[int, ...], list[Answer]] = {}
+    asked: dict[tuple[int, ...], list[Completion]] = {}
     for (read, _), same in alike.items():
         times = sum(answer.times for answer in same)
         mean = sum(answer.advantage * answer.times for answer in same) / times
         asked.setdefault(read, []).append(same[0]._replace(advantage=mean, times=times))
-    return [answer for group in asked.values() for answer in _extremes(group, most)]
+    return [answer for group in asked.values() for answer in _keep_extremes(group, most)]
 
 
-def _extremes(group: list[Answer], most: int) -> list[Answer]:
+def _keep_extremes(group: list[Completion], most: int) -> list[Completion]:
     if not most or len(group) <= most:
         return group
     ordered = sorted(group, key=lambda answer: -answer.advantage)
     better = [answer for answer in ordered if answer.advantage > 0]
     worse = [answer for answer in reversed(ordered) if answer.advantage <= 0]
     kept_better = min(len(better), max(-(-most // 2), most - len(worse)))
-    kept: list[Answer] = []
+    kept: list[Completion] = []
     for side, count in ((better, kept_better), (worse, most - kept_better)):
         weight = sum(answer.times for answer in side) / max(sum(answer.times for answer in side[:count]), 1)
         kept += [answer._replace(times=answer.times * weight) for answer in side[:count]]
     return kept
 
 
-def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: int = 0) -> list[AnswerRows]:
+def pack_completions(
+    answers: Sequence[Completion], width: int, rows: int, vocab_size: int = 0
+) -> list[PackedCompletions]:
     """Answers packed into batches of so many rows; the last ones may be empty.
 
     `vocab_size` is needed where answers were chosen among some only.
@@ -206,7 +208,7 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: in
     count = -(-(int(bins.max()) + 1) // rows) * rows
     whole, real = (count, width), np.float32
     allowed = np.ones((*whole, vocab_size), bool) if any(answer.allowed for answer in answers) else None
-    made = AnswerRows(
+    made = PackedCompletions(
         input_ids=np.zeros(whole, np.int32),
         segment_ids=np.zeros(whole, np.int32),
         position_ids=np.zeros(whole, np.int32),
@@ -234,8 +236,8 @@ def answer_rows(answers: Sequence[Answer], width: int, rows: int, vocab_size: in
     return [jax.tree.map(lambda array, at=at: array[at : at + rows], made) for at in range(0, count, rows)]
 
 
-def written_log_probs(
-    model: LanguageModel, batch: AnswerRows, temperature: Float[Array, ""]
+def completion_logps(
+    model: LanguageModel, batch: PackedCompletions, temperature: Float[Array, ""]
 ) -> Float[Array, "rows rest"]:
     """Of every token but a row's first, given those before it in its segment."""
     tokens = jnp.asarray(batch.input_ids)
@@ -243,7 +245,7 @@ def written_log_probs(
     if batch.allowed is not None:
         # What was drawn among legal moves is learned among them: how likely all others are is not moved.
         logits = jnp.where(jnp.asarray(batch.allowed)[:, 1:], logits, _NEVER)
-    return token_log_probs(logits / temperature, tokens[:, 1:])
+    return token_logps(logits / temperature, tokens[:, 1:])
 
 
 class GRPOTrainer:
@@ -258,23 +260,23 @@ class GRPOTrainer:
         self._plain = LMTrainer(model, optimizer)
         self._optimizer, self._schedule = optimizer.optimizer(), optimizer.schedule()
 
-    def start(self, key: Key) -> GRPOLearner:
+    def start(self, key: Key) -> GRPOState:
         """A new model, and a copy of it to compare with."""
         learner = self._plain.start(key)
-        return GRPOLearner(learner.arrays, learner.optimizer, copied(learner.arrays), learner.update)
+        return GRPOState(learner.arrays, learner.optimizer, copy_params(learner.arrays), learner.update)
 
     def model(self, arrays: PyTree) -> LanguageModel:
         """The model of these arrays."""
         return self._plain.with_arrays(arrays)
 
-    def update(self, learner: GRPOLearner, answers: Sequence[Answer]) -> tuple[GRPOLearner, dict[str, Any]]:
+    def update(self, learner: GRPOState, answers: Sequence[Completion]) -> tuple[GRPOState, dict[str, Any]]:
         """Steps on all answers, as often as the config says; the learner's arrays are used up.
 
         A step is one of the optimizer's, on the mean over everything that was written: answers that teach
         nothing count, but are not computed, equal ones are computed once, and rows that are nearly empty
         weigh as little as they hold.
         """
-        told = distinct_answers(answers, self.config.learned)
+        told = merge_duplicates(answers, self.config.learned)
         told = [
             answer
             if answer.advantage > 0
@@ -282,7 +284,7 @@ class GRPOTrainer:
             for answer in told
         ]
         told = [answer for answer in told if answer.advantage or self.config.kl]
-        batches = answer_rows(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
+        batches = pack_completions(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
         by_token = self.config.level == "token"
         count = jnp.float32(sum(len(answer.written) if by_token else 1 for answer in answers))
         arrays, optimizer = learner.arrays, learner.optimizer
@@ -311,7 +313,12 @@ class GRPOTrainer:
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _added(
-        self, total: PyTree, arrays: PyTree, reference: PyTree, batch: AnswerRows, count: Float[Array, ""]
+        self,
+        total: PyTree,
+        arrays: PyTree,
+        reference: PyTree,
+        batch: PackedCompletions,
+        count: Float[Array, ""],
     ) -> tuple[PyTree, dict[str, Array]]:
         """A gradient, and with it that of a batch."""
 
@@ -329,7 +336,7 @@ class GRPOTrainer:
         return optax.apply_updates(arrays, changes), optimizer, optax.tree.norm(gradient)
 
     def loss(
-        self, arrays: PyTree, reference: PyTree, batch: AnswerRows, count: Float[Array, ""]
+        self, arrays: PyTree, reference: PyTree, batch: PackedCompletions, count: Float[Array, ""]
     ) -> tuple[Array, dict[str, Array]]:
         """A batch's part of the clipped loss and what there is to say of it.
 
@@ -337,7 +344,7 @@ class GRPOTrainer:
         answers where an answer counts as a whole.
         """
         settings, temperature = self.config, jnp.float32(self.temperature)
-        now = written_log_probs(self.model(arrays), batch, temperature)
+        now = completion_logps(self.model(arrays), batch, temperature)
         written, before = jnp.asarray(batch.written)[:, 1:], jnp.asarray(batch.log_probs)[:, 1:]
         advantages = jnp.asarray(batch.advantages)[:, 1:]
         gap = jnp.where(written > 0, now - before, 0.0)
@@ -360,7 +367,7 @@ class GRPOTrainer:
         }
         total = metrics["policy_loss"]
         if settings.kl:
-            there = jax.lax.stop_gradient(written_log_probs(self.model(reference), batch, temperature))
+            there = jax.lax.stop_gradient(completion_logps(self.model(reference), batch, temperature))
             apart = jnp.where(written > 0, there - now, 0.0)
             # Never negative, and right in the mean (Schulman 2020, "Approximating KL divergence").
             metrics["kl"] = jnp.sum(weights * (jnp.exp(apart) - apart - 1))
@@ -386,11 +393,11 @@ def _means_of_answers(
 
 
 @eqx.filter_jit
-def copied(arrays: PyTree) -> PyTree:
+def copy_params(arrays: PyTree) -> PyTree:
     """The same arrays in memory of their own."""
     return jax.tree.map(jnp.copy, eqx.filter(arrays, eqx.is_array))
 
 
-def with_reference(learner: GRPOLearner) -> GRPOLearner:
+def with_reference(learner: GRPOState) -> GRPOState:
     """A learner that is compared with itself as it stands."""
-    return learner._replace(reference=copied(learner.arrays))
+    return learner._replace(reference=copy_params(learner.arrays))

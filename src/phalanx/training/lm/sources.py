@@ -17,8 +17,8 @@ import numpy as np
 from phalanx.data.replay_planner import WindowConfig
 from phalanx.data.samples import StreamSample
 from phalanx.data.stream_base import AsyncSampleStream
-from phalanx.lm.expert_samples import demonstrations
-from phalanx.lm.tasks import Prompter, Split, TextTask, is_puzzles, read_shares, read_tasks
+from phalanx.lm.expert_samples import generate_expert_samples
+from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, is_puzzles, read_shares, read_tasks
 from phalanx.training.lm.batches import BatchSource, PlannedBatches, StreamedBatches
 from phalanx.training.lm.config import LMDataConfig, LMTrainingConfig
 
@@ -150,7 +150,7 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
 
 def _solved(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     """Plans of ARC tasks, or proofs of queries."""
-    data, prompter = config.data, Prompter(config.data.tokenizer)
+    data, prompter = config.data, PromptTokenizer(config.data.tokenizer)
     environment = make_environment(data.environment)
 
     def played(split: Split) -> Iterator[StreamSample]:
@@ -180,12 +180,12 @@ def _behind_held_out(played: Callable[[Split], Iterator[StreamSample]], held_out
 
 
 def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
-    data, prompter = config.data, Prompter(config.data.tokenizer)
+    data, prompter = config.data, PromptTokenizer(config.data.tokenizer)
     tasks = tasks_of(data)
     shares = read_shares(data.shares, tasks)
 
     def played(split: Split) -> Iterator[StreamSample]:
-        found = demonstrations(
+        found = generate_expert_samples(
             tasks,
             prompter,
             seed=config.seed,
@@ -234,27 +234,27 @@ def make_environment(name: str) -> Any:
 
 def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     from phalanx.data.tokenizers import load_tokenizer
-    from phalanx.puzzles.server.gym_stream import GymConfig, GymEpisodeStream
-    from phalanx.puzzles.server.pool import PoolConfig
+    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+    from phalanx.puzzles.server.pool import ConnectionPoolConfig
     from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
     data = config.data
     host, _, port = data.address.rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError(f"{data.address!r} is no HOST:PORT, as localhost:8023")
-    settings = GymConfig(
+    settings = CollectConfig(
         host=host,
         port=int(port),
         games=data.games,
         difficulties=(PuzzleDifficulty(data.difficulty),),
         seed=config.seed,
         max_length=data.max_length,
-        pool=PoolConfig(connections=data.connections, ordered=True),
+        pool=ConnectionPoolConfig(connections=data.connections, ordered=True),
     )
     tokenizer = load_tokenizer(data.tokenizer)
 
     def play(first: int) -> Iterator[StreamSample]:
-        stream = GymEpisodeStream(settings, tokenizer)
+        stream = PuzzleSampleStream(settings, tokenizer)
         return itertools.islice(blocking(stream), first, None)
 
     return play, tokenizer.vocab_size, f"arcade {','.join(data.games)} {data.difficulty} {config.seed}"

@@ -9,15 +9,15 @@ from pathlib import Path
 import jax
 
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.lm.tasks import Prompter
+from phalanx.lm.tasks import PromptTokenizer
 from phalanx.training.checkpoints import Which
 from phalanx.training.lm.config import LMTrainingConfig
 from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
 from phalanx.training.lm.sources import played_name
 from phalanx.training.lm.training import load_language_model
 from phalanx.training.loading import restore_policy
-from phalanx.training.run_dir import read_config, read_facts
-from phalanx.training.warm_start import Origin
+from phalanx.training.run_dir import read_config, read_metadata
+from phalanx.training.warm_start import CheckpointRef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TrainedModel:
     """A model, and what it was trained to answer."""
 
     model: LanguageModel
-    prompter: Prompter
+    prompter: PromptTokenizer
     played: str
     """By name, as `local_source` takes it; empty where it was trained on something else."""
     compact: bool
@@ -41,18 +41,18 @@ class TrainedModel:
 
 def load_trained(run: str | Path, which: Which = "newest") -> TrainedModel:
     """The model of a run of `phalanx train lm` or `phalanx train grpo`."""
-    kind = read_facts(Path(run)).get("kind")
+    kind = read_metadata(Path(run)).get("kind")
     if kind == "lm":
         config, model = load_language_model(run, which)
         data = config.data
-        return TrainedModel(model, Prompter(data.tokenizer), played_name(data), data.compact)
+        return TrainedModel(model, PromptTokenizer(data.tokenizer), played_name(data), data.compact)
     if kind != "grpo":
         raise ValueError(f"{run} is a run of kind {kind!r}, and no language model's")
     training = GRPOTraining(read_config(run, GRPOTrainingConfig))
     settings: GRPOTrainingConfig = training.config
     return TrainedModel(
         restore_policy(training, run, which),
-        Prompter(settings.tokenizer),
+        PromptTokenizer(settings.tokenizer),
         settings.played,
         settings.compact,
         settings.max_new_tokens,
@@ -62,8 +62,8 @@ def load_trained(run: str | Path, which: Which = "newest") -> TrainedModel:
 
 def settings_of(origin: str) -> list[str]:
     """Settings of a training that begins with a run: its model, tokenizer, prompts and puzzles."""
-    run = Origin.parse(origin).run
-    kind = read_facts(run).get("kind")
+    run = CheckpointRef.parse(origin).run
+    kind = read_metadata(run).get("kind")
     if kind == "grpo":
         begun = read_config(run, GRPOTrainingConfig)
         model, tokenizer, compact = begun.model, begun.tokenizer, begun.compact

@@ -18,20 +18,20 @@ from phalanx.data.plans.builder import BatchPlanBuilder
 from phalanx.data.samples import StreamSample
 from phalanx.lm.episodes.opening import local_source
 from phalanx.lm.evaluation import evaluation_records, sampled_conversations
-from phalanx.lm.flops import matmul_peak, training_flops
+from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel
-from phalanx.lm.playing import Player
-from phalanx.lm.tasks import Prompter
-from phalanx.training.algorithm import Algorithm, Outcome, Report, Start, Update
+from phalanx.lm.playing import LMPolicy
+from phalanx.lm.tasks import PromptTokenizer
+from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
 from phalanx.training.checkpoints import Which, check_facts, opened
 from phalanx.training.lm.batches import BatchSource, TokenBatch, token_batch
 from phalanx.training.lm.config import LMTrainingConfig
 from phalanx.training.lm.sources import open_source, played_name
-from phalanx.training.lm.update import LMLearner, LMTrainer
+from phalanx.training.lm.update import LMTrainer, SFTState
 from phalanx.training.run_dir import read_config
 
 
-class LMTraining(Algorithm[LMLearner]):
+class LMTraining(Algorithm[SFTState]):
     """A language model and the source of its batches, which the config names unless one is given."""
 
     kind = "lm"
@@ -49,21 +49,21 @@ class LMTraining(Algorithm[LMLearner]):
         optimizer = config.optimizer.model_copy(update={"num_updates": updates})
         self._trainer = LMTrainer(config.model, optimizer)
         self._held_out = held_out_batches(self.source.held_out, config)
-        self._prompter, played = Prompter(config.data.tokenizer), played_name(config.data)
+        self._prompter, played = PromptTokenizer(config.data.tokenizer), played_name(config.data)
         self._played = None
         """What it learns to answer, where that is something to play."""
         if played:
             self._played = local_source(played, self._prompter, compact=config.data.compact)
-        self._peak = matmul_peak(config.model.compute)
+        self._peak = measured_peak_flops(config.model.compute)
 
     def compile(self) -> tuple[Start, Update]:
         """An update is compiled by itself, once for each width of its batches."""
         return self.start, self.update
 
-    def start(self, key: Key) -> LMLearner:
+    def start(self, key: Key) -> SFTState:
         return self._trainer.start(key)
 
-    def update(self, learner: LMLearner) -> tuple[LMLearner, Report]:
+    def update(self, learner: SFTState) -> tuple[SFTState, UpdateResult]:
         """One step on the next batch; a source that has ended stops the training."""
         taken = (self.source.next() for _ in range(self.config.optimizer.accumulate))
         batches = [batch for batch in taken if batch is not None]
@@ -72,32 +72,32 @@ class LMTraining(Algorithm[LMLearner]):
         began = time.perf_counter()
         learner, metrics = self._trainer.update_on(learner, batches)
         jax.block_until_ready(metrics["loss"])
-        flops = sum(training_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
+        flops = sum(train_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
         share = flops / (time.perf_counter() - began) / self._peak
         counts = {
             "real_tokens": sum(batch.real_tokens for batch in batches),
             "padded_tokens": sum(batch.padded_tokens for batch in batches),
         }
-        return learner, Report({**metrics, "peak_share": share}, counts=counts)
+        return learner, UpdateResult({**metrics, "peak_share": share}, counts=counts)
 
-    def policy(self, learner: LMLearner) -> LanguageModel:
+    def policy(self, learner: SFTState) -> LanguageModel:
         """The model."""
         return self._trainer.model(learner)
 
-    def evaluate(self, learner: LMLearner, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, learner: SFTState, update: int, last: bool) -> list[dict[str, Any]]:
         """The loss on held-out samples, where there are any; and puzzles played, where they are learned."""
         settings = self.config.evaluation
         played = evaluation_records(self._player(learner), self._played, settings.puzzles)
         return [*self._measured(learner), *played]
 
-    def sample_episodes(self, learner: LMLearner, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, learner: SFTState, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each kind, where puzzles are learned, and what the model said."""
         return sampled_conversations(self._player(learner), self._played, update)
 
-    def _player(self, learner: LMLearner) -> Player:
-        return Player(self.policy(learner), self._prompter)
+    def _player(self, learner: SFTState) -> LMPolicy:
+        return LMPolicy(self.policy(learner), self._prompter)
 
-    def _measured(self, learner: LMLearner) -> list[dict[str, Any]]:
+    def _measured(self, learner: SFTState) -> list[dict[str, Any]]:
         if not self._held_out:
             return []
         found = [self._trainer.measure(learner, batch) for batch in self._held_out]
@@ -122,7 +122,7 @@ class LMTraining(Algorithm[LMLearner]):
     def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self.source.restore(folder, saved)
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         padding = 1 - outcome.counts.get("real_tokens", 0) / max(outcome.counts.get("padded_tokens", 0), 1)
         told = f"{padding:.1%} of the batches was padding"
         if not outcome.evaluations:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Float, Int32, PyTree
 
-from phalanx.core.backends import only_cpu
+from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.training.lm.batches import TokenBatch
@@ -24,7 +24,7 @@ _TOGETHER = 1024
 the processor's cache, and the system clears that much memory anew for every update."""
 
 
-class LMLearner(NamedTuple):
+class SFTState(NamedTuple):
     """What changes while a model learns."""
 
     arrays: PyTree
@@ -33,7 +33,7 @@ class LMLearner(NamedTuple):
     update: Int32[Array, ""]
 
 
-class Losses(NamedTuple):
+class LossSums(NamedTuple):
     """Of a batch."""
 
     loss: Float[Array, ""]
@@ -53,12 +53,12 @@ class LMTrainer:
         made = eqx.filter_eval_shape(lambda key: LanguageModel(model, key=key), jax.random.key(0))
         self._structure = eqx.filter(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
 
-    def start(self, key: Key) -> LMLearner:
+    def start(self, key: Key) -> SFTState:
         """A new model."""
         arrays = eqx.filter(LanguageModel(self.config, key=key), eqx.is_array)
-        return LMLearner(arrays, self._optimizer.init(arrays), jnp.int32(0))
+        return SFTState(arrays, self._optimizer.init(arrays), jnp.int32(0))
 
-    def model(self, learner: LMLearner) -> LanguageModel:
+    def model(self, learner: SFTState) -> LanguageModel:
         """The model as it stands."""
         return self.with_arrays(learner.arrays)
 
@@ -68,13 +68,13 @@ class LMTrainer:
         return model
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def update(self, learner: LMLearner, batch: TokenBatch) -> tuple[LMLearner, dict[str, Array]]:
+    def update(self, learner: SFTState, batch: TokenBatch) -> tuple[SFTState, dict[str, Array]]:
         """One step on a batch; the learner that is given is used up."""
         return self._moved(learner, self._summed(learner.arrays, batch))
 
     def update_on(
-        self, learner: LMLearner, batches: Sequence[TokenBatch]
-    ) -> tuple[LMLearner, dict[str, Array]]:
+        self, learner: SFTState, batches: Sequence[TokenBatch]
+    ) -> tuple[SFTState, dict[str, Array]]:
         """One step on several batches as if they were one; the learner that is given is used up."""
         if len(batches) == 1:
             return self.update(learner, batches[0])
@@ -84,21 +84,21 @@ class LMTrainer:
         return self._apply(learner, total)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _first(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
+    def _first(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
         return self._summed(arrays, batch)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _added(
-        self, total: tuple[PyTree, Losses], arrays: PyTree, batch: TokenBatch
-    ) -> tuple[PyTree, Losses]:
-        added: tuple[PyTree, Losses] = jax.tree.map(jnp.add, total, self._summed(arrays, batch))
+        self, total: tuple[PyTree, LossSums], arrays: PyTree, batch: TokenBatch
+    ) -> tuple[PyTree, LossSums]:
+        added: tuple[PyTree, LossSums] = jax.tree.map(jnp.add, total, self._summed(arrays, batch))
         return added
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _apply(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
+    def _apply(self, learner: SFTState, total: tuple[PyTree, LossSums]) -> tuple[SFTState, dict[str, Array]]:
         return self._moved(learner, total)
 
-    def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
+    def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
         """The gradient of the summed loss, and the sums: batches can be added up."""
         turns = _turns(*batch.input_ids.shape)
         if turns == 1:
@@ -108,22 +108,22 @@ class LMTrainer:
         first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
         one = jax.eval_shape(together, arrays, first)
 
-        def add(total: tuple[PyTree, Losses], part: TokenBatch) -> tuple[tuple[PyTree, Losses], None]:
+        def add(total: tuple[PyTree, LossSums], part: TokenBatch) -> tuple[tuple[PyTree, LossSums], None]:
             return jax.tree.map(jnp.add, total, together(arrays, part)), None
 
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
-        summed: tuple[PyTree, Losses] = jax.lax.scan(add, nothing, parts)[0]
+        summed: tuple[PyTree, LossSums] = jax.lax.scan(add, nothing, parts)[0]
         return summed
 
-    def _together(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, Losses]:
-        def loss(arrays: PyTree) -> tuple[Array, Losses]:
+    def _together(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+        def loss(arrays: PyTree) -> tuple[Array, LossSums]:
             found = summed_losses(eqx.combine(arrays, self._structure), batch)
             return found.loss, found
 
         gradient, found = jax.grad(loss, has_aux=True)(arrays)
         return gradient, found
 
-    def _moved(self, learner: LMLearner, total: tuple[PyTree, Losses]) -> tuple[LMLearner, dict[str, Array]]:
+    def _moved(self, learner: SFTState, total: tuple[PyTree, LossSums]) -> tuple[SFTState, dict[str, Array]]:
         count = jnp.maximum(total[1].tokens, 1)
         gradient = jax.tree.map(lambda leaf: leaf / count, total[0])
         changes, optimizer = self._optimizer.update(gradient, learner.optimizer, learner.arrays)
@@ -135,17 +135,17 @@ class LMTrainer:
             "learning_rate": self.settings.schedule()(learner.update),
         }
         arrays: Any = optax.apply_updates(learner.arrays, changes)
-        return LMLearner(arrays, optimizer, learner.update + 1), metrics
+        return SFTState(arrays, optimizer, learner.update + 1), metrics
 
     @functools.partial(jax.jit, static_argnums=0)
-    def measure(self, learner: LMLearner, batch: TokenBatch) -> Losses:
+    def measure(self, learner: SFTState, batch: TokenBatch) -> LossSums:
         """The loss without learning."""
         return losses(self.model(learner), batch)
 
 
 def _turns(rows: int, tokens: int) -> int:
     """In how many equal parts, one after the other, the rows of a batch are computed."""
-    if not only_cpu() or jax.device_count() > 1:
+    if not is_cpu_only() or jax.device_count() > 1:
         return 1
     parts = (
         parts for parts in range(2, rows + 1) if rows % parts == 0 and rows // parts * tokens >= _TOGETHER
@@ -153,17 +153,17 @@ def _turns(rows: int, tokens: int) -> int:
     return max(parts, default=1)
 
 
-def losses(model: LanguageModel, batch: TokenBatch) -> Losses:
+def losses(model: LanguageModel, batch: TokenBatch) -> LossSums:
     """Of every token that counts, predicted from the tokens before it in its segment.
 
     The first token of a segment has none before it and never counts.
     """
     summed = summed_losses(model, batch)
     count = jnp.maximum(summed.tokens, 1)
-    return Losses(summed.loss / count, summed.accuracy / count, summed.tokens)
+    return LossSums(summed.loss / count, summed.accuracy / count, summed.tokens)
 
 
-def summed_losses(model: LanguageModel, batch: TokenBatch) -> Losses:
+def summed_losses(model: LanguageModel, batch: TokenBatch) -> LossSums:
     """As `losses`, but sums over the tokens in place of means."""
     tokens, loss_mask, segments, positions = map(jnp.asarray, batch)
     logits = model(tokens, segments, positions)
@@ -172,14 +172,14 @@ def summed_losses(model: LanguageModel, batch: TokenBatch) -> Losses:
     wanted, loss_mask, next_segments = (jnp.roll(part, -1, axis=1) for part in (tokens, loss_mask, segments))
     last = jnp.arange(tokens.shape[1]) == tokens.shape[1] - 1
     counts = (loss_mask > 0) & (next_segments == segments) & (segments > 0) & ~last
-    logs = token_log_probs(logits, wanted)
+    logs = token_logps(logits, wanted)
     # Compared with the greatest, for XLA's CPU looks for its place one token after the other.
     right = (logs >= jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1)) & counts
     loss = -jnp.sum(jnp.where(counts, logs, 0.0))
-    return Losses(loss, jnp.sum(right).astype(jnp.float32), counts.sum().astype(jnp.int32))
+    return LossSums(loss, jnp.sum(right).astype(jnp.float32), counts.sum().astype(jnp.int32))
 
 
-def token_log_probs(
+def token_logps(
     logits: Float[Array, "*axes vocabulary"], tokens: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:
     """The logarithm of each token's probability."""

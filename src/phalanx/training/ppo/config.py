@@ -121,7 +121,7 @@ def _scheduled(schedule: Schedule, first: float, last: float, progress: Float[Ar
             return last + (first - last) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
 
 
-def generalized_advantages(
+def gae(
     rewards: Float[Array, "time batch"],
     values: Float[Array, "time batch"],
     next_values: Float[Array, "time batch"],

@@ -17,8 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array, Float, Int32, PyTree
 
 from phalanx.core.environment import Key
-from phalanx.training.algorithm import Report
-from phalanx.training.ppo.update import PPO, Learner, Played, Progress, Statistics
+from phalanx.training.algorithm import UpdateResult
+from phalanx.training.ppo.update import PPO, AdvantageStats, PPORollout, PPOState, Progress
 from phalanx.training.processes import Processes, joined
 from phalanx.training.rollout import Episodes
 
@@ -57,7 +57,7 @@ class DataParallel:
         share, rank = self.ppo.config.num_envs // self.processes.count, self.processes.rank
         return jnp.arange(rank * share, (rank + 1) * share, dtype=jnp.int32)
 
-    def start(self, make_network: Callable[[Key], PyTree], key: Key) -> Learner:
+    def start(self, make_network: Callable[[Key], PyTree], key: Key) -> PPOState:
         """Before the first update: a network and environments from a key, or from a key for each seed."""
 
         def keys(key: Key) -> Array:
@@ -66,7 +66,7 @@ class DataParallel:
         def network(key: Array) -> PyTree:
             return eqx.filter(make_network(key), eqx.is_array)
 
-        def learner(arrays: PyTree, key: Key, env_ids: Array) -> Learner:
+        def learner(arrays: PyTree, key: Key, env_ids: Array) -> PPOState:
             return self.ppo.start(arrays, key, env_ids)
 
         if self.num_seeds > 1:
@@ -77,7 +77,7 @@ class DataParallel:
         begun = jax.jit(learner)(jax.jit(network)(both[..., 0]), both[..., 1], self.env_ids)
         return self._placed(begun)
 
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: PPOState) -> tuple[PPOState, UpdateResult]:
         """An update in compiled parts; the learner's memory is taken over.
 
         Between the parts processes tell one another what their groups have found: once after playing, with
@@ -96,16 +96,16 @@ class DataParallel:
             progress = parts.apply(progress, self._of_all(vectors), learner.update)
         metrics = parts.metrics(progress, statistics, learner.update)
         counts = {"environment_steps": np.full(self._seeds, config.steps_per_update, np.int32)}
-        report = Report(metrics, episodes, counts)
+        report = UpdateResult(metrics, episodes, counts)
         return parts.end(learner.key, learner.update, progress, played.rollouts), report
 
-    def whole(self, learner: Learner) -> Learner:
+    def whole(self, learner: PPOState) -> PPOState:
         """With the environments of all processes; all of them must ask at the same time."""
         if self.processes.count == 1:
             return learner
         return dataclasses.replace(learner, rollouts=jax.tree.map(self._gathered, learner.rollouts))
 
-    def share(self, whole: Learner) -> Learner:
+    def share(self, whole: PPOState) -> PPOState:
         """With the environments of this process alone."""
         if self.processes.count == 1:
             return whole
@@ -121,7 +121,7 @@ class DataParallel:
         """The axis of the seeds, where there is one."""
         return () if self.num_seeds == 1 else (self.num_seeds,)
 
-    def _told(self, played: Played) -> tuple[Array, Episodes]:
+    def _told(self, played: PPORollout) -> tuple[Array, Episodes]:
         """What all groups tell after playing, and the episodes of all processes, [time, batch].
 
         Episodes are few numbers, and any process may log them.
@@ -150,7 +150,7 @@ class DataParallel:
         words = self.processes.gather(np.asarray(jax.random.key_data(leaf)), len(self._seeds))
         return jax.random.wrap_key_data(_copied(words), impl=jax.random.key_impl(leaf))
 
-    def _placed(self, learner: Learner) -> Learner:
+    def _placed(self, learner: PPOState) -> PPOState:
         """Environments spread over this process's devices, and the network on each of them."""
         if self.mesh is None:
             return learner
@@ -162,7 +162,7 @@ class DataParallel:
         )
 
 
-def _specs(learner: Learner, seeds: tuple[int, ...]) -> Learner:
+def _specs(learner: PPOState, seeds: tuple[int, ...]) -> PPOState:
     """Environments are spread over the devices; each has the whole network."""
     everywhere = jax.tree.map(lambda _: P(), learner)
     spread = _spread(0, seeds)
@@ -178,13 +178,13 @@ def _spread(axis: int, seeds: tuple[int, ...]) -> P:
 class _Parts:
     """The functions of an update, compiled."""
 
-    play: Callable[[Learner], Played]
-    statistics: Callable[[Array, Key], Statistics]
-    begin: Callable[[Learner], Progress]
-    gradients: Callable[[PyTree, Played, Statistics, Array], Array]
+    play: Callable[[PPOState], PPORollout]
+    statistics: Callable[[Array, Key], AdvantageStats]
+    begin: Callable[[PPOState], Progress]
+    gradients: Callable[[PyTree, PPORollout, AdvantageStats, Array], Array]
     apply: Callable[[Progress, Array, Array], Progress]
-    metrics: Callable[[Progress, Statistics, Array], dict[str, Array]]
-    end: Callable[[Key, Array, Progress, Any], Learner]
+    metrics: Callable[[Progress, AdvantageStats, Array], dict[str, Array]]
+    end: Callable[[Key, Array, Progress, Any], PPOState]
 
 
 @functools.lru_cache(maxsize=8)
@@ -200,7 +200,7 @@ def _compiled(ppo: PPO, mesh: Mesh | None, num_seeds: int, structure: Any) -> _P
     if mesh is not None:
         learner = jax.tree.unflatten(structure, [0] * structure.num_leaves)
         first, second = _spread(0, seeds), _spread(1, seeds)
-        played = Played(first, first, first, second, second, P())  # type: ignore[arg-type]
+        played = PPORollout(first, first, first, second, second, P())  # type: ignore[arg-type]
         play = jax.shard_map(
             play, mesh=mesh, in_specs=(_specs(learner, seeds),), out_specs=played, check_vma=False
         )

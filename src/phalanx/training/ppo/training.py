@@ -18,10 +18,10 @@ from phalanx.core.environment import Environment, Key
 from phalanx.core.evaluation import record_episodes
 from phalanx.nn.distributions import MakeDistribution
 from phalanx.statistics import bootstrap_interval, interquartile_mean
-from phalanx.training.algorithm import Algorithm, Outcome, Report, RunConfig, Start, Update
+from phalanx.training.algorithm import Algorithm, RunConfig, Start, TrainResult, Update, UpdateResult
 from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.parallel import DataParallel
-from phalanx.training.ppo.update import PPO, Learner
+from phalanx.training.ppo.update import PPO, PPOState
 
 
 class PPOTrainingConfig(RunConfig):
@@ -35,7 +35,7 @@ class PPOTrainingConfig(RunConfig):
     """How it learns."""
 
 
-class PPOTraining(Algorithm[Learner]):
+class PPOTraining(Algorithm[PPOState]):
     """A policy that PPO trains in an environment."""
 
     kind = "ppo"
@@ -72,28 +72,28 @@ class PPOTraining(Algorithm[Learner]):
     def _parallel(self) -> DataParallel:
         return DataParallel.create(self.ppo, self.num_seeds, self._devices)
 
-    def whole(self, learner: Learner) -> Learner:
+    def whole(self, learner: PPOState) -> PPOState:
         return self._parallel.whole(learner)
 
-    def share(self, whole: Learner) -> Learner:
+    def share(self, whole: PPOState) -> PPOState:
         return self._parallel.share(whole)
 
-    def start(self, key: Key) -> Learner:
+    def start(self, key: Key) -> PPOState:
         network_key, learner_key = jax.random.split(key)
         return self.ppo.start(self.make_network(network_key), learner_key)
 
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: PPOState) -> tuple[PPOState, UpdateResult]:
         return self.ppo.update(learner)
 
-    def policy(self, learner: Learner) -> Any:
+    def policy(self, learner: PPOState) -> Any:
         """The network."""
         return self.ppo.network(learner.network)
 
-    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, learner: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
         return self.record_episodes(self.ppo.environment, learner, key, update)
 
     def record_episodes(
-        self, environment: Environment, learner: Learner, key: Key, update: int
+        self, environment: Environment, learner: PPOState, key: Key, update: int
     ) -> list[dict[str, Any]]:
         """As many as the logger asks for, in an environment of the same observations and actions."""
         return record_episodes(
@@ -106,7 +106,7 @@ class PPOTraining(Algorithm[Learner]):
             episode_num=update,
         )
 
-    def describe(self, outcome: Outcome) -> list[str]:
+    def describe(self, outcome: TrainResult) -> list[str]:
         """Success before and after, by family, and pass@k of sampled attempts; means over the seeds."""
         greedy = [line for line in outcome.evaluations if line["mode"] == "greedy"]
         if not greedy:

@@ -17,12 +17,12 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from phalanx.core.environment import Environment, Key
 from phalanx.core.vector import select_rows
 from phalanx.nn.distributions import MakeDistribution
-from phalanx.training.algorithm import Report
-from phalanx.training.ppo.config import PPOConfig, generalized_advantages
-from phalanx.training.rollout import Episodes, RolloutState, by_group, collect, map_groups, start_rollouts
+from phalanx.training.algorithm import UpdateResult
+from phalanx.training.ppo.config import PPOConfig, gae
+from phalanx.training.rollout import Episodes, RolloutState, collect, map_groups, map_shards, start_rollouts
 
 
-class Learner(eqx.Module):
+class PPOState(eqx.Module):
     """Everything that changes while training."""
 
     network: PyTree
@@ -34,7 +34,7 @@ class Learner(eqx.Module):
     """Updates made so far."""
 
 
-class Sample(eqx.Module):
+class PPOBatch(eqx.Module):
     """What a gradient step learns from, for each environment step."""
 
     observations: PyTree
@@ -45,7 +45,7 @@ class Sample(eqx.Module):
     targets: Float[Array, "*batch"]
 
 
-class Losses(eqx.Module):
+class PPOMetrics(eqx.Module):
     """Of a minibatch, or their means over the gradient steps of an update."""
 
     policy_loss: Float[Array, "*steps"]
@@ -57,17 +57,17 @@ class Losses(eqx.Module):
     gradient_norm: Float[Array, "*steps"]
 
     @classmethod
-    def nothing(cls) -> "Losses":
+    def nothing(cls) -> "PPOMetrics":
         """Zeros, to add to."""
         return cls(*[jnp.float32(0)] * len(dataclasses.fields(cls)))
 
 
-class Played(eqx.Module):
+class PPORollout(eqx.Module):
     """What an update has played and learns from, of some of the groups."""
 
     rollouts: RolloutState
     """Where the environments are now."""
-    rows: Sample
+    rows: PPOBatch
     """[groups, steps]."""
     told: Float[Array, "groups 3 steps"]
     """Advantages, targets and values once more: what statistics over all groups are made of."""
@@ -77,7 +77,7 @@ class Played(eqx.Module):
     entropy_coefficient: Float[Array, ""]
 
 
-class Statistics(eqx.Module):
+class AdvantageStats(eqx.Module):
     """What all groups have in common."""
 
     mean: Float[Array, " gradient_steps"]
@@ -93,7 +93,7 @@ class Progress(eqx.Module):
     optimizer: optax.OptState
     stopped: Bool[Array, ""]
     """Whether the policy has moved too far for another step."""
-    sums: Losses
+    sums: PPOMetrics
     taken: Int32[Array, ""]
     """Steps that were taken, and added up in `sums`."""
 
@@ -127,19 +127,19 @@ class PPO:
         clip = optax.identity() if limit is None else optax.clip_by_global_norm(limit)
         return optax.chain(clip, optax.scale_by_adam(eps=1e-5))
 
-    def start(self, network: PyTree, key: Key, env_ids: Int32[Array, " batch"] | None = None) -> Learner:
+    def start(self, network: PyTree, key: Key, env_ids: Int32[Array, " batch"] | None = None) -> PPOState:
         """Before the first update; `env_ids` are those of this device's environments, all without."""
         if env_ids is None:
             env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         arrays = eqx.filter(network, eqx.is_array)
         reset_key, key = jax.random.split(key)
         rollouts = start_rollouts(self.environment, reset_key, env_ids)
-        learner = Learner(arrays, self.optimizer.init(arrays), rollouts, key, jnp.int32(0))
+        learner = PPOState(arrays, self.optimizer.init(arrays), rollouts, key, jnp.int32(0))
         # Copies, because a donated learner takes its arrays with it: the caller may need its network again,
         # and an observation may share an array with its state, which could not be donated twice.
         return jax.tree.map(jnp.copy, learner)
 
-    def update(self, learner: Learner) -> tuple[Learner, Report]:
+    def update(self, learner: PPOState) -> tuple[PPOState, UpdateResult]:
         """Play, estimate advantages, take gradient steps: the whole as one function.
 
         `ppo.parallel` calls the same parts one by one, with the groups shared out among processes.
@@ -161,9 +161,9 @@ class PPO:
         metrics = self.metrics(progress, statistics, learner.update)
         counts = {"environment_steps": jnp.int32(self.config.steps_per_update)}
         after = self.end(learner.key, learner.update, progress, played.rollouts)
-        return after, Report(metrics, played.episodes, counts)
+        return after, UpdateResult(metrics, played.episodes, counts)
 
-    def play(self, learner: Learner) -> Played:
+    def play(self, learner: PPOState) -> PPORollout:
         """Step the environments that the learner has, and see what the steps were worth."""
         config = self.config
         _, play_key, shuffle_key = jax.random.split(learner.key, 3)
@@ -182,16 +182,14 @@ class PPO:
 
         def advantages_of(group: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array]:
             rewards, values, next_values, terminated, done = group
-            return generalized_advantages(
-                rewards, values, next_values, terminated, done, config.gamma, config.gae_lambda
-            )
+            return gae(rewards, values, next_values, terminated, done, config.gamma, config.gae_lambda)
 
-        advantages, targets = by_group(advantages_of, worth, groups, axis=1)
-        samples = Sample(
+        advantages, targets = map_shards(advantages_of, worth, groups, axis=1)
+        samples = PPOBatch(
             rollout.observations, rollout.actions, rollout.log_probs, rollout.values, advantages, targets
         )
         rows = self._grouped(samples)
-        return Played(
+        return PPORollout(
             rollouts,
             rows,
             jnp.stack([rows.advantages, rows.targets, rows.values], axis=1),
@@ -200,7 +198,7 @@ class PPO:
             config.entropy_coefficient_at(learner.update),
         )
 
-    def statistics(self, told: Float[Array, "groups 3 steps"], key: Key) -> Statistics:
+    def statistics(self, told: Float[Array, "groups 3 steps"], key: Key) -> AdvantageStats:
         """From what all groups tell, with the learner's key."""
         advantages, targets, values = told[:, 0], told[:, 1], told[:, 2]
         shuffle_key = jax.random.split(key, 3)[2]
@@ -212,14 +210,16 @@ class PPO:
         deviation = jnp.sqrt(jnp.mean(jnp.square(flat - mean[:, None]), axis=1))
         spread = jnp.mean(jnp.square(targets - jnp.mean(targets)))
         residual = jnp.mean(jnp.square(targets - values))
-        return Statistics(mean, deviation, 1 - residual / jnp.maximum(spread, 1e-8))
+        return AdvantageStats(mean, deviation, 1 - residual / jnp.maximum(spread, 1e-8))
 
-    def begin(self, learner: Learner) -> Progress:
+    def begin(self, learner: PPOState) -> Progress:
         """Before the first gradient step of an update."""
-        return Progress(learner.network, learner.optimizer, jnp.bool_(False), Losses.nothing(), jnp.int32(0))
+        return Progress(
+            learner.network, learner.optimizer, jnp.bool_(False), PPOMetrics.nothing(), jnp.int32(0)
+        )
 
     def gradients(
-        self, network: PyTree, played: Played, statistics: Statistics, number: Int32[Array, ""]
+        self, network: PyTree, played: PPORollout, statistics: AdvantageStats, number: Int32[Array, ""]
     ) -> Float[Array, "groups numbers"]:
         """A vector for each group: gradients and losses, means over its part of a minibatch.
 
@@ -227,7 +227,7 @@ class PPO:
         """
         mean, deviation = statistics.mean[number], statistics.deviation[number]
 
-        def one_group(group: tuple[Sample, Int32[Array, " minibatch"]]) -> Float[Array, " numbers"]:
+        def one_group(group: tuple[PPOBatch, Int32[Array, " minibatch"]]) -> Float[Array, " numbers"]:
             own, here = group
             batch = jax.tree.map(lambda leaf: leaf[here], own)
             if self.config.normalize_advantages:
@@ -245,7 +245,7 @@ class PPO:
 
         So neither the number of processes nor that of their threads shows in a single bit.
         """
-        _, unflatten = ravel_pytree((progress.network, Losses.nothing()))
+        _, unflatten = ravel_pytree((progress.network, PPOMetrics.nothing()))
         gradients, losses = unflatten(functools.reduce(jnp.add, vectors) / vectors.shape[0])
         changes, optimizer = self.optimizer.update(gradients, progress.optimizer, progress.network)
         rate = self.config.learning_rate_at(update)
@@ -263,11 +263,11 @@ class PPO:
         return after if limit is None else select_rows(progress.stopped, progress, after)
 
     def metrics(
-        self, progress: Progress, statistics: Statistics, update: Int32[Array, ""]
+        self, progress: Progress, statistics: AdvantageStats, update: Int32[Array, ""]
     ) -> dict[str, Float[Array, ""]]:
         """Of the whole update: means over the gradient steps that were taken."""
         count = progress.taken.astype(jnp.float32)
-        names = [field.name for field in dataclasses.fields(Losses)]
+        names = [field.name for field in dataclasses.fields(PPOMetrics)]
         return {name: getattr(progress.sums, name) / count for name in names} | {
             "gradient_steps": count,
             "explained_variance": statistics.explained_variance,
@@ -275,16 +275,16 @@ class PPO:
             "entropy_coefficient": self.config.entropy_coefficient_at(update),
         }
 
-    def end(self, key: Key, update: Int32[Array, ""], progress: Progress, rollouts: RolloutState) -> Learner:
+    def end(self, key: Key, update: Int32[Array, ""], progress: Progress, rollouts: RolloutState) -> PPOState:
         """After the last gradient step of an update that began with this key and number."""
         following = jax.random.split(key, 3)[0]
-        return Learner(progress.network, progress.optimizer, rollouts, following, update + 1)
+        return PPOState(progress.network, progress.optimizer, rollouts, following, update + 1)
 
     def _groups(self, environments: int) -> int:
         """How many groups so many environments are: each process and device has its share of them."""
         return self.config.num_shuffle_groups * environments // self.config.num_envs
 
-    def _grouped(self, samples: Sample) -> Sample:
+    def _grouped(self, samples: PPOBatch) -> PPOBatch:
         """[time, batch] as [groups, steps]: environments in groups, each group's steps in one row."""
         time, batch = samples.log_probs.shape
         groups = self._groups(batch)
@@ -315,24 +315,24 @@ class PPO:
         return order.reshape(-1, groups, steps // config.minibatches).astype(jnp.int32)
 
     def _group_gradients(
-        self, network: PyTree, batch: Sample, entropy_coefficient: Float[Array, ""]
-    ) -> tuple[PyTree, Losses]:
+        self, network: PyTree, batch: PPOBatch, entropy_coefficient: Float[Array, ""]
+    ) -> tuple[PyTree, PPOMetrics]:
         """Means over a group's part of a minibatch, a chunk at a time."""
         size = batch.log_probs.shape[0]
         chunk = max(n for n in range(1, min(self.config.chunk or size, size) + 1) if size % n == 0)
         chunks = jax.tree.map(lambda leaf: leaf.reshape(size // chunk, chunk, *leaf.shape[1:]), batch)
         gradient = jax.grad(self._loss, has_aux=True)
 
-        def add(total: tuple[PyTree, Losses], part: Sample) -> tuple[tuple[PyTree, Losses], None]:
+        def add(total: tuple[PyTree, PPOMetrics], part: PPOBatch) -> tuple[tuple[PyTree, PPOMetrics], None]:
             return jax.tree.map(jnp.add, total, gradient(network, part, entropy_coefficient)), None
 
-        nothing = jax.tree.map(jnp.zeros_like, network), Losses.nothing()
+        nothing = jax.tree.map(jnp.zeros_like, network), PPOMetrics.nothing()
         total, _ = jax.lax.scan(add, nothing, chunks)
         return jax.tree.map(lambda leaf: leaf * (chunk / size), total)
 
     def _loss(
-        self, arrays: PyTree, batch: Sample, entropy_coefficient: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Losses]:
+        self, arrays: PyTree, batch: PPOBatch, entropy_coefficient: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], PPOMetrics]:
         config = self.config
         network = self.network(arrays)
 
@@ -357,5 +357,7 @@ class PPO:
         # Schulman's estimate of the divergence: unbiased, and never negative.
         divergence = jnp.mean(ratios - 1 - log_ratios)
         clip_fraction = jnp.mean((jnp.abs(ratios - 1) > config.clip).astype(jnp.float32))
-        losses = Losses(policy_loss, value_loss, total, entropy, divergence, clip_fraction, jnp.float32(0))
+        losses = PPOMetrics(
+            policy_loss, value_loss, total, entropy, divergence, clip_fraction, jnp.float32(0)
+        )
         return total, losses
