@@ -159,7 +159,10 @@ class TrainingBenchmark:
             "figure": figure,
             "environments": config.ppo.num_envs,
             "grid": f"{rows}x{columns}",
-            "network": f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, num_layers {config.network.num_layers}",
+            "network": (
+                f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, "
+                f"num_layers {config.network.num_layers}"
+            ),
             "num_parameters": count_parameters(training.learner.network),
             "num_steps": config.ppo.num_steps,
             "epochs": config.ppo.epochs,

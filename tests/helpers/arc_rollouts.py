@@ -1,7 +1,4 @@
-"""Drives an backend (or the oracle) through whole batches by the public interface, and reads it back as NumPy.
-
-What the right answers are is in `oracle` and in the tests.
-"""
+"""Run a backend or the reference implementation on batches and return NumPy arrays."""
 
 import functools
 from collections.abc import Sequence

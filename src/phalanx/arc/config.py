@@ -176,7 +176,7 @@ class ArcConfig(Config):
         return self.dataset.max_grid_height, self.dataset.max_grid_width
 
     def environment_for(self, task: Any = None) -> "ArcEnvironment":
-        """Create the environment for a task, several tasks or a task buffer; None uses the config's dataset."""
+        """Create the environment for a task, several tasks or a task buffer; None uses the dataset."""
         from phalanx.arc.env import ArcEnvironment
 
         return ArcEnvironment.create(self, task)
