@@ -160,7 +160,11 @@ class Motor(Engine):
 
 
 class Wagon(Cart):
-    renamed_settings: ClassVar = {"wheel.count": "wheels", "motor": "engine", "engine.size.cc": "engine.power"}
+    renamed_settings: ClassVar = {
+        "wheel.count": "wheels",
+        "motor": "engine",
+        "engine.size.cc": "engine.power",
+    }
     removed_settings: ClassVar = {"brakes": "was removed; wagons roll to a stop"}
 
     engine: Engine = Motor()
