@@ -47,7 +47,7 @@ _AHEAD = "played_ahead"
 class GRPOTrainingConfig(RunConfig):
     """Everything that shapes a training from reward."""
 
-    presets = "train/grpo"
+    preset_group = "train/grpo"
 
     seed: int = Field(default=0, ge=0)
     """Of the model, the puzzles and what is drawn."""
