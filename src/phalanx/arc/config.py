@@ -140,8 +140,6 @@ class ObservationConfig(Config):
     scalars: bool = False
     """Show similarity (0 in evaluation mode until the end), step count and legal operations."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {"demonstrations": "was renamed to num_demonstrations"}
-
     @property
     def is_single_array(self) -> bool:
         """Whether an observation is one array instead of an `ArcObservation`."""
@@ -152,9 +150,11 @@ class ObservationConfig(Config):
 class ArcConfig(Config):
     """All settings of an ARC environment. Hashable, so it can be a static argument of `jax.jit`."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "environment": "was renamed to episode",
-        "engine": "was renamed to backend",
+    preset_group = "arc"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "environment": "episode",
+        "engine": "backend",
+        "observation.demonstrations": "observation.num_demonstrations",
     }
 
     episode: EpisodeConfig = EpisodeConfig()

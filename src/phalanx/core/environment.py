@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
 
-from phalanx.config import register_waiting_configs
+from phalanx.config import register_configs_with_jax
 from phalanx.core.spaces import Space
 
 # Configs that were defined before anything imported JAX.
-register_waiting_configs()
+register_configs_with_jax()
 
 State = TypeVar("State")
 Observation = TypeVar("Observation")

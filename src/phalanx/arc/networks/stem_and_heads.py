@@ -39,13 +39,13 @@ _COLOR_BITS = 4
 class ArcNetworkConfig(Config):
     """Architecture and size of a policy network for ARC."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "was renamed to hidden_dim",
-        "depth": "was renamed to num_layers",
-        "heads": "was renamed to num_heads",
-        "patch": "was renamed to patch_size",
-        "colors": "was renamed to color_encoding (table is now embedding)",
-        "places": "was renamed to selection_head",
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "hidden_dim",
+        "depth": "num_layers",
+        "heads": "num_heads",
+        "patch": "patch_size",
+        "colors": "color_encoding",
+        "places": "selection_head",
     }
 
     kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
