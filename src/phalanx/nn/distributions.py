@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.core.environment import Key
 
@@ -28,13 +28,6 @@ class Distribution(Protocol):
 
     def entropy(self) -> Float[Array, ""]:
         """In nats, exactly."""
-
-
-@runtime_checkable
-class MakeDistribution(Protocol):
-    """From what a network gives for an observation, and the observation itself (for its masks)."""
-
-    def __call__(self, parameters: PyTree, observation: PyTree) -> Distribution: ...
 
 
 class MaskedCategorical(eqx.Module):
