@@ -8,9 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Int32, Key as KeyArray, PRNGKeyArray, UInt32
 
-from phalanx.core.environment import Key
+Key = PRNGKeyArray
+"""A JAX random key, typed or raw."""
+Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
+"""One random key per row of a batch."""
 
 
 @runtime_checkable

@@ -4,8 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, PyTree
 
-from phalanx.core.environment import Key
-from phalanx.nn.distributions import Distribution
+from phalanx.nn.distributions import Distribution, Key
 
 
 @runtime_checkable
