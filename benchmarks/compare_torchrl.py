@@ -20,7 +20,7 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
-from phalanx.integrations.torchrl import num_environments
+from phalanx.integrations.torchrl import num_envs
 from phalanx.kg import DataHandler, IndexManager
 from phalanx.kg.knowledge_base import GENERATED
 
@@ -31,7 +31,7 @@ class TorchRLContender(stepping.Contender):
     """An environment of TorchRL's."""
 
     def __init__(self, kind: str, env: EnvBase, started: float) -> None:
-        self.kind, self.env, self.environments = kind, env, num_environments(env)
+        self.kind, self.env, self.environments = kind, env, num_envs(env)
         env.set_seed(0)
         self._data = env.reset()
         super().__init__(started)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from phalanx.models import format_validation_error
+from phalanx.config import format_validation_error
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import UpdateResult
 from phalanx.training.ppo.config import PPOConfig

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.config import register_waiting_configs
+from phalanx.config import register_configs_with_jax
 from phalanx.core.spaces import Space
 from phalanx.nn.distributions import Key as Key, Keys as Keys
 
 # Configs that were defined before anything imported JAX.
-register_waiting_configs()
+register_configs_with_jax()
 
 State = TypeVar("State")
 Observation = TypeVar("Observation")

@@ -45,7 +45,7 @@ class ArcEvaluationConfig(EvaluationConfig):
 class ArcTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on ARC; the tasks' own seed is `arc.dataset.seed`."""
 
-    presets = "train/arc"
+    preset_group = "train/arc"
 
     arc: ArcConfig = ArcConfig()
     """The environment and its tasks."""

@@ -176,7 +176,7 @@ class ProofEvaluationConfig(EvaluationConfig):
 class ProofTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on proofs."""
 
-    presets = "train/proofs"
+    preset_group = "train/proofs"
 
     dataset: str = GENERATED
     """The folder of a knowledge base, or `generated`."""
