@@ -45,13 +45,13 @@ def _scenario(
     batch: int = 288,
     submits: float = 0.0,
     allowed: tuple[int, ...] | None = None,
-    environment: dict[str, Any] | None = None,
+    episode: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
 ) -> Scenario:
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=shape[0], max_grid_width=shape[1]),
         action=ActionConfig(selection_format=action_format, allowed_operations=allowed),
-        episode=EpisodeConfig(**(environment or {})),
+        episode=EpisodeConfig(**(episode or {})),
         reward=RewardConfig(**(reward or {})),
     )
     return Scenario(name, config, batch=batch, steps=steps, seed=seed, submits=submits)
