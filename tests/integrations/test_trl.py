@@ -113,5 +113,5 @@ def test_a_grpo_step_of_the_real_trainer(turns: str, tmp_path: Path) -> None:
     if turns == "single":
         assert "lights out" in seen[0]
     else:
-        assert "rewards/MoveTools/mean" in logged
+        assert "rewards/ToolEnvironment/mean" in logged
         assert all(tools._environment.puzzle.kind == "lights_out" for tools in trainer.environments)

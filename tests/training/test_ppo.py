@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from phalanx.config import in_words
+from phalanx.models import format_validation_error
 from phalanx.training import UpdateResult
 from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.update import PPO, PPOBatch, PPOState
@@ -363,4 +363,4 @@ def test_groups_are_lowered_to_divide_the_environments() -> None:
 def test_settings_that_cannot_be_are_refused_in_words(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PPOConfig(**settings)
-    assert words in in_words(caught.value, PPOConfig)
+    assert words in format_validation_error(caught.value, PPOConfig)
