@@ -1,7 +1,8 @@
 """`BatchedVecEnv` beside TorchRL's `ParallelEnv` of single environments: proofs, steps a second, interleaved.
 
 Both run the same `ProofEnvironment` and are stepped by TorchRL's loop (`step_and_maybe_reset`) with random
-legal actions, copies into tensordicts included. Prints JSON lines, then a table of rates and ratios.
+legal actions, copies into tensordicts included. JSON lines as they are measured, then a table of rates and
+ratios.
 """
 
 import argparse

@@ -13,7 +13,7 @@ from phalanx.compat.deepprooflog.model_eval import (
     evaluate_policy,
     evaluate_policy_torchrl,
 )
-from phalanx.integrations.torchrl import BatchedVecEnv, num_envs
+from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv, num_envs
 from phalanx.kg import parse_atom
 from phalanx.kg.kge import KGE, KGEConfig
 from tests.helpers.ancestors import FALSE, TRUE, ancestors, data_handler, index_manager
@@ -103,4 +103,4 @@ def test_as_many_environments_as_memory_allows(monkeypatch):
     env = ancestors("auto")
     assert 1 <= num_envs(env) < 16
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):
-        evaluate_policy_torchrl(torch.nn.Identity(), BatchedVecEnv(env.environment, 1))
+        evaluate_policy_torchrl(torch.nn.Identity(), TorchRLVecEnv(env.environment, 1))

@@ -61,10 +61,10 @@ def test_torchrl_has_it_where_action_mask_transforms_look() -> None:
     from tensordict import TensorDict
     from torchrl.envs import ActionMask, TransformedEnv, check_env_specs
 
-    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv as CompatVecEnv
-    from phalanx.integrations.torchrl import BatchedVecEnv
+    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv
 
-    for env in (BatchedVecEnv(LightsOut(), 2), CompatVecEnv.from_environment(LightsOut(), 2)):
+    for env in (TorchRLVecEnv(LightsOut(), 2), BatchedVecEnv.from_environment(LightsOut(), 2)):
         check_env_specs(env)
         assert env.reset()["action_mask"].tolist() == [[True] * LAMPS] * 2
         after = env.step(TensorDict({"action": torch.tensor([PRESSED, 0])}, [2]))["next"]
@@ -141,9 +141,9 @@ def test_float_masks_of_cells_are_refused_too() -> None:
     pytest.importorskip("torchrl")
     from tensordict import TensorDict
 
-    from phalanx.integrations.torchrl import BatchedVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv
 
-    env = BatchedVecEnv(arc("mask"), 1)
+    env = TorchRLVecEnv(arc("mask"), 1)
     env.reset()
     entries = {"operation": torch.tensor([3]), "selection": torch.full((1, 2, 3), 0.5)}
     with pytest.raises(TypeError, match="'action, selection' must be whole numbers, got torch"):
