@@ -27,7 +27,7 @@ from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 
 PROMPTER = PromptTokenizer("characters")
-MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=16")
 ONE_UPDATE = (
     *MODEL,
     "num_updates=1",
@@ -184,7 +184,8 @@ def test_arc_is_played_in_the_prompts_that_are_learned(monkeypatch: pytest.Monke
     data = LMDataConfig(environment="arc")
     source = local_source(played_name(data), PROMPTER)
     model = LanguageModel(
-        LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16), key=jax.random.key(0)
+        LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16),
+        key=jax.random.key(0),
     )
     player = LMPolicy(model, PROMPTER, max_new_tokens=2)
     [score], told = score_episodes(player, source, "arc", count=2)

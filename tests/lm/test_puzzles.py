@@ -43,10 +43,10 @@ from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 
 SMALL = (
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.hidden=16",
+    "model.d_model=16",
+    "model.num_layers=1",
+    "model.num_heads=2",
+    "model.d_ff=16",
     "model.vocab_size=98",
     "data.tokenizer=characters",
     "data.max_length=96",

@@ -791,7 +791,7 @@ def demo() -> Digests:
         }
 
 
-_SMALL_MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+_SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=16")
 
 
 @workload("floats")

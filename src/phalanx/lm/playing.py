@@ -12,8 +12,9 @@ import drawsvg as draw
 import jax
 
 from phalanx.core.environment import Key
-from phalanx.lm.generation import SamplingConfig, generate_batch
+from phalanx.lm.generation import generate_batch
 from phalanx.lm.model import LanguageModel
+from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.tasks import PromptTokenizer
 from phalanx.svg import BAD, BORDER, GOOD, MONO, MUTED, SHEET, TEXT, clean, text_width
 from phalanx.text.env import TextVectorEnvironment
@@ -93,7 +94,7 @@ class LMPolicy:
             self.max_new_tokens,
             sampling=self.sampling,
             key=key,
-            stop_token=self.prompter.end,
+            stop_token_id=self.prompter.end,
             choices=choices,
         )
         return [
@@ -104,10 +105,10 @@ class LMPolicy:
                 0.0,
                 read[at],
                 written,
-                said.log_probs[at],
+                said.logps[at],
                 () if choices is None else allowed_token_ids(choices[at], written),
             )
-            for at, written in enumerate(said.tokens[: len(read)])
+            for at, written in enumerate(said.completion_ids[: len(read)])
         ]
 
 
