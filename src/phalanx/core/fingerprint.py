@@ -5,7 +5,7 @@ import functools
 
 
 class Fingerprinted(abc.ABC):
-    """Base class of objects that compare and hash by type and fingerprint, so they can be static under `jit`."""
+    """Compares and hashes by type and fingerprint, so that subclasses can be static under `jit`."""
 
     @property
     @abc.abstractmethod

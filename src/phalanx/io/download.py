@@ -4,10 +4,6 @@ This is based on `urllib` because `pooch` has no size limit, does not support `f
 """
 
 import hashlib
-import http.client
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +30,12 @@ def fetch(
     Raises:
         ValueError: If the download fails, is too large, is incomplete or has another SHA-256.
     """
+    # Imported here because these modules are slow to import.
+    import http.client
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
     if urllib.parse.urlsplit(url).scheme not in ("http", "https", "file"):
         raise ValueError(f"{url}: the URL must start with https://, http:// or file://")
     try:

@@ -1,4 +1,4 @@
-"""Reading untrusted JSON and YAML files as data: limited size and depth, errors with file, line and column."""
+"""Untrusted JSON and YAML files: limits on size and depth, errors with file, line and column."""
 
 import json
 import os
