@@ -149,7 +149,12 @@ def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> No
     with running_server() as server:
         asked = ["train", "grpo", "--arcade", f"127.0.0.1:{server.port}", "--games", "lights,binary:medium"]
         # Four attempts on three connections are two batches.
-        settings = ["arcade.connections=3", "arcade.max_steps=2", "arcade.max_refused=1", "grpo.width=768"]
+        settings = [
+            "arcade.connections=3",
+            "arcade.max_steps=2",
+            "arcade.max_invalid_answers=1",
+            "grpo.width=768",
+        ]
         few = ["evaluation.puzzles=2", "--out", str(run)]
         done = CliRunner().invoke(app, [*asked, *ONE_UPDATE, *settings, *few], catch_exceptions=False)
     assert done.exit_code == 0, done.output

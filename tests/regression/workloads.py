@@ -282,12 +282,13 @@ def puzzles() -> Digests:
     for kind in puzzle_kinds():
         lines: list[object] = []
         for difficulty in kind.difficulties:
-            for puzzle in kind.generate_many(range(3), difficulty):
-                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution, kind.answer(puzzle)]
-                lines += [kind.solve(puzzle, kind.start(puzzle))]
-            for turns, compact in itertools.product(("single", "multi"), (False, True)):
-                environment = PuzzleEnvironment(kind, difficulty, turns=turns, compact=compact)
-                lines += [environment.reset(0), environment.demonstration()]
+            for puzzle in kind.generate_batch(range(3), difficulty):
+                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution]
+                lines += [kind.solution_text(puzzle)]
+                lines += [kind.solve(puzzle, kind.initial_state(puzzle))]
+            for turns, prompt_format in itertools.product(("single", "multi"), ("full", "compact")):
+                environment = PuzzleEnvironment(kind, difficulty, turns=turns, prompt_format=prompt_format)
+                lines += [environment.reset(0), environment.expert_actions()]
         found[kind.name] = digest_text(lines)
     return found
 

@@ -247,7 +247,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
     def no_room(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phalanx.training.checkpoints.file_digests", no_room)
+    monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", no_room)
     outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
     assert outcome.update == 6
     assert list((outcome.run / "checkpoints").iterdir()) == []
