@@ -201,7 +201,7 @@ def _sealing_path() -> Any:
     class SealingPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
         async def finalize(self) -> None:
             folder = Path(self.get())
-            digests = sha256_of_files(folder, leave_out=_WRITTEN_AFTER)
+            digests = sha256_of_files(folder, exclude=_WRITTEN_AFTER)
             with atomic_write(folder / SEAL, "w", checksum=True) as file:
                 write_json(file, {"files": digests}, indent=1)
             await super().finalize()
