@@ -29,7 +29,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.svg import save_svg
 

@@ -95,7 +95,7 @@ def _save_gif(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('a GIF needs Pillow: pip install "phalanx[render]"') from None
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
     first, *rest = (Image.fromarray(frame) for frame in frames)
     shown = [hold * milliseconds for hold in holds]
@@ -113,7 +113,7 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         import imageio_ffmpeg  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('an MP4 needs imageio-ffmpeg: pip install "phalanx[render]"') from None
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
     height, width, _ = frames[0].shape
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, PyTree
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.episodes.arcade import PuzzleServerConfig, PuzzleServerSource
 from phalanx.lm.episodes.opening import is_environment, local_source
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
@@ -278,7 +279,7 @@ class GRPOTraining(Algorithm[GRPOState]):
         for path in (folder / _AHEAD).glob("*.json"):
             if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
                 path.unlink()
-        with atomic_write(folder / _AHEAD / f"{update}.json", "w", sealed=True) as file:
+        with atomic_write(folder / _AHEAD / f"{update}.json", "w", checksum=True) as file:
             write_json(file, self._ahead.as_record())
         return saved | {"ahead": f"{update}.json"}
 
