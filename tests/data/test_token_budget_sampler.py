@@ -133,14 +133,14 @@ def test_runs_are_copied_from_their_places_and_from_nowhere_else():
         pytest.skip("the compiled extension is not in use")
     taken = np.empty(5, np.int32)
     starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])
-    kernels.take_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
+    kernels.gather_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
     assert taken.tolist() == [16, 17, 12, 13, 10]
     for start, end in ((-1, 1), (7, 9), (2, 1)):
         with pytest.raises(ValueError, match="outside the values"):
-            kernels.take_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
+            kernels.gather_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
     for size in (1, 3):
         with pytest.raises(ValueError, match="hold the runs exactly"):
-            kernels.take_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
+            kernels.gather_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
 
 
 def test_a_shuffle_puts_everything_everywhere():

@@ -35,10 +35,10 @@ def _register() -> None:
 
     loaded = _load()
     assert not isinstance(loaded, str)
-    for name, target in loaded.targets().items():
+    for name, target in loaded.ffi_targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
     # Devices that work side by side would only take each other's threads.
-    loaded.share_threads(len(jax.local_devices(backend="cpu")))
+    loaded.set_num_devices(len(jax.local_devices(backend="cpu")))
 
 
 def native_unavailable_reason() -> str:
@@ -77,7 +77,7 @@ def is_native_available() -> bool:
 def instruction_set() -> str:
     """The instruction set that the kernels picked on this processor; empty without them."""
     loaded = _load()
-    return "" if isinstance(loaded, str) else str(loaded.isa())
+    return "" if isinstance(loaded, str) else str(loaded.instruction_set())
 
 
 def is_cpu_only() -> bool:
