@@ -70,11 +70,11 @@ def test_questions_outside_the_graph_and_other_sizes_are_refused() -> None:
     triples, rows, parameters = drawn(specific=False)
     questions = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, False, 1)
     gradient = np.empty_like(parameters)
-    with pytest.raises(ValueError, match="outside the graph"):
+    with pytest.raises(ValueError, match="unknown entity or relation"):
         questions.loss_and_gradient(parameters, rows[:1] + 10, gradient)
-    with pytest.raises(ValueError, match="parameters are not as many"):
+    with pytest.raises(ValueError, match="length of parameters does not match"):
         questions.loss_and_gradient(parameters[1:], rows[:1], gradient[1:])
-    with pytest.raises(ValueError, match="layers are out of range"):
+    with pytest.raises(ValueError, match="num_layers must be 1 to 8"):
         native.PathNetwork(native.TripleGraph(triples, 10, 2), 9, False, 1)
 
 
