@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import cli_reference
+import cli_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -109,7 +109,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
 
 
 def test_every_command_to_move_to_exists() -> None:
-    commands = {context.command_path for context in cli_reference.commands()}
+    commands = {context.command_path for context in cli_page.commands()}
     named = {
         name for row in rows_of("moving.md") for name in re.findall(r"`(phalanx [a-z ]+)`", " ".join(row[1:]))
     }

@@ -3,9 +3,9 @@
 The class below says how to start, how to update and what was learned. Folder, logs, evaluations, checkpoints,
 signals, seeds, trackers and the report come with the run:
 
-phalanx train custom examples/reinforce.py --out runs/reinforce           (half a minute of CPU time)
-phalanx train custom examples/reinforce.py num_updates=200 learning_rate=0.002 --seeds 2
-phalanx train custom examples/reinforce.py --out runs/reinforce --resume
+phalanx train custom examples/custom/algorithm.py --out runs/reinforce           (half a minute of CPU time)
+phalanx train custom examples/custom/algorithm.py num_updates=200 learning_rate=0.002 --seeds 2
+phalanx train custom examples/custom/algorithm.py --out runs/reinforce --resume
 """
 
 import functools

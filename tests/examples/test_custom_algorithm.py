@@ -12,7 +12,7 @@ from phalanx.logging import read_records
 from phalanx.training import Progress, load_algorithm, train
 from tests.helpers.example_runs import EXAMPLES
 
-FILE = EXAMPLES / "reinforce.py"
+FILE = EXAMPLES / "custom/algorithm.py"
 SMALL = ("num_updates=20", "num_envs=64", "network.depth=1", "logging.log_frequency=1", "evaluation.every=0")
 
 

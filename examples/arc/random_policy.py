@@ -2,7 +2,7 @@
 
 A whole batch of episodes is one compiled call. What chance achieves is what a trained agent has to beat.
 
-python examples/arc/random_agents.py     (6 s of CPU time, most of it compiling)
+python examples/arc/random_policy.py     (6 s of CPU time, most of it compiling)
 """
 
 import argparse
