@@ -1,6 +1,6 @@
-"""`docs/reference/api/`: one page for each room, with every public name of its stub.
+"""Generate `docs/reference/api/`: one page per package, with all of its public names.
 
-What is public is said by a room's `__init__.pyi`, and nowhere else; what a name does, by its docstring.
+A package's public names are those that its `__init__.pyi` lists or, if it has no stub, those in its `__all__`.
 """
 
 import ast
@@ -12,52 +12,73 @@ FOLDER = "reference/api"
 
 
 class PublicName(NamedTuple):
-    """A name that a room shows, and the module that defines it."""
+    """A public name and the module that defines it."""
 
     name: str
     module: str
 
 
-def rooms() -> list[str]:
-    """Every package that opens through a stub, outer ones first."""
-    stubs = SOURCE.glob("phalanx/**/__init__.pyi")
-    return sorted(".".join(stub.parent.relative_to(SOURCE).parts) for stub in stubs)
+def packages() -> list[str]:
+    """Return every package with public names, outer packages first."""
+    folders = sorted(path.parent for path in SOURCE.glob("phalanx/**/__init__.py"))
+    names = [".".join(folder.relative_to(SOURCE).parts) for folder in folders]
+    excluded = ("phalanx.compat", "phalanx.integrations", "phalanx.cli")
+    return [name for name in names if not name.startswith(excluded) and public_names(name)]
 
 
-def public_names(room: str) -> list[PublicName]:
-    """What a room's stub lists, in its order; of a name from a sub-room, the module that defines it."""
-    stub = SOURCE.joinpath(*room.split("."), "__init__.pyi")
-    names = []
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.ImportFrom):
+def public_names(package: str) -> list[PublicName]:
+    """Return the public names of a package, sorted, each with the module that defines it."""
+    tree, listed = _imports(package)
+    found = []
+    for node in tree.body:
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
-        home = f"{room}.{node.module}"
-        inner = {one.name: one for one in public_names(home)} if _is_room(home) else {}
-        names += [inner.get(alias.name, PublicName(alias.name, home)) for alias in node.names]
-    return sorted(names, key=lambda one: one.name.lower())
+        module = f"{package}.{node.module}" if node.level else node.module
+        if not module.startswith("phalanx."):
+            continue
+        inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
+        for alias in node.names:
+            name = alias.asname or alias.name
+            if listed is None or name in listed:
+                found.append(inner.get(alias.name, PublicName(name, module)))
+    return sorted(found, key=lambda one: one.name.lower())
 
 
 def pages() -> dict[str, str]:
-    """The text of every page by its path under docs/."""
-    outer = [room for room in rooms() if room.count(".") == 1]
-    return {f"{FOLDER}/{room.partition('.')[2]}.md": _page(room) for room in outer}
+    """Return the text of every page by its path in docs/."""
+    outer = [package for package in packages() if package.count(".") == 1]
+    return {f"{FOLDER}/{package.partition('.')[2]}.md": _page(package) for package in outer}
 
 
-def _page(room: str) -> str:
-    source = SOURCE.joinpath(*room.split("."), "__init__.py").read_text(encoding="utf-8")
-    about = ast.get_docstring(ast.parse(source)) or ""
-    inner = [other for other in rooms() if other.startswith(f"{room}.")]
+def _page(package: str) -> str:
+    source = SOURCE.joinpath(*package.split("."), "__init__.py").read_text(encoding="utf-8")
+    description = ast.get_docstring(ast.parse(source)) or ""
+    inner = [other for other in packages() if other.startswith(f"{package}.")]
     shown: set[PublicName] = set()
-    lines = [f"# {room}", "", about]
-    for each in (room, *inner):
+    lines = [f"# {package}", "", description]
+    for each in (package, *inner):
         names = [name for name in public_names(each) if name not in shown]
         shown.update(names)
-        if each != room and names:
+        if each != package and names:
             lines += ["", f"## {each}"]
         for name in names:
             lines += ["", f"::: {name.module}.{name.name}"]
     return "\n".join(lines) + "\n"
 
 
-def _is_room(module: str) -> bool:
-    return SOURCE.joinpath(*module.split("."), "__init__.pyi").is_file()
+def _imports(package: str) -> tuple[ast.Module, set[str] | None]:
+    """Return the syntax tree that imports the public names, and the names in `__all__` if there is no stub."""
+    folder = SOURCE.joinpath(*package.split("."))
+    stub = folder / "__init__.pyi"
+    if stub.is_file():
+        return ast.parse(stub.read_text(encoding="utf-8")), None
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List() | ast.Tuple() as value):
+                return tree, set(ast.literal_eval(value))
+    return tree, set()
+
+
+def _is_package(module: str) -> bool:
+    return SOURCE.joinpath(*module.split("."), "__init__.py").is_file()

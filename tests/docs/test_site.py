@@ -66,8 +66,8 @@ def test_a_link_out_of_the_documents_becomes_a_name(page: str, text: str, shown:
 def test_a_link_to_a_file_that_the_site_shows_leads_to_its_page() -> None:
     text = "[Lights Out](../examples/custom/environment.py), ```[x](../examples/custom/algorithm.py)```"
     assert site_hooks.linked_files({"index.md": text, "a.md": "```\n[x](../README.md)\n```\n"}) == [
-        "examples/custom/environment.py",
         "examples/custom/algorithm.py",
+        "examples/custom/environment.py",
     ]
     shown = ["examples/custom/environment.py"]
     link = "[Lights Out](../../examples/custom/environment.py#top)"
