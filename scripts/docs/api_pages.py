@@ -1,6 +1,7 @@
 """Generate `docs/reference/api/`: one page per package, with all of its public names.
 
-A package's public names are those that its `__init__.pyi` lists or, if it has no stub, those in its `__all__`.
+A package's public names are those in its `__init__.pyi`. If it has no stub, they are the names in its `__all__` or,
+without one, the names that it imports as themselves (`from x import y as y`).
 """
 
 import ast
@@ -39,7 +40,7 @@ def public_names(package: str) -> list[PublicName]:
         inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
         for alias in node.names:
             name = alias.asname or alias.name
-            if listed is None or name in listed:
+            if name in listed if listed is not None else alias.asname == alias.name:
                 found.append(inner.get(alias.name, PublicName(name, module)))
     return sorted(found, key=lambda one: one.name.lower())
 
@@ -67,7 +68,7 @@ def _page(package: str) -> str:
 
 
 def _imports(package: str) -> tuple[ast.Module, set[str] | None]:
-    """Return the syntax tree that imports the public names, and the names in `__all__` if there is no stub."""
+    """Return the syntax tree that imports the public names, and the names in `__all__` if it has one."""
     folder = SOURCE.joinpath(*package.split("."))
     stub = folder / "__init__.pyi"
     if stub.is_file():
@@ -77,7 +78,7 @@ def _imports(package: str) -> tuple[ast.Module, set[str] | None]:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List() | ast.Tuple() as value):
                 return tree, set(ast.literal_eval(value))
-    return tree, set()
+    return tree, None
 
 
 def _is_package(module: str) -> bool:
