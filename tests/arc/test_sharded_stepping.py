@@ -5,7 +5,7 @@ import subprocess
 import sys
 import textwrap
 
-from phalanx.core import backends as native
+from phalanx.native import is_native_available
 from tests.helpers.arc_rollouts import ENGINES
 
 PROGRAM = textwrap.dedent("""
@@ -42,7 +42,7 @@ PROGRAM = textwrap.dedent("""
 
 
 def test_a_sharded_batch_is_stepped_where_it_is() -> None:
-    engines = [engine for engine in ENGINES if engine != "native" or native.is_native_available()]
+    engines = [engine for engine in ENGINES if engine != "native" or is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *engines],

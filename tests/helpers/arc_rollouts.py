@@ -16,8 +16,8 @@ from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
-from phalanx.core import backends as native
 from phalanx.core.vector import batch_reset, batch_step
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_grids import mask, text
 from tests.reference.arc import OracleState, reset_oracle, start_candidates, step_oracle, views_of
 
@@ -37,8 +37,8 @@ INFO_FIELDS = (
 
 def skip_without(engine: str) -> None:
     """Skip the calling test, in the package's own words, where the native engine cannot run."""
-    if engine == "native" and not native.is_native_available():
-        pytest.skip(f"native engine: {native.native_unavailable_reason()}")
+    if engine == "native" and not is_native_available():
+        pytest.skip(f"native engine: {native_unavailable_reason()}")
 
 
 def batch_action(
