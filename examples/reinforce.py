@@ -34,7 +34,7 @@ from phalanx.training import Algorithm, RunConfig, UpdateResult
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),
-    environment=EpisodeConfig(max_episode_steps=3),
+    episode=EpisodeConfig(max_episode_steps=3),
     action=ActionConfig(selection_format="point", allowed_operations=tuple(range(10))),
     reward=RewardConfig(similarity_weight=4.0, step_penalty=-0.02, success_bonus=1.0),
 )
@@ -57,7 +57,7 @@ class ReinforceConfig(RunConfig):
     """What keeps the policy from settling too soon."""
     arc: ArcConfig = PUZZLES
     """The environment and its tasks."""
-    network: ArcNetworkConfig = ArcNetworkConfig(kind="planes", width=8, depth=2)
+    network: ArcNetworkConfig = ArcNetworkConfig(kind="color_equivariant", hidden_dim=8, num_layers=2)
     """What acts."""
 
 
@@ -81,7 +81,7 @@ class Reinforce(Algorithm[Learner]):
         self.make_network = functools.partial(create_arc_network, config.network, config.arc)
         self.structure = eqx.filter(self.make_network(jax.random.key(0)), eqx.is_array, inverse=True)
         self.optimizer = optax.adam(config.learning_rate)
-        self.steps = config.arc.environment.max_episode_steps
+        self.steps = config.arc.episode.max_episode_steps
 
     def start(self, key: Array) -> Learner:
         network_key, key = jax.random.split(key)

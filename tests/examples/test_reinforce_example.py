@@ -13,7 +13,13 @@ from phalanx.training import Progress, load_algorithm, train
 from tests.helpers.example_runs import EXAMPLES
 
 FILE = EXAMPLES / "reinforce.py"
-SMALL = ("num_updates=20", "num_envs=64", "network.depth=1", "logging.log_frequency=1", "evaluation.every=0")
+SMALL = (
+    "num_updates=20",
+    "num_envs=64",
+    "network.num_layers=1",
+    "logging.log_frequency=1",
+    "evaluation.every=0",
+)
 
 
 def phalanx(*arguments: object) -> str:

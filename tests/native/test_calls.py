@@ -20,7 +20,7 @@ if not is_native_available():
     pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 register_ffi_targets()
 
-import phalanx._native as kernels
+import phalanx._native as kernels  # noqa: E402
 
 EXAMPLES = int(os.environ.get("PHALANX_FUZZ", "50"))
 RUNS = settings(

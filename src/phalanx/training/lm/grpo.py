@@ -58,7 +58,7 @@ class GRPOTrainingConfig(RunConfig):
     """Puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds. Or one environment with
     words: `arc`, `proofs`, or an id, as `arc-v2`."""
     overrides: tuple[str, ...] = ()
-    """Settings of an environment that is named by its id, as `environment.max_episode_steps=20`."""
+    """Settings of an environment that is named by its id, as `episode.max_episode_steps=20`."""
     arcade: PuzzleServerConfig = PuzzleServerConfig()
     """Games of a live server, which are played instead where it has an address."""
     difficulty: str = "easy"
