@@ -15,11 +15,9 @@ from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationCon
 from phalanx.arc.networks import planes_trunk
 from phalanx.arc.networks.arc import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.core import backends as backend
+from phalanx.native import is_native_available
 
-pytestmark = pytest.mark.skipif(
-    not backend.is_native_available(), reason="there are no compiled kernels here"
-)
+pytestmark = pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here")
 
 
 def networks(

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core.backends import native_module
 from phalanx.kg import PathNetwork, PathNetworkConfig, fit_path_network, rank_by_network
 from phalanx.kg.atoms import Atom
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.plain_network import PathQuestions
 from phalanx.kg.rules import plain
+from phalanx.native import native_module
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")

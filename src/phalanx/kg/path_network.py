@@ -17,7 +17,6 @@ from jaxtyping import Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import native_module
 from phalanx.formatting import format_count
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
@@ -33,6 +32,7 @@ from phalanx.kg.questions import (
 from phalanx.kg.rules.mining import graph_of
 from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 WIDTH = 32
 """Numbers of an entity at a layer; the native kernel has room for so many."""

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from phalanx.core.backends import native_module
 from phalanx.kg import MiningConfig, RulePredictor, RuleSet, mine_rules, rank_by_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase, read_rules
@@ -14,6 +13,7 @@ from phalanx.kg.questions import best_by_relation
 from phalanx.kg.rules import plain
 from phalanx.kg.rules.predictor import AGGREGATIONS, WAYS, Learning
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
