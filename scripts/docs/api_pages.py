@@ -1,6 +1,6 @@
 """Generate `docs/reference/api/`: one page per package, with all of its public names.
 
-A package's public names are those in its `__init__.pyi`. If it has no stub, they are the names in its `__all__`
+Public names of a package are those in its `__init__.pyi`. Without a stub, they are the names in its `__all__`
 or, without one, the names that it imports as themselves (`from x import y as y`).
 """
 
