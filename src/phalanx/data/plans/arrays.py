@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int, Int16, Int32, Int64
 from pydantic import Field, model_validator
 
 from phalanx.config import FrozenModel
-from phalanx.core import backends as engine
 from phalanx.data.plans.buckets import BucketId
+from phalanx.native import native_module
 
 _BATCHES_AT_ONCE = 1024
 
@@ -60,7 +60,7 @@ class EpochBatches:
         """These batches, in this order; one may be named more than once."""
         offsets = batch_offsets(self.counts[batches])
         order = np.empty(int(offsets[-1]), self.order.dtype)
-        if (compiled := engine.native_module()) is not None:
+        if (compiled := native_module()) is not None:
             starts, ends = self.offsets[batches], self.offsets[1:][batches]
             compiled.gather_runs(np.ascontiguousarray(self.order), starts, ends, order)
             return self._taken(batches, order, offsets)

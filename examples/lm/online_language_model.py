@@ -4,8 +4,8 @@ One task plays and fills the buffer; the other plans packed batches over the new
 them. Neither waits for the other to finish. Without arguments the puzzles are made up (Latin squares, cell by
 cell); with the host and port of a puzzle server they are its own, solved by its hints.
 
-python examples/online_language_model.py                   (half a minute of CPU time)
-python examples/online_language_model.py 127.0.0.1 8023    (docs/streams.md says how to start a server)
+python examples/lm/online_language_model.py                   (half a minute of CPU time)
+python examples/lm/online_language_model.py 127.0.0.1 8023    (docs/streams.md says how to start a server)
 """
 
 import argparse

@@ -22,7 +22,7 @@ CROSSES = {
 
 
 def test_it_conforms_is_trained_and_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("custom_environment.py", "--updates", 4, "--num-envs", 64)
+    run_example("custom/environment.py", "--updates", 4, "--num-envs", 64)
     told = capsys.readouterr().out
     assert "LightsOut passes 16 conformance checks" in told
     assert [int(number) for number in re.findall(r"^update +(\d+):", told, re.MULTILINE)] == [1, 2, 3, 4]

@@ -4,7 +4,7 @@ Families are generated, and the queries about them have to be proved from facts 
 the end the policy ranks held-out queries among corruptions, beside what it ranked them before. Any of
 TorchRL's losses, collectors and transforms would do in the same place.
 
-python examples/torchrl_training.py     (needs phalanx[torch]; 20 s of CPU time)
+python examples/integrations/torchrl_ppo.py     (needs phalanx[torch]; 20 s of CPU time)
 """
 
 import argparse

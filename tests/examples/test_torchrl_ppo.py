@@ -12,6 +12,6 @@ pytest.importorskip("torchrl")
 # TorchRL warns of its own class when it makes a collector.
 @pytest.mark.filterwarnings("ignore:Creating .* which inherits from WeightUpdaterBase:DeprecationWarning")
 def test_the_return_rises(capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("torchrl_training.py", "--updates", 10, "--num-envs", 32, "--queries", 10)
+    run_example("integrations/torchrl_ppo.py", "--updates", 10, "--num-envs", 32, "--queries", 10)
     first, last = first_and_last_return(capsys.readouterr().out)
     assert first < 0.45 and last > first + 0.15

@@ -2,7 +2,7 @@
 
 A whole batch of episodes is one compiled call. What chance achieves is what a trained agent has to beat.
 
-python examples/arc/random_agents.py     (6 s of CPU time, most of it compiling)
+python examples/arc/random_policy.py     (6 s of CPU time, most of it compiling)
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
     # Boxes, because some families cannot be solved cell by cell.
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
-        environment=EpisodeConfig(max_episode_steps=arguments.steps),
+        episode=EpisodeConfig(max_episode_steps=arguments.steps),
         action=ActionConfig(selection_format="bbox"),
     )
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=arguments.tasks, max_height=SIDE, max_width=SIDE))

@@ -1,6 +1,6 @@
 """Packing for a Hugging Face model: no sample sees another, its loss stays what it was, and less is padded.
 
-python examples/packing_for_transformers.py
+python examples/trainers/packing_for_transformers.py
 
 It needs phalanx[torch,data] and transformers, and downloads nothing: the model has random weights.
 """

@@ -1,7 +1,7 @@
 """PPO on ARC grids through Gymnasium, in one file: a vector environment, a small network, masks respected.
 
 Each puzzle is a grid of four by four with one blue cell, which must be painted red: the agent has to see
-where it is. `python examples/gymnasium_training.py` takes about half a minute on two cores.
+where it is. `python examples/integrations/gymnasium_ppo.py` takes about half a minute on two cores.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Hydra composes the settings and Phalanx trains: `python examples/hydra_training.py ++train.arc.seed=1`.
+"""Train with settings composed by Hydra: `python examples/sweeps/hydra_training.py ++train.arc.seed=1`.
 
 Presets are Hydra's config groups as they stand (`train/arc=single` takes another one), and `--multirun
 ++train.arc.seed=0,1,2` trains with each value. Needs `pip install hydra-core`.

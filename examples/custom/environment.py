@@ -5,7 +5,7 @@ same lamp twice in a row would undo the first press, so it is masked out. Reset 
 single arrays; batches, auto-reset, rollouts and the checks come with the protocol. What the environment says
 of itself besides (legal actions, a picture, words) is what adapters, agents and language models ask it for.
 
-python examples/custom_environment.py     (about a minute of CPU time)
+python examples/custom/environment.py     (about a minute of CPU time)
 """
 
 import argparse

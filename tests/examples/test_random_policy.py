@@ -9,7 +9,7 @@ from tests.helpers.example_runs import run_example
 
 
 def test_the_families_share_out_all_episodes(capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("arc/random_agents.py", "--batch-size", 128, "--steps", 12, "--tasks", 30)
+    run_example("arc/random_policy.py", "--batch-size", 128, "--steps", 12, "--tasks", 30)
     told = capsys.readouterr().out
     assert "128 environments, observations (128, 4, 4) of int8" in told
     rows = re.findall(r"^(\w+) +(\d+) +([\d.]+)% +([\d.]+)$", told, re.MULTILINE)

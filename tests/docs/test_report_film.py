@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
-import report_picture
+import report_film
 from PIL import Image
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -26,7 +26,7 @@ class BlinkingPage:
 
 
 def test_a_film_shows_each_picture_for_its_time(tmp_path: Path) -> None:
-    film = report_picture.Film(BlinkingPage())
+    film = report_film.Film(BlinkingPage())
     for milliseconds in (100, 250, 900):
         film.take(milliseconds)
     film.save(tmp_path / "film.webp")

