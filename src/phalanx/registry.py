@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,7 @@ class EnvSpec:
         if not isinstance(self.factory, str):
             return self.factory
         module, _, name = self.factory.partition(":")
-        factory: Factory = getattr(importlib.import_module(module), name)
+        factory: Factory = operator.attrgetter(name)(importlib.import_module(module))
         return factory
 
 
@@ -69,7 +70,7 @@ def register(id: str, factory: Factory | str, about: str = "") -> None:
     """
     if not _ID.fullmatch(id):
         raise ValueError(f"an environment's id ends in its version, such as 'maze-v1', got {id!r}")
-    if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:\w+", factory):
+    if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:[\w.]+", factory):
         raise ValueError(f"a factory is named as 'package.module:name', got {factory!r}")
     if id in _registered and _origin(_registered[id].factory) != _origin(factory):
         taken = _origin(_registered[id].factory)
@@ -152,7 +153,7 @@ def _discover() -> None:
 # By name: the ground imports no domain.
 register(
     "arc-v2",
-    "phalanx.arc.making:make_arc",
+    "phalanx.arc.env:ArcEnvironment.from_config",
     "ARC grid puzzles: edit a working grid until it equals the pair's output",
 )
 register(

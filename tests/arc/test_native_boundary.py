@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from phalanx.arc.backends.interface import KernelAction, Packed
+from phalanx.arc.backends.transition import reset, step
 
 from phalanx.arc import (
     ArcConfig,
@@ -28,8 +30,6 @@ from phalanx.arc import (
     PointAction,
     TaskBuffer,
 )
-from phalanx.arc.backends.interface import KernelAction, Packed
-from phalanx.arc.backends.transition import reset, step
 from phalanx.arc.reward import reward_weights_by_name
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.backends import register_ffi_targets
@@ -235,7 +235,7 @@ def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObj
 def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -> None:
     """Everything damaged at once, the tasks' table and sizes too: whatever comes out, the process lives."""
     environment = ArcEnvironment.create(config(), tasks())
-    arrays = environment.arrays
+    arrays = environment.task_arrays
     damaged = TaskArrays(
         arrays.pairs,
         sprinkled(data, arrays.sizes),

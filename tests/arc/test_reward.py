@@ -135,8 +135,8 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
 def test_numbers_have_names() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
-    assert float(changed.reward_numbers["success_bonus"]) == 3.0
-    assert float(changed.reward_numbers["step_penalty"]) == -0.5
+    assert float(changed.reward_weights_by_name["success_bonus"]) == 3.0
+    assert float(changed.reward_weights_by_name["step_penalty"]) == -0.5
     with pytest.raises(ValueError, match="no reward number is called 'bonus'; there are similarity_weight, "):
         environment.with_reward(bonus=1.0)
     with pytest.raises(ValueError, match=r"step_penalty must be a single number, got shape \(2,\); use vmap"):

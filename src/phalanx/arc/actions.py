@@ -100,7 +100,12 @@ class BboxAction(eqx.Module):
         """Check that the operation exists and both corners are on the canvas."""
         rows, columns = grid_shape
         in_rows = _is_within(self.r1, rows) & _is_within(self.r2, rows)
-        return _is_operation(self.operation) & in_rows & _is_within(self.c1, columns) & _is_within(self.c2, columns)
+        return (
+            _is_operation(self.operation)
+            & in_rows
+            & _is_within(self.c1, columns)
+            & _is_within(self.c2, columns)
+        )
 
     def __jax_array__(self) -> Int32[Array, "*batch 5"]:
         return jnp.stack([self.operation, self.r1, self.c1, self.r2, self.c2], axis=-1)
@@ -195,8 +200,7 @@ def action_space(config: ArcConfig) -> Space:
 
 
 class KernelAction(NamedTuple):
-    """An action of any format, as the backends take it: a bounding box or a mask, the other one being empty.
-"""
+    """An action of any format, as the backends take it: a bounding box, or a mask if that is not empty."""
 
     operation: Int32[Array, "*batch"]
     r1: Int32[Array, "*batch"]
@@ -225,7 +229,7 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
         if jnp.shape(value) != expected:
             states = f"a batch of shape {batch}" if batch else "a single state"
             raise ValueError(
-                f"{name}.{field.name} has shape {jnp.shape(value)}, but must have shape {expected} for {states}"
+                f"{name}.{field.name} has shape {jnp.shape(value)}, expected {expected} for {states}"
             )
     # Constructors convert to int32, but `jax.tree.map` may have changed the fields since.
     operation, r1, c1, r2, c2 = (check_integers(value, name) for value in encoded[:5])

@@ -81,8 +81,7 @@ def unpack_cells(
 
 
 def _bytes_of_bits(bits: UInt32[Array, "*batch rows"], columns: int) -> UInt32[Array, "*batch rows quads"]:
-    """Spread bits to bytes of 0 or 1, four per uint32: one product copies a nibble's bits to the four bytes.
-"""
+    """Spread bits to bytes of 0 or 1, four per uint32: one product copies a nibble to the four bytes."""
     shifts = 4 * jnp.arange(-(-columns // 4), dtype=jnp.uint32)
     nibbles = (bits[..., None] >> shifts) & 0xF
     return (nibbles * jnp.uint32(0x00204081)) & jnp.uint32(0x01010101)

@@ -61,21 +61,23 @@ Env = TypeVar("Env", bound="ArcEnvironment")
 class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     """ARC tasks as grid editing: the agent changes a working grid until it equals the pair's output.
 
-    - Observation: the working grid, int8 [rows, columns] with -1 outside, and more parts if `config.observation`
+    - Observation: the working grid, int8 [rows, columns] with -1 outside, and more parts if
+      `config.observation`
       enables them.
     - Action: one of 42 operations on a point, a bounding box or a mask of cells.
-    - Reward: change in similarity to the target, a step penalty and a success bonus (`RewardConfig`), or a custom
+    - Reward: change in similarity to the target, a step penalty and a success bonus (`RewardConfig`), or a
+      custom
       function.
     - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
-    In evaluation mode, an episode is about a complete task. The agent edits one grid per test pair and submits all of
-    them; states and backends contain the tasks without their test outputs, and nothing about the answer is revealed
-    before the last submission.
+    In evaluation mode, an episode is about a complete task. The agent edits one grid per test pair and
+    submits all of them; states and backends contain the tasks without their test outputs, and nothing about
+    the answer is revealed before the last submission.
 
-    Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and `with_reward` to
-    change it. Tasks, task weights and reward weights are arrays: if an environment is an argument of a compiled
-    function, they are traced, and a changed copy does not recompile. If it is a static argument or in a closure, they
-    are constants of the program.
+    Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
+    `with_reward` to change it. Tasks, task weights and reward weights are arrays: if an environment is an
+    argument of a compiled function, they are traced, and a changed copy does not recompile. If it is a static
+    argument or in a closure, they are constants of the program.
     """
 
     config: ArcConfig
@@ -111,10 +113,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             config: Settings. The backend `auto` is replaced by the one that is used.
             task: A task, several tasks or a task buffer; None uses the config's dataset.
             weights: Relative frequency of each task; None samples all tasks equally often.
-            reward: Function of one `Transition` that returns a scalar. The arrays of an Equinox module are traced.
+            reward: Function of one `Transition` that returns a scalar. The arrays of an Equinox module are
+            traced.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        environment: Any = _create(cls, config, buffer, native_unavailable_reason())  # type: ignore[arg-type]
+        environment: Any = _create(cls, config, buffer, native_unavailable_reason())
         if reward is not None:
             environment = dataclasses.replace(environment, reward_function=as_reward_function(reward))
         return environment if weights is None else environment.with_task_weights(weights)
@@ -138,7 +141,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             tasks: Several tasks or a task buffer.
             max_episode_steps: Replaces `episode.max_episode_steps`.
             overrides: `key=value` overrides.
-            settings: Sections or settings of the config: `dataset={"families": ("recolor",)}`, `backend="xla"`.
+            settings: Sections or settings of the config: `dataset={"families": ("recolor",)}`,
+            `backend="xla"`.
         """
         changed = config_from(ArcConfig, config, overrides, settings)
         if max_episode_steps is not None:
@@ -155,7 +159,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Return the environment with other tasks. Task weights, if there are any, become equal.
 
         If the new tasks fit in the shape of the present ones, they are padded to it and do not recompile;
-        `TaskBuffer.from_tasks` can add padding. States of running episodes belong to the old tasks: start new episodes.
+        `TaskBuffer.from_tasks` can add padding. States of running episodes belong to the old tasks: start new
+        episodes.
         """
         if isinstance(tasks, TaskArrays):
             buffer, arrays, answers = None, tasks, self.answers
@@ -178,9 +183,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             return dataclasses.replace(self, task_weights=None)
         padded_tasks = self.task_arrays.table.shape[-2]
         num_tasks = padded_tasks if self.tasks is None else len(self.tasks)
-        return dataclasses.replace(
-            self, task_weights=validate_task_weights(weights, num_tasks, padded_tasks)
-        )
+        return dataclasses.replace(self, task_weights=validate_task_weights(weights, num_tasks, padded_tasks))
 
     def with_reward(self: Env, function: RewardFunction | None = None, **weights: Any) -> Env:
         """Return the environment with another reward.
@@ -206,8 +209,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """The tasks with their ids and grids."""
         if self.tasks is None:
             raise ValueError(
-                "this environment was an argument of a compiled program (or of jax.tree.map), so it has only the "
-                "arrays of its tasks. Use the environment that was passed to the program"
+                "this environment was an argument of a compiled program (or of jax.tree.map), so it has only "
+                "the arrays of its tasks. Use the environment that was passed to the program"
             )
         return self.tasks
 
@@ -238,12 +241,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self._start(start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
-        """Create the first state of an episode with a given working grid. `stack_states` builds batches of states.
+        """Create the first state of an episode with a given working grid. `stack_states` builds batches of
+        states.
 
         Args:
-            grid: Rows of colors or an array. Cells of -1 at the lower and right edge, as in observations, are ignored.
-            task: Index or id of the task.
-            pair: Index of the pair, as in `batch_reset_to`.
+            grid: Rows of colors or an array. Cells of -1 at the lower and right edge, as in observations, are
+            ignored. task: Index or id of the task. pair: Index of the pair, as in `batch_reset_to`.
         """
         rows, columns = self.config.grid_shape
         cells = as_grid(trim(grid), "state_from_grid")
@@ -290,9 +293,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         new, grid, info = backends.step(self.config, self.task_arrays, encoded, state.detach())
         if self.answers is not None:
             before = replace_fields(state, tasks=None)
-            new, info = evaluation_mode.step(
-                self.config, self.task_arrays, self.answers, before, new, info
-            )
+            new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
             grid = None
         reward = compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
         new = replace_fields(new, tasks=state.tasks)
@@ -315,7 +316,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """Sample an action whose operation does not exist or is not allowed."""
-        illegal = sorted({-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations))
+        illegal = sorted(
+            {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations)
+        )
         choice = jax.random.randint(key, (), 0, len(illegal))
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
@@ -432,7 +435,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         rows, columns = self.config.grid_shape
         if states.grid_shape != (rows, columns):
             raise ValueError(
-                f"the states have a canvas of {states.grid_shape}, the environment of {self.config.grid_shape}"
+                f"the states have a canvas of {states.grid_shape}, the environment of {(rows, columns)}"
             )
         batch = states.batch_shape
         for name, shape, dtype in (
@@ -451,7 +454,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check_tasks(states)
 
     def _check_tasks(self, states: ArcState) -> None:
-        """Raise an error for states of other tasks, if both are known. Otherwise, the backends check indices."""
+        """Raise an error for states of other tasks, if both are known. The backends also check indices."""
         own = self._visible_tasks
         if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
             raise ValueError(

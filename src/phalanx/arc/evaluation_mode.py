@@ -121,8 +121,14 @@ def start(
         jnp.zeros((*shape, 2), jnp.int32),
         jnp.zeros(chosen.shape, jnp.int32),
     )
-    picked = [pick(leaf) for leaf in (starts.boards, starts.registers, starts.similarity)]
-    return ArcState(*picked, None, starts.columns, submission)
+    return ArcState(
+        pick(starts.boards),
+        pick(starts.registers),
+        pick(starts.similarity),
+        None,
+        starts.columns,
+        submission,
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -162,9 +168,7 @@ def step(
     grids = jnp.where(
         leaves[..., None, None], before.boards[..., None, WORKING:CLIPBOARD, :], submission.grids
     )
-    sizes = jnp.where(
-        leaves[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], submission.sizes
-    )
+    sizes = jnp.where(leaves[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], submission.sizes)
     restored = jnp.sum(jnp.where(new_pair[..., None, None], grids, jnp.uint32(0)), axis=-3, dtype=jnp.uint32)
     restored_size = jnp.sum(jnp.where(new_pair[..., None], sizes, 0), axis=-2)
     boards = jnp.where(

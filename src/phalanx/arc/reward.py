@@ -105,8 +105,11 @@ def as_reward_function(function: RewardFunction) -> RewardFunction:
 
 
 def compute_reward(
-    config: ArcConfig, weights: RewardWeights, function: RewardFunction | None, state: ArcState, info:
-    StepInfo
+    config: ArcConfig,
+    weights: RewardWeights,
+    function: RewardFunction | None,
+    state: ArcState,
+    info: StepInfo,
 ) -> Float32[Array, "*batch"]:
     """Compute the rewards of a batch of steps; 0 if the episode had already ended.
 
@@ -122,7 +125,7 @@ def compute_reward(
         similarity_after=jnp.asarray(info.similarity),
         operation=jnp.asarray(info.operation_type),
         is_invalid=~state.episode_done & (info.operation_type < 0),
-        is_submission=info.operation_type == Operation.SUBMIT,
+        is_submission=jnp.asarray(info.operation_type == Operation.SUBMIT),
         solved=jnp.asarray(info.solved),
         terminated=jnp.asarray(info.terminated),
         truncated=jnp.asarray(info.truncated),

@@ -207,9 +207,8 @@ class ArcState(eqx.Module):
         # JAX transformations put arbitrary objects into the leaves.
         batch, rows = np.shape(self.similarity), np.shape(self.boards)[-1:]
         prefix = f"batch of {' x '.join(map(str, batch))}, " if batch else ""
-        return (
-            f"ArcState({prefix}canvas {'x'.join(map(str, (*rows, self.columns)))}, {self.tasks or 'no tasks'})"
-        )
+        canvas = "x".join(map(str, (*rows, self.columns)))
+        return f"ArcState({prefix}canvas {canvas}, {self.tasks or 'no tasks'})"
 
     def __pdoc__(self, **_: Any) -> Any:
         # Used by Equinox to print modules that contain states.
@@ -251,8 +250,8 @@ def named_tasks(states: ArcState) -> TaskBuffer:
 
 
 _NO_TASKS = (
-    "this state does not know its tasks, because it was created inside a compiled program that has the environment "
-    "as an argument. Use environment.bind(state), or add what you need to the observation"
+    "this state does not know its tasks, because it was created inside a compiled program that has the "
+    "environment as an argument. Use environment.bind(state), or add what you need to the observation"
 )
 
 

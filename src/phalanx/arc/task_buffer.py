@@ -97,8 +97,8 @@ class TaskBuffer(Fingerprinted):
                 raise ValueError(f"task {task.id!r} has {len(task.pairs)} pairs; at most {MAX_PAIRS} fit")
         required = _min_shape(tasks)
         requested = (num_tasks, num_pairs, num_rows)
-        shape = PaddedShape(*(least if n is None else n for least, n in zip(required, requested,
-        strict=True))) for name, least, size in zip(PaddedShape._fields, required, shape, strict=True):
+        shape = PaddedShape(*(a if b is None else b for a, b in zip(required, requested, strict=True)))
+        for name, least, size in zip(PaddedShape._fields, required, shape, strict=True):
             if size < least:
                 raise ValueError(f"{name} is {size}, but these tasks need {least}")
         pairs = np.zeros((shape.num_pairs, 2, NUM_PLANES, shape.num_rows), np.uint32)

@@ -264,6 +264,7 @@ def ffi_call(
         num_aliased: Number of results, from the first, that reuse the memory of the last operands.
         attributes: Static arguments of the kernel.
     """
+
     def call(*operands: Any) -> Any:
         batch = operands[-1].shape[0]
         shapes = [jax.ShapeDtypeStruct((batch, *result.shape), result.dtype) for result in results]

@@ -12,7 +12,17 @@ from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import native, xla
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import CLIPBOARD, HEIGHT, PAIR, SOLVED_PAIRS, TASK, WIDTH, WORKING, ArcState, replace_fields
+from phalanx.arc.state import (
+    CLIPBOARD,
+    HEIGHT,
+    PAIR,
+    SOLVED_PAIRS,
+    TASK,
+    WIDTH,
+    WORKING,
+    ArcState,
+    replace_fields,
+)
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.backends import BackendFunction
 
@@ -88,8 +98,7 @@ def _merge_for_reset(
 
 
 def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
-    """Concatenate buffers [groups, ...]; return the index of the first task of each environment's own buffer.
-"""
+    """Concatenate buffers [groups, ...]; return also the index of the first task of each environment."""
     groups, num_tasks, _ = tasks.table.shape
     group = jnp.arange(groups, dtype=jnp.int32)
     table = tasks.table.at[:, :, 0].add(group[:, None] * tasks.pairs.shape[1])

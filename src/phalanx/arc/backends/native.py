@@ -36,15 +36,26 @@ def step(
     grid = jax.ShapeDtypeStruct(grid_shape, jnp.int8)
     results = (*_row_shapes(state), grid, number, number, count, count, flag, flag, flag, flag)
     weights = jnp.zeros((1, len(REWARD_WEIGHTS)), jnp.float32)
-    boards, registers, similarity, grids, _, improvement, operation, steps, done, terminated, truncated, solved = (
-        ffi_call(
-            "phalanx_arc_step",
-            results,
-            (tasks.pairs, tasks.sizes, tasks.table, weights),
-            (*action, state.boards, state.registers, state.similarity),
-            num_aliased=3,
-            limits=limits,
-        )
+    (
+        boards,
+        registers,
+        similarity,
+        grids,
+        _,
+        improvement,
+        operation,
+        steps,
+        done,
+        terminated,
+        truncated,
+        solved,
+    ) = ffi_call(
+        "phalanx_arc_step",
+        results,
+        (tasks.pairs, tasks.sizes, tasks.table, weights),
+        (*action, state.boards, state.registers, state.similarity),
+        num_aliased=3,
+        limits=limits,
     )
     new = replace_fields(state, boards=boards, registers=registers, similarity=similarity)
     info = StepInfo(similarity, improvement, operation, steps, done, terminated, truncated, solved)
