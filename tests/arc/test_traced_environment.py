@@ -269,7 +269,7 @@ def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) ->
         lambda: other.batch_reset_where(jnp.ones(12, bool), KEYS, states, seen),
         lambda: other.unbind(states),
     ):
-        with pytest.raises(ValueError, match="belong to other tasks than this environment's"):
+        with pytest.raises(ValueError, match="belong to other tasks than the environment"):
             attempt()
 
 
@@ -305,7 +305,7 @@ def test_reprs_are_short() -> None:
     layered = AutoReset(environment).reset(KEYS)[0]
     assert repr(states) == "ArcState(batch of 12, canvas 30x30, TaskBuffer(64 tasks, 256 pairs, up to 10x10))"
     assert repr(states[0]).startswith("ArcState(canvas 30x30, ")
-    assert repr(environment.unbind(states)) == "ArcState(batch of 12, canvas 30x30, unbound)"
+    assert repr(environment.unbind(states)) == "ArcState(batch of 12, canvas 30x30, no tasks)"
     for thing in (
         states,
         environment,

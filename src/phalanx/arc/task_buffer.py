@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
@@ -21,9 +22,7 @@ MAX_PAIRS = 31
 _FINGERPRINT_KEY = secrets.token_bytes(16)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class TaskArrays:
+class TaskArrays(eqx.Module):
     """The arrays of a task buffer, which compiled programs take as arguments.
 
     Compared and hashed by identity, so that a state inside a compiled program can hold them as a static
@@ -38,6 +37,12 @@ class TaskArrays:
     """First pair, number of demonstrations and number of tests of each task; 0 in the padding."""
     num_tasks: Int32[Array, "*groups"]
     """Number of tasks without the padding."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def __repr__(self) -> str:
         return f"TaskArrays(up to {np.shape(self.table)[-2]} tasks)"

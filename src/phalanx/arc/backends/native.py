@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Int8, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.config import INITIAL_GRIDS, ArcConfig
-from phalanx.arc.reward import REWARD_WEIGHTS, StepInfo
+from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import ArcState, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.backends import ffi_call
@@ -20,46 +20,32 @@ def step(
     rows, columns = config.grid_shape
     grid_shape = (rows, columns) if config.observation.working_grid else (0, 0)
     episode = config.episode
-    # In the order of the C++ struct `Rules`. One array is decoded faster than six attributes.
-    limits = np.array(
+    # In the order of the C++ struct `Rules`. One array is decoded faster than five attributes.
+    rules = np.array(
         [
             columns,
             episode.max_episode_steps,
             config.action.operation_bits,
             episode.mode == "evaluation",
             episode.require_submit,
-            config.reward.reward_on_submit_only,
         ],
         np.int64,
     )
     flag, number, count = (jax.ShapeDtypeStruct((), kind) for kind in (bool, jnp.float32, jnp.int32))
-    grid = jax.ShapeDtypeStruct(grid_shape, jnp.int8)
-    results = (*_row_shapes(state), grid, number, number, count, count, flag, flag, flag, flag)
-    weights = jnp.zeros((1, len(REWARD_WEIGHTS)), jnp.float32)
-    (
-        boards,
-        registers,
-        similarity,
-        grids,
-        _,
-        improvement,
-        operation,
-        steps,
-        done,
-        terminated,
-        truncated,
-        solved,
-    ) = ffi_call(
+    boards, registers, similarity, grids, *results = ffi_call(
         "phalanx_arc_step",
-        results,
-        (tasks.pairs, tasks.sizes, tasks.table, weights),
+        (
+            *_row_shapes(state),
+            jax.ShapeDtypeStruct(grid_shape, jnp.int8),
+            *(number, count, count, flag, flag, flag, flag),
+        ),
+        (tasks.pairs, tasks.sizes, tasks.table),
         (*action, state.boards, state.registers, state.similarity),
         num_aliased=3,
-        limits=limits,
+        rules=rules,
     )
     new = replace_fields(state, boards=boards, registers=registers, similarity=similarity)
-    info = StepInfo(similarity, improvement, operation, steps, done, terminated, truncated, solved)
-    return new, grids, info
+    return new, grids, StepInfo(similarity, *results)
 
 
 def reset(
