@@ -150,7 +150,7 @@ def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> No
         asked = ["train", "grpo", "--arcade", f"127.0.0.1:{server.port}", "--games", "lights,binary:medium"]
         # Four attempts on three connections are two batches.
         settings = [
-            "arcade.connections=3",
+            "arcade.num_connections=3",
             "arcade.max_steps=2",
             "arcade.max_invalid_answers=1",
             "grpo.width=768",
@@ -162,7 +162,7 @@ def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> No
     assert {"solved_lights_easy", "solved_binary_medium"} <= line["metrics"].keys()
     assert line["metrics"]["episodes"] == 4
     played = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
-    assert [one["task"] for one in played[:3]] == ["all", "lights:easy:arcade", "binary:medium:arcade"]
+    assert [one["task"] for one in played[:3]] == ["all", "lights:easy", "binary:medium"]
     told = CliRunner().invoke(app, ["eval", str(run)])
     assert "or a server that has them, as --arcade" in str(told.exception)
 
