@@ -129,7 +129,7 @@ def test_what_is_played_is_named_and_mistakes_are_told() -> None:
         local_source("sudoku", PROMPTER, overrides=["x=1"])
     with pytest.raises(ValueError, match="'proofs' has no settings here"):
         local_source("proofs", PROMPTER, overrides=["x=1"])
-    with pytest.raises(ValueError, match="is no HOST:PORT"):
+    with pytest.raises(ValueError, match="address must be HOST:PORT"):
         PuzzleServerSource(PuzzleServerConfig(address="localhost"), PROMPTER)
     with pytest.raises(ValueError, match="or one twice"):
         PuzzleServerSource(
@@ -140,7 +140,7 @@ def test_what_is_played_is_named_and_mistakes_are_told() -> None:
 def test_an_environment_of_one_episode_has_no_other_split() -> None:
     overrides = ("dataset.families=[recolor]", "dataset.num_tasks=1")
     source = local_source("arc-v2", PROMPTER, overrides=overrides)
-    with pytest.raises(ValueError, match="of arc-v2 falls into the split 'valid'"):
+    with pytest.raises(ValueError, match="of arc-v2 are in the validation split"):
         next(source.seeds("arc-v2", "valid"))
 
 

@@ -150,7 +150,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
         from phalanx.core.vector import host_rows
 
-        actions = host_rows(_compiled().sample(self.environment, rng.getrandbits(32), self.states))
+        seed = np.uint32(rng.getrandbits(32))
+        actions = host_rows(_compiled().sample(self.environment, seed, self.states))
         states = host_rows(self.environment.bind(self.states))
         return [self.environment.action_text(actions[row], states[row]) for row in rows]
 
