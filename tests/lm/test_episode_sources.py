@@ -131,7 +131,7 @@ def test_what_is_played_is_named_and_mistakes_are_told() -> None:
         local_source("proofs", PROMPTER, overrides=["x=1"])
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
         PuzzleServerSource(PuzzleServerConfig(address="localhost"), PROMPTER)
-    with pytest.raises(ValueError, match="or one twice"):
+    with pytest.raises(ValueError, match="name one or more different games"):
         PuzzleServerSource(
             PuzzleServerConfig(address="localhost:1", games=("lights", "lights:easy")), PROMPTER
         )
