@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 from phalanx.lm.tasks import NEW_SPLITS, PromptTokenizer, Split, TextTask
-from phalanx.puzzles.env import PuzzleVectorEnvironment
 from phalanx.text.env import TextVectorEnvironment
+from phalanx.text.env_spec import make_text_vector_env
 
 
 class PuzzleSource(EpisodeSource):
     """Puzzles that are made in process."""
 
     def __init__(self, tasks: Sequence[TextTask], prompter: PromptTokenizer, *, compact: bool = True) -> None:
-        self._batch = PuzzleVectorEnvironment(
-            [task.name for task in tasks], prompt_format="compact" if compact else "full"
+        self._batch = make_text_vector_env(
+            ",".join(task.name for task in tasks), prompt_format="compact" if compact else "full"
         )
         self.tasks, self.prompter, self.fingerprint = self._batch.tasks, prompter, self._batch.fingerprint
 
