@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 
 from phalanx.arc import backends, evaluation_mode, text
@@ -353,8 +354,14 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
         return self.observation_texts(state)[0]
 
-    def observation_texts(self, states: ArcState) -> list[str]:
+    def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
+        if prompt_format == "compact":
+            return text.compact_observation_texts(self.task_buffer, states)
         return text.observation_texts(self.config, self.bind(states), self.config.action.operations)
+
+    def episode_keys(self, states: ArcState) -> list[str]:
+        tasks = np.asarray(states.task_index).tolist()
+        return [text.episode_key(self.task_buffer[task]) for task in tasks]
 
     def parse_action(self, answer: str, state: ArcState) -> Action:
         return text.parse_action(self.config, answer, self.config.action.operations)
