@@ -106,7 +106,7 @@ def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: st
     assert set(shapes) == {()}
     with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
         environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
-    with pytest.raises(TypeError, match="a reward is a function of a Transition, got float"):
+    with pytest.raises(TypeError, match="a reward must be a function of a Transition, got float"):
         as_reward_function.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
 
 
@@ -140,7 +140,7 @@ def test_numbers_have_names() -> None:
     assert float(changed.reward_weights_by_name["step_penalty"]) == -0.5
     with pytest.raises(ValueError, match="unknown reward weight 'bonus'; choose from similarity_weight, "):
         environment.with_reward(bonus=1.0)
-    with pytest.raises(ValueError, match=r"step_penalty must be a single number, got shape \(2,\); use vmap"):
+    with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):
         environment.with_reward(step_penalty=jnp.zeros(2))
     with pytest.raises(ValueError, match="a function or numbers"):
         environment.with_reward(transitions, step_penalty=0.0)
