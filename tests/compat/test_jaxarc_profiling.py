@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.core import profiling
-from phalanx.core.profiling import (
+from phalanx.compat.jaxarc import batch_processing as profiling
+from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
     analyze_memory_usage,
     find_optimal_batch_size,
     inspect_batch_states,
+    stack_states,
     warm_up_batch_functions,
 )
-from phalanx.core.vector import _reset, _step, batch_reset, batch_step, stack_states
+from phalanx.core.vector import _reset, _step, batch_reset, batch_step
 from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 
 

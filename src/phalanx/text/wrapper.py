@@ -4,7 +4,7 @@ The protocol is in `text_environment`; the words are the environment's own.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.core.environment import Environment
-from phalanx.core.vector import select_rows
+from phalanx.core.vector import host_rows as host_rows, read_actions as read_actions, select_rows
 from phalanx.text.env import (
     TextEnvironment,
     TextInfo,
@@ -170,32 +170,6 @@ class _Row(TextEnvironment):
         return self._batch.prompts[self._number]
 
 
-def host_rows(states: Any, leaf_of: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
-    """The states of a batch, cut on the host: a device would run a program for each leaf of each row."""
-    host = jax.device_get(states)
-    size = jax.tree.leaves(host)[0].shape[0]
-    return [jax.tree.map(lambda leaf, n=n: leaf_of(leaf[n]), host) for n in range(size)]
-
-
-def read_actions(
-    read: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
-) -> tuple[list[Any] | None, list[str]]:
-    """What `read` makes of each row's arguments, another row's where it refuses; and why, in words."""
-    found: list[Any] = []
-    reasons: list[str] = []
-    for given in arguments:
-        try:
-            found.append(read(*given))
-            reasons.append("")
-        except ValueError as error:
-            found.append(None)
-            reasons.append(str(error))
-    filler = next((action for action in found if action is not None), None)
-    if filler is None:
-        return None, reasons
-    return [filler if action is None else action for action in found], reasons
-
-
 # Functions of the module, so that batches of the same environment share what is compiled. The keys are of the
 # older kind, which every environment takes; both kinds of a seed give the same numbers.
 @functools.partial(jax.jit, static_argnums=0)
@@ -217,7 +191,7 @@ def _kept_step(
     """Step where there is a move and keep the others; and what the infos say."""
     stepped, seen, reward, _, info = environment.batch_step(states, actions)
     states, observations = select_rows(moved, (stepped, seen), (states, observations))
-    solved = environment.measures(info).get("success_mask", jnp.zeros(moved.shape, bool))
+    solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(moved.shape, bool))
     ended = info.terminated | info.truncated
     return (
         states,

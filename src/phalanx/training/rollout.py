@@ -140,7 +140,7 @@ def collect(
             jnp.where(done, 0.0, returns),
             jnp.where(done, 0, lengths),
         )
-        return after, (seen, info.final_observation, episodes | environment.measures(info.info))
+        return after, (seen, info.final_observation, episodes | environment.episode_metrics(info.info))
 
     end, (rollout, finals, episodes) = jax.lax.scan(step, start, keys)
     last_values = map_shards(jax.vmap(lambda observation: network(observation)[1]), end.observations, groups)

@@ -99,7 +99,7 @@ class EnvironmentSource(EpisodeSource):
         assert isinstance(batch, TextVectorWrapper)
         keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
         actions = host_rows(_sampled(self.environment, keys, batch.states))
-        states = host_rows(self.environment.bind(batch.states))
+        states = host_rows(self.environment.attach_names(batch.states))
         return [self.environment.action_text(*each) for each in zip(actions, states, strict=True)]
 
 

@@ -31,7 +31,7 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import record_episodes
+from phalanx.core.episodes import record_episodes
 from phalanx.nn.policy_network import select_action
 from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
 from phalanx.training.arc_training import baselines, held_out, sampled, told_beside
@@ -203,7 +203,7 @@ class CloningTraining(Algorithm[BCState]):
     def _started(self, environment: ArcEnvironment, key: Key) -> tuple[ArcState, PyTree]:
         """New episodes in all environments."""
         states, observations = environment.batch_reset(jax.random.split(key, self.config.cloning.num_envs))
-        return environment.unbind(states), observations
+        return environment.detach_names(states), observations
 
     def _sampled(self, network: Any, observations: PyTree, key: Key) -> Action:
         """What the policy does in each environment."""
@@ -238,9 +238,9 @@ class CloningTraining(Algorithm[BCState]):
             "episode_mask": done,
             "episode_returns": rewards,
             "episode_lengths": lengths,
-            **environment.measures(info),
+            **environment.episode_metrics(info),
         }
-        return environment.unbind(states), observations, right, over
+        return environment.detach_names(states), observations, right, over
 
     def _gradient_step(
         self, steps: Steps, network: PyTree, optimizer: optax.OptState, update: Int32[Array, ""]

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from pydantic import Field
 
 from phalanx.core.environment import Environment, Key
-from phalanx.core.evaluation import record_episodes
+from phalanx.core.episodes import record_episodes
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, RunConfig, Start, TrainResult, Update, UpdateResult
 from phalanx.training.ppo.config import PPOConfig
