@@ -115,10 +115,10 @@ def test_weights_of_another_size_are_refused() -> None:
     )  # fmt: skip
     grids = jnp.zeros((2, 2, 3, 3), jnp.int8)
     assert planes_trunk.trunk(grids, weights).shape == (2, 10, 3, 3, 8)
-    with pytest.raises(Exception, match="weights 1 have 7 numbers, not 8"):
+    with pytest.raises(Exception, match="stem_bias must have 8 elements, got 7"):
         planes_trunk.trunk(grids, weights._replace(stem_bias=jnp.zeros(7)))
     narrow = jax.tree.map(lambda leaf: leaf[..., :7], weights)
-    with pytest.raises(Exception, match="no kernel for this width"):
+    with pytest.raises(Exception, match="width must be 8, 12, 16, 24 or 32"):
         planes_trunk.trunk(grids, narrow)
 
 

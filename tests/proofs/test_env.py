@@ -274,7 +274,7 @@ def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
     assert int(compiled(query, label)[0].count) == 3
     del function, env, program
     gc.collect(1)
-    with pytest.raises(Exception, match="this compiled function's Program is gone"):
+    with pytest.raises(Exception, match="Program of this compiled function has been deleted"):
         jax.block_until_ready(compiled(query, label))
 
 

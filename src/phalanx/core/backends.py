@@ -23,10 +23,10 @@ from phalanx.native import (
 def register_ffi_targets() -> None:
     """Register the extension's XLA custom calls with JAX."""
     native = require_native("the native backend")
-    for name, target in native.targets().items():
+    for name, target in native.ffi_targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
     # With several CPU devices, each gets its share of the threads, so that they do not compete.
-    native.share_threads(len(jax.local_devices(backend="cpu")))
+    native.set_num_devices(len(jax.local_devices(backend="cpu")))
 
 
 def is_cpu_only() -> bool:

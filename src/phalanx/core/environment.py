@@ -142,11 +142,21 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Format a legal action such that `parse_action` can parse it."""
         raise ValueError(f"{type(self).__name__} has no text actions")
 
-    def observation_texts(self, states: State) -> list[str]:
-        """Describe a batch of states. Environments can override this with a faster version."""
+    def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
+        """Describe a batch of states. Environments can override this with a faster version.
+
+        Args:
+            states: Batch of states.
+            prompt_format: `full` includes the rules; `compact` has only the state, in few characters. An
+                environment with only one format uses that one.
+        """
         from phalanx.core.vector import host_rows
 
         return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
+
+    def episode_keys(self, states: State) -> list[str]:
+        """Return a text per initial state that identifies the episode and determines its split."""
+        return self.observation_texts(states)
 
     def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
         """Parse one action per state.

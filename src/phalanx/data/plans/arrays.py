@@ -62,7 +62,7 @@ class EpochBatches:
         order = np.empty(int(offsets[-1]), self.order.dtype)
         if (compiled := native_module()) is not None:
             starts, ends = self.offsets[batches], self.offsets[1:][batches]
-            compiled.take_runs(np.ascontiguousarray(self.order), starts, ends, order)
+            compiled.gather_runs(np.ascontiguousarray(self.order), starts, ends, order)
             return self._taken(batches, order, offsets)
         # Some batches at a time, so that the samples' places need no memory of their size.
         for start in range(0, len(batches), _BATCHES_AT_ONCE):

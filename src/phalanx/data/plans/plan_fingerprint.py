@@ -256,7 +256,7 @@ def _joined(texts: Sequence[str]) -> tuple[Int32[np.ndarray, " texts"], bytes]:
     if (compiled := native_module()) is not None:
         lengths = np.empty(len(texts), np.int32)
         names = texts if isinstance(texts, list) else list(texts)
-        if (joined := compiled.join_texts(names, lengths)) is not None:
+        if (joined := compiled.concat_strings(names, lengths)) is not None:
             return lengths, joined
     lengths = np.fromiter(map(len, texts), np.int32, len(texts))
     return lengths, "".join(texts).encode("utf-8", "surrogatepass")
