@@ -55,7 +55,7 @@ def test_the_search_ends_where_memory_does(capsys, monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return {"per_env_time": 1.0, "throughput": 1.0 * batch_size, "reset_throughput": 1.0}
 
-    monkeypatch.setattr(profiling, "_measure", measure)
+    monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
     assert (best, list(results)) == (2, [1, 2])
     assert "Batch   4: out of memory, stopping here" in capsys.readouterr().out
@@ -65,7 +65,7 @@ def test_other_failures_of_the_search_are_not_swallowed(monkeypatch):
     def measure(environment, batch_size, repeats):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken kernel")
 
-    monkeypatch.setattr(profiling, "_measure", measure)
+    monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     with pytest.raises(jax.errors.JaxRuntimeError, match="broken kernel"):
         find_optimal_batch_size(Corridor())
     with pytest.raises(ValueError, match="max_batch_size must be at least 1, got 0"):

@@ -90,7 +90,7 @@ def test_what_cannot_form_a_batch_is_refused_in_words():
         pad_actions([], 4)
     with pytest.raises(ValueError, match="cannot pad 3 states to 2; increase the size or split the list"):
         pad_states([walker(0)] * 3, 2)
-    with pytest.raises(ValueError, match=r"actions of different kinds .* action 1 is"):
+    with pytest.raises(ValueError, match=r"actions with different structures .* action 1 is"):
         stack_actions([jnp.int32(0), {"action": jnp.int32(0)}])
     with pytest.raises(ValueError, match=r"state 1 has shapes \[\(3,\)\], state 0 has \[\(2,\)\]"):
         stack_states([jnp.zeros(2), jnp.zeros(3)])

@@ -120,9 +120,10 @@ def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvSt
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
     legal = jax.eval_shape(jax.vmap(environment.legal_actions), states)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (states, observations, legal))
+    shapes = (states, observations, legal)
+    states, observations, legal = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     done = jnp.zeros(num_envs, bool)
-    return VectorEnvState(*zeros, done, done)
+    return VectorEnvState(states, observations, legal, done, done)
 
 
 @jax.jit
