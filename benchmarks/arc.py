@@ -78,11 +78,11 @@ class Workload:
     def config(self) -> ArcConfig:
         """The environment's settings for this workload."""
         return ArcConfig(
-            environment=EpisodeConfig(max_episode_steps=self.max_episode_steps),
+            episode=EpisodeConfig(max_episode_steps=self.max_episode_steps),
             dataset=DatasetConfig(max_grid_height=self.grid[0], max_grid_width=self.grid[1]),
             action=ActionConfig(selection_format=self.selection_format),
             observation=ObservationConfig(working_grid=self.observation),
-            engine=self.engine,
+            backend=self.engine,
         )
 
     @property
@@ -273,7 +273,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
 
 def _engine_in_use(environment: ArcEnvironment) -> str:
     """The engine that steps here; `auto` is left open only where there are several kinds of device."""
-    engine = environment.config.engine
+    engine = environment.config.backend
     if engine != "auto":
         return engine
     return "native" if jax.default_backend() == "cpu" else "xla"

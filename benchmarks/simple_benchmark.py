@@ -56,9 +56,7 @@ ENDLESS = EpisodeConfig(max_episode_steps=10**9)
 
 def create_test_config(engine: str = "auto", observation: bool = True) -> ArcConfig:
     """Point actions on a 30x30 canvas, in an episode that does not end."""
-    return ArcConfig(
-        environment=ENDLESS, observation=ObservationConfig(working_grid=observation), engine=engine
-    )
+    return ArcConfig(episode=ENDLESS, observation=ObservationConfig(working_grid=observation), backend=engine)
 
 
 def create_test_state(config: ArcConfig) -> ArcState:

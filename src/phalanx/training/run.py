@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from phalanx.io.files import CorruptFileError, remove_stale_temporaries
+from phalanx.io.atomic import remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError
+from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
 from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateResult
@@ -36,7 +38,7 @@ from phalanx.training.processes import (
     local,
     wait_for_all,
 )
-from phalanx.training.stop_signals import locked, stop_on_signals
+from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import CheckpointRef, load_params
 
 _LOG = logging.getLogger("phalanx.training")
@@ -189,7 +191,7 @@ class Run:
         if is_first_process():
             if not self.resume and not again:
                 run_dirs.create_run(self.run_dir, config, metadata)
-            stack.enter_context(locked(self.run_dir))
+            stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, keep=config.checkpoint.keep))
         wait_for_all()
@@ -427,7 +429,7 @@ def _parent_run(
         if init_from is not None:
             metadata["init_from"] = {"run": str(init_from.run.absolute())}
         run_dirs.create_run(run_dir, config, metadata)
-    with locked(run_dir):
+    with lock_folder(run_dir):
         remove_stale_temporaries(run_dir)
         wait_for_all()
         run_dirs.write_metadata(run_dir, {"status": "running"})

@@ -70,13 +70,13 @@ class CloningTraining(PolicyAlgorithm[BCState]):
 
     def __init__(self, config: CloningTrainingConfig) -> None:
         # An agent hands in: neither training nor evaluation ends an episode because its grid is right.
-        settled = config.arc.environment.model_copy(update={"require_submit": True, "mode": "training"})
-        self.arc = config.arc.model_copy(update={"environment": settled})
+        settled = config.arc.episode.model_copy(update={"require_submit": True, "mode": "training"})
+        self.arc = config.arc.model_copy(update={"episode": settled})
         super().__init__(
             config,
             ArcEnvironment.create(self.arc),
             functools.partial(create_arc_network, config.network, self.arc),
-            max_episode_steps=self.arc.environment.max_episode_steps,
+            max_episode_steps=self.arc.episode.max_episode_steps,
             mesh=DeviceMesh(jax.devices()[:1]),
         )
         self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
