@@ -136,7 +136,7 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def init(self, key: Key, params: PyTree | None = None) -> State:
-        """Create the initial state. If `params` are given, start from them instead of new ones (warm start)."""
+        """Create the initial state, from the parameters of another run (warm start) if `params` is given."""
 
     @abc.abstractmethod
     def update(self, state: State) -> tuple[State, UpdateResult]:

@@ -167,7 +167,7 @@ def arc_training_of(run: Path) -> Any:
 
 
 def load_arc_policy(run: Path, which: Which = "newest", *, untrained: bool = False) -> tuple[Any, Any]:
-    """The config of a run on ARC, and the network of its newest checkpoint, of another, or the untrained one."""
+    """The config of a run on ARC, and the network of a checkpoint or the untrained one."""
     training = arc_training_of(run)
     if untrained:
         return training.config, initial_policy(training)

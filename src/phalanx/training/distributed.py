@@ -1,4 +1,4 @@
-"""The devices and processes that train together, and the few operations that involve more than one of them."""
+"""Devices and processes that train together, and the few operations that involve more than one of them."""
 
 import dataclasses
 import functools

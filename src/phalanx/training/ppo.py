@@ -1,9 +1,9 @@
-"""Proximal Policy Optimization (Schulman et al., 2017, arXiv:1707.06347) for any environment and policy network.
+"""Proximal Policy Optimization (Schulman et al., 2017, arXiv:1707.06347) for any environment and network.
 
-Each update collects `num_steps` steps in each of `num_envs` environments, estimates advantages with GAE and takes
-`update_epochs * num_minibatches` gradient steps. The environments are divided into `num_env_shards` shards. Every
-shard runs the same program with the same shapes, and gradients are summed in shard order, so the weights are
-bit-identical for any number of devices and processes.
+Each update collects `num_steps` steps in each of `num_envs` environments, estimates advantages with GAE and
+takes `update_epochs * num_minibatches` gradient steps. The environments are divided into `num_env_shards`
+shards. Every shard runs the same program with the same shapes, and gradients are summed in shard order, so
+the weights are bit-identical for any number of devices and processes.
 """
 
 import dataclasses
@@ -246,7 +246,7 @@ def gae(
 def ppo_loss(
     network: PolicyNetwork, batch: PPOBatch, ent_coef: Scalar, config: PPOConfig
 ) -> tuple[Scalar, PPOMetrics]:
-    """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics for one microbatch."""
+    """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics."""
 
     def evaluate(observation: PyTree, action: PyTree) -> tuple[Array, Array, Array]:
         pi, value = network(observation)
@@ -383,7 +383,7 @@ class PPO(PolicyAlgorithm[PPOState]):
     def advantage_stats(
         self, advantages: Samples, returns: Samples, values: Samples, shuffle_key: Key
     ) -> AdvantageStats:
-        """Compute the mean and std of each minibatch's advantages over all shards, and the explained variance."""
+        """Compute mean and std of each minibatch's advantages over all shards, and the explained variance."""
         env_ids = jnp.arange(self.settings.num_envs, dtype=jnp.int32)
         minibatches = self._minibatches(shuffle_key, env_ids, advantages.shape)
         chosen = jax.vmap(lambda rows: jnp.take_along_axis(advantages, rows, axis=1))(minibatches)

@@ -50,8 +50,8 @@ class CheckpointRef:
             return self
         if number >= len(seeds):
             raise ValueError(
-                f"{self.run} has {len(seeds)} seeds, but seed {number} is needed; choose one of them, such as "
-                f"{seeds[0]}"
+                f"{self.run} has {len(seeds)} seeds, but seed {number} is needed; choose one of them, such "
+                f"as {seeds[0]}"
             )
         return dataclasses.replace(self, run=seeds[number])
 
