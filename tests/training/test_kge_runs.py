@@ -59,7 +59,7 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     whole: tuple[KGETraining, TrainResult], data: KGEData
 ) -> None:
     training, outcome = whole
-    result, run = training.result, outcome.run
+    result, run = training.result, outcome.run_dir
     assert result is not None
     facts = runs.read_metadata(run)
     assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
@@ -97,7 +97,7 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     load_kge(run / "kge", data.index_manager)
     second = train(training, run, resume=True)
     assert not second.interrupted
-    assert bits(second.learner) == bits(whole[1].learner)
+    assert bits(second.state) == bits(whole[1].state)
     assert bits(training.result) == bits(whole[0].result)
 
 

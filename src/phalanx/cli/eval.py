@@ -353,11 +353,7 @@ def _hand_in(
     with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
         training = arc_training_of(run)
         environment, too_large = submission_env(training.config.arc, data)
-        network = (
-            initial_policy(training)
-            if untrained
-            else restore_policy(training, run, origin.which)
-        )
+        network = initial_policy(training) if untrained else restore_policy(training, run, origin.which)
         told = submit(
             environment,
             network,

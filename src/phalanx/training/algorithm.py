@@ -4,6 +4,7 @@ import abc
 import copy
 import dataclasses
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -249,12 +250,12 @@ class BoundProgram(NamedTuple):
 
 class _JitMethod:
     def __init__(self, function: Callable[..., Any], donate: Sequence[str]) -> None:
-        names = list(function.__code__.co_varnames[1 : function.__code__.co_argcount])
+        names = list(inspect.signature(function).parameters)[1:]
         self.function = function
         self.donate_argnums = tuple(names.index(name) for name in donate)
         argnums = tuple(1 + number for number in self.donate_argnums)
         self.jitted = jax.jit(function, static_argnums=0, donate_argnums=argnums)
-        functools.update_wrapper(self, function)
+        self.__doc__ = function.__doc__
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else BoundProgram(self, instance)

@@ -3,7 +3,6 @@
 Going on with a run is in `run`.
 """
 
-import dataclasses
 import importlib.util
 import inspect
 import sys
@@ -66,4 +65,4 @@ def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest
         check_metadata(Path(run), step, metadata, algorithm.config)
     like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
     params, _ = load_params(CheckpointRef(Path(run), step if which != "best" else which), like.params)
-    return algorithm.policy(dataclasses.replace(like, params=params))
+    return algorithm.policy(eqx.tree_at(lambda state: state.params, like, params))

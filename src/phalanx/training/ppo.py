@@ -328,7 +328,7 @@ class PPO(PolicyAlgorithm[PPOState]):
             if config.target_kl is not None and float(kl) > config.target_kl:
                 break
         logged = metrics.mean(i + 1) | self.schedule_values(state.step)
-        logged |= {"gradient_steps": i + 1, "explained_variance": stats.explained_variance}
+        logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
         counts = {self.unit: config.num_envs * config.num_steps}
         return (
             PPOState(params, opt_state, state.step + 1, rollout, key),

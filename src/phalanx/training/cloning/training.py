@@ -15,7 +15,6 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.actions import Action
 from phalanx.arc.augmentation import augment_tasks
 from phalanx.arc.browser.export import export_agent
@@ -279,7 +278,7 @@ class CloningTraining(PolicyAlgorithm[BCState]):
         export_agent(self.policy(state), self.arc, self._unseen.task_buffer, folder)
 
 
-def _log_prob(distribution: ArcDistribution, action: Any) -> Float[Array, ""]:
+def _log_prob(distribution: Any, action: Any) -> Float[Array, ""]:
     """Of an expert's action, whatever its cells where they do not matter; next to nothing for none at all."""
     known = jnp.asarray(distribution.ids) == action.operation
     operation = jnp.sum(jnp.where(known, distribution.operations, 0.0))
