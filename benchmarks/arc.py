@@ -38,7 +38,8 @@ from phalanx.arc import (
     TaskBuffer,
     as_grid,
 )
-from phalanx.core import AutoReset, AutoResetState, backends as native, batch_reset, batch_step
+from phalanx.core import AutoReset, AutoResetState, batch_reset, batch_step
+from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _STEPS_A_CALL = 65_536
@@ -257,7 +258,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
     engine = _engine_in_use(rollout.environment)
     return {
         "engine": engine,
-        "isa": native.instruction_set() if engine == "native" else None,
+        "isa": instruction_set() if engine == "native" else None,
         "batch": workload.batch,
         "grid": f"{workload.grid[0]}x{workload.grid[1]}",
         "action_format": workload.selection_format,
@@ -328,8 +329,8 @@ def main(given: Sequence[str] | None = None) -> int:
         workload.config  # noqa: B018 - built here so that a bad grid is told before anything runs
     except ValueError as error:
         parser.error(str(error))
-    if asked.engine == "native" and not native.is_native_available():
-        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
+    if asked.engine == "native" and not is_native_available():
+        parser.error(f"the native engine cannot be used: {native_unavailable_reason()}")
     records = sweep(asked.batch, workload, asked.repeats)
     tell(records, asked.json, "ARC, random operations, auto-reset", _COLUMNS, _footer)
     return 0

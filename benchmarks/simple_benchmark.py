@@ -28,8 +28,9 @@ from phalanx.arc import (
     create_point_action,
     load_tasks,
 )
-from phalanx.core import backends as native, batch_reset, batch_step
+from phalanx.core import batch_reset, batch_step
 from phalanx.io import atomic_write
+from phalanx.native import is_native_available, native_unavailable_reason
 
 # Standard benchmark configuration; compare_arc.py runs the comparison environments.
 BENCHMARK_CONFIG: dict[str, Any] = {
@@ -151,7 +152,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
         "xla, no jit": {"engine": "xla", "jit": False},
         "xla, jit": {"engine": "xla"},
     }
-    if native.is_native_available():
+    if is_native_available():
         configs |= {
             "native": {"engine": "native"},
             "+ donation": {"engine": "native", "donate": True},
@@ -159,7 +160,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
             "- observation": {"engine": "native", "scan": True, "observation": False},
         }
     else:
-        print(f"the native engine is left out: {native.native_unavailable_reason()}")
+        print(f"the native engine is left out: {native_unavailable_reason()}")
     results = {}
     for name, switches in configs.items():
         results[name] = benchmark_with_config(switches, num_steps=20 if quick else 500)

@@ -13,8 +13,8 @@ from phalanx.arc import (
     ObservationConfig,
     as_grid,
 )
-from phalanx.core import backends as native
 from phalanx.core.testing.transition_checks import check_environment
+from phalanx.native import is_native_available, native_unavailable_reason
 
 CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
 OPERATIONS = (0, 10, 20, 24, 29, 33, 34)
@@ -37,8 +37,8 @@ def environment(backend: str, selection_format: str, **more: object) -> ArcEnvir
 
 @pytest.mark.parametrize("selection_format", ["point", "mask"])
 def test_the_native_engine_conforms(selection_format: str) -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
     check_environment(environment("native", selection_format))
 
 

@@ -27,7 +27,8 @@ from phalanx.arc import (
     validate_action_jax,
 )
 from phalanx.arc.bitplanes import pack_grid, unpack_cells
-from phalanx.core import backends as native, batch_reset, batch_step
+from phalanx.core import batch_reset, batch_step
+from phalanx.native import is_native_available, native_unavailable_reason
 
 BACKENDS = ["native", "xla"]
 SUBMIT = 34
@@ -35,8 +36,8 @@ SUBMIT = 34
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "native" and not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if request.param == "native" and not is_native_available():
+        pytest.skip(native_unavailable_reason())
     return request.param
 
 
@@ -166,8 +167,8 @@ def test_generated_tasks_are_solved_by_their_own_solutions(backend: str) -> None
 
 
 def test_both_engines_play_the_same_long_random_episodes() -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=20, seed=9))
     keys = jax.random.split(jax.random.key(0), 64)
     rng = np.random.default_rng(0)
@@ -226,7 +227,7 @@ def test_asking_for_the_native_engine_when_it_is_off_raises_with_the_reason(
 ) -> None:
     monkeypatch.setenv("PHALANX_NATIVE", "0")
     assert ArcEnvironment.create(small(), task()).config.backend == "xla"
-    with pytest.raises(RuntimeError, match="switched off by PHALANX_NATIVE=0"):
+    with pytest.raises(RuntimeError, match="disabled by PHALANX_NATIVE=0"):
         ArcEnvironment.create(small("native"), task())
 
 

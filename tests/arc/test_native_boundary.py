@@ -32,11 +32,12 @@ from phalanx.arc.backends.interface import KernelAction, Packed
 from phalanx.arc.backends.transition import reset, step
 from phalanx.arc.reward import reward_weights_by_name
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.core import backends as native
+from phalanx.core.backends import register_ffi_targets
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_scenarios import random_tasks
 
 pytestmark = pytest.mark.skipif(
-    not native.is_native_available(), reason=f"native backend: {native.native_unavailable_reason()}"
+    not is_native_available(), reason=f"native backend: {native_unavailable_reason()}"
 )
 
 CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
@@ -294,6 +295,7 @@ def calls(rows: int = 7, columns: int = 6, size: int = BATCH) -> dict[str, tuple
 
 
 def call(name: str, operands: list, results: list, attributes: dict[str, Any]) -> Any:
+    register_ffi_targets()
     arrays = [np.zeros(shape, dtype) for _, shape, dtype in operands]
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for _, shape, dtype in results]
     return jax.block_until_ready(jax.ffi.ffi_call(name, shapes)(*arrays, **attributes))

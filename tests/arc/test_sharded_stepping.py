@@ -5,7 +5,7 @@ import subprocess
 import sys
 import textwrap
 
-from phalanx.core import backends as native
+from phalanx.native import is_native_available
 from tests.helpers.arc_rollouts import BACKENDS
 
 PROGRAM = textwrap.dedent("""
@@ -43,7 +43,7 @@ PROGRAM = textwrap.dedent("""
 
 
 def test_a_sharded_batch_is_stepped_where_it_is() -> None:
-    backends = [backend for backend in BACKENDS if backend != "native" or native.is_native_available()]
+    backends = [backend for backend in BACKENDS if backend != "native" or is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *backends],

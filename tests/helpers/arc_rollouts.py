@@ -13,8 +13,8 @@ from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
-from phalanx.core import backends as native
 from phalanx.core.vector import batch_reset, batch_step
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_grids import mask, text
 from tests.reference.arc import OracleState, reset_oracle, start_candidates, step_oracle, views_of
 
@@ -34,8 +34,8 @@ INFO_FIELDS = (
 
 def skip_without(backend: str) -> None:
     """Skip the calling test, in the package's own words, where the native backend cannot run."""
-    if backend == "native" and not native.is_native_available():
-        pytest.skip(f"native backend: {native.native_unavailable_reason()}")
+    if backend == "native" and not is_native_available():
+        pytest.skip(f"native backend: {native_unavailable_reason()}")
 
 
 def batch_action(

@@ -85,7 +85,7 @@ def machine_key() -> str:
     """
     import jaxlib
 
-    from phalanx.core import backends as engine
+    from phalanx.native import instruction_set
 
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
@@ -94,7 +94,7 @@ def machine_key() -> str:
     extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
     return (
         f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
-        f"native {engine.instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+        f"native {instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
     )
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.config import Config
-from phalanx.core.backends import Backend
+from phalanx.native import Backend
 
 if TYPE_CHECKING:
     from phalanx.arc.env import ArcEnvironment

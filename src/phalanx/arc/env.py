@@ -45,10 +45,11 @@ from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks,
 from phalanx.arc.task_files import config_tasks
 from phalanx.arc.task_sampling import START_WORDS, cumulative_weights, sample_start, start_at
 from phalanx.arc.tasks import as_grid
-from phalanx.core import backends as native
+from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where, select_rows
+from phalanx.native import native_unavailable_reason
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +103,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        made: Any = _environment(cls, config, buffer, native.native_unavailable_reason())  # type: ignore[arg-type]
+        made: Any = _environment(cls, config, buffer, native_unavailable_reason())  # type: ignore[arg-type]
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))
         return made if weights is None else made.with_weights(weights)
@@ -331,7 +332,7 @@ def packed_of(state: ArcState) -> Packed:
 @functools.lru_cache(maxsize=128)
 def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
     """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
-    config = config.model_copy(update={"backend": native.resolve_backend(config.backend)})
+    config = config.model_copy(update={"backend": resolve_backend(config.backend)})
     tasks = config_tasks(config) if tasks is None else tasks
     tasks.check(config)
     if config.episode.mode == "evaluation" and Operation.SUBMIT not in config.action.operations:

@@ -24,8 +24,9 @@ from phalanx.arc.networks.stem_and_heads import (
 )
 from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
-from phalanx.core import backends as engine
+from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
+from phalanx.native import is_native_available
 from phalanx.nn.layers import Attention, Conv3x3, Dense, LayerNorm, pool
 
 _MARKS = 4
@@ -97,7 +98,9 @@ class ColorEquivariantNetwork(eqx.Module):
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
         self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
-        self.native = width in WIDTHS and engine.is_native_available() and engine.is_cpu_only()
+        self.native = width in WIDTHS and is_native_available() and is_cpu_only()
+        if self.native:
+            register_ffi_targets()
 
     def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
         logits, value = self.logits(observation)
