@@ -59,7 +59,8 @@ def trainer(**settings: object) -> GRPOTrainer:
 @functools.cache
 def begun() -> GRPOState:
     """What every trainer of `MODEL` starts with, on the host, where nobody can use it up."""
-    return jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+    state = jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+    return dataclasses.replace(state, step=jnp.int32(0))
 
 
 @jax.jit

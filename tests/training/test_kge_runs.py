@@ -104,7 +104,7 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
 def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, TrainResult], data: KGEData) -> None:
     changed = data._replace(train=data.train[1:])
     with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
-        train(KGETraining(small_config(), changed), whole[1].run, resume=True)
+        train(KGETraining(small_config(), changed), whole[1].run_dir, resume=True)
 
 
 def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path) -> None:
