@@ -157,7 +157,7 @@ def test_without_autoreset_an_ended_environment_must_be_reset_before_it_is_stepp
     envs.reset(seed=0)
     _, _, terminated, _, _ = envs.step(np.array([[34, 0, 0], [2, 0, 0], [34, 0, 0]]))
     assert terminated.tolist() == [True, False, True]
-    with pytest.raises(gym.error.ResetNeeded, match="environments 0, 2 have ended: reset with options"):
+    with pytest.raises(gym.error.ResetNeeded, match=r"environments 0, 2 have ended: call reset\(options"):
         envs.step(np.zeros((COUNT, 3), int))
 
 

@@ -113,7 +113,7 @@ def test_arc_takes_a_vector_of_numbers_a_dictionary_or_its_own_action() -> None:
         _, timestep = step(env, state, action)
         assert timestep.observation.tolist() == [[3, 0, -1], [-1, -1, -1]]
         assert timestep.step_type == StepType.TERMINATED and timestep.extras["info"]["solved"]
-    with pytest.raises(ValueError, match=r"the 3 numbers operation, row, col; got the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"the 3 numbers operation, row, col; got shape \(2,\)"):
         step(env, state, jnp.array([3, 0]))
     with pytest.raises(KeyError, match="has the fields operation, row, col; got operation"):
         step(env, state, {"operation": jnp.int32(3)})
