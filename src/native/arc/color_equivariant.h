@@ -42,8 +42,7 @@ struct ForwardCall {
   const int8_t* grids;    // [batch][num_grids][rows][columns]
   float* features;        // [batch][kColors][rows][columns][width]
   float* saved_features;  // [num_blocks][num_layers + 1] layers for the backward pass, or null
-  uint8_t* active;  // [num_blocks][num_layers][kColors][cells][width]: a bit per lane whose unit is active,
-                    // or null
+  uint8_t* active;        // [num_blocks][num_layers][kColors][cells][width]: a bit per lane, or null
 };
 
 struct BackwardCall {

@@ -73,9 +73,8 @@ struct StepResults {
 struct StepCall {
   Tasks tasks;
   Rules rules;
-  const RewardWeights*
-      reward_weights;  // one for each `envs_per_reward_weights` environments, or one for all if that is 0
-  int64_t envs_per_reward_weights;
+  const RewardWeights* reward_weights;
+  int64_t envs_per_reward_weights;  // consecutive environments with the same weights; 0 for all
   Actions actions;
   States states;
   StepResults results;
@@ -102,7 +101,5 @@ extern const Kernels kernels;
 namespace avx2 {
 extern const Kernels kernels;
 }
-
-const Kernels& kernels();
 
 }  // namespace phalanx::arc

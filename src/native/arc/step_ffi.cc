@@ -1,6 +1,7 @@
 // The custom calls `phalanx_arc_step` and `phalanx_arc_reset`. All shapes are checked here, and the kernels
 // check the values of each environment, so that no operand, attribute or state leads to memory outside of the
 // buffers.
+
 #include <limits>
 
 #include "arc/step.h"

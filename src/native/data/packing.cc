@@ -1,4 +1,5 @@
 // Next-fit, first-fit, best-fit and best-fit decreasing packing.
+
 #include "data/packing.h"
 
 #include <algorithm>

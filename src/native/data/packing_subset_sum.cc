@@ -1,5 +1,6 @@
 // Packing that fills bins completely by solving subset-sum problems over the histogram of lengths. The result
 // is compared with best-fit decreasing, and the packing with fewer bins is used.
+
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,5 +1,6 @@
 // Keys are distributed by their first byte in place; each part then fits into the cache and is sorted by
 // counting. The time is linear in the number of keys.
+
 #include "data/shuffle.h"
 
 #include <algorithm>

@@ -12,8 +12,7 @@ constexpr int32_t kMaxLayers = 8;
 // Offsets of the parameters in one array of floats.
 struct Layout {
   int32_t num_layers, num_directed_relations;
-  bool query_dependent_relations;  // whether messages have weights for each pair of relation and query
-                                   // relation
+  bool query_dependent_relations;  // messages have extra weights for each pair of query and edge relation
   int64_t layer_size() const {
     const int64_t messages = int64_t{num_directed_relations} * kWidth *
                              (query_dependent_relations ? 1 + num_directed_relations : 1);

@@ -41,9 +41,9 @@ class RulePredictor {
   void score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights,
              float* score_table) const;
   // Fits the weights of one relation (two per rule: for queries in each direction) to the edges of the graph
-  // by minimizing a softmax loss with Adagrad, regularized towards the initial weights. `negatives` limits
-  // the wrong answers per example.
-  void fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t negatives,
+  // by minimizing a softmax loss with Adagrad, regularized towards the initial weights. `max_negatives`
+  // limits the wrong answers per example.
+  void fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t max_negatives,
                    int32_t num_epochs, double learning_rate, double regularization, uint64_t seed) const;
   Predictions predict(Query query) const;
   const TripleGraph& graph() const { return *graph_; }

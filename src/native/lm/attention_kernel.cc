@@ -1,5 +1,6 @@
 // Attention in blocks of queries and keys that stay in the cache. Scores and softmax weights are never stored
 // for a complete row, only the logsumexp of each query; the backward pass recomputes them.
+
 #include "common/simd.h"
 #include "lm/attention.h"
 

@@ -92,7 +92,8 @@ class Expander {
     successors_[row * row_size_] = predicate;
   }
 
-  // Variables of states that this code created are small enough. Others must not exceed `variable_names_`.
+  // Renumbers variables that are too large for `variable_names_`. The states that this code creates have
+  // none.
   void renumber_variables() {
     const int32_t max_term = program_.constants + kArity * call_.max_goals;
     bool out_of_range = false;

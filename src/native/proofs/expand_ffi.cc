@@ -1,4 +1,5 @@
 // The custom call `phalanx_proofs_expand`.
+
 #include "common/ffi_shapes.h"
 #include "common/parallel.h"
 #include "proofs/expand.h"

@@ -1,6 +1,7 @@
 // Binary puzzles: each row and column has as many zeros as ones, never three equal digits in sequence, and no
 // two rows and no two columns are equal. Parameters: size, number of blank cells. Bytes: clues (0 is blank),
 // solution; 1 stands for the digit zero and 2 for the digit one.
+
 #include <array>
 #include <stdexcept>
 

@@ -2,6 +2,7 @@
 // two between the same islands, so that every island has as many as its number says. Parameters: size, number
 // of islands. Bytes: numbers (0 is water), then the number of bridges on each edge in the order of
 // `edges_of`.
+
 #include <algorithm>
 #include <array>
 #include <numeric>

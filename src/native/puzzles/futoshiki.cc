@@ -1,6 +1,7 @@
 // Futoshiki: a Latin square with inequalities between neighboring cells.
 // Parameters: size, number of inequalities, number of blank cells. Bytes: clues (0 is blank), solution,
 // inequalities as pairs of cells of which the first has the smaller value.
+
 #include <stdexcept>
 
 #include "puzzles/latin_square.h"

@@ -1,6 +1,7 @@
 // Hitori: shade cells so that no number appears twice among the white cells of a row or column, no two shaded
 // cells touch, and all white cells are connected. Parameters: size, maximum number of shaded cells. Bytes:
 // numbers, solution (1 where a cell is shaded).
+
 #include <cstdlib>
 #include <stdexcept>
 #include <vector>

@@ -2,6 +2,7 @@
 // role to every person, and a statement is represented by the set of worlds in which it is true, one bit per
 // world. Parameters: number of people, number of statement forms. Bytes: indices of the names, five numbers
 // per statement, and for each person 2 (knight) or 1 (knave).
+
 #include <array>
 #include <stdexcept>
 #include <vector>

@@ -1,6 +1,7 @@
 // Nonograms: each row and column has a clue, the lengths of its runs of filled cells.
 // Parameters: size, percentage of filled cells. Bytes: clues of the rows and then the columns, each padded
 // with zeros to (size + 1) / 2 numbers; solution, 1 where a cell is filled.
+
 #include <map>
 #include <stdexcept>
 #include <vector>

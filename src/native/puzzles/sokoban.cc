@@ -2,6 +2,7 @@
 // ones by pulling boxes. Parameters: rows, columns, boxes, percentage of inner walls, minimum and maximum
 // number of pushes, maximum number of boards to search. Bytes: 64 cells, cell of the player, moves of a
 // solution.
+
 #include <algorithm>
 #include <array>
 #include <stdexcept>

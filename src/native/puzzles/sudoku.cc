@@ -1,5 +1,6 @@
 // Sudoku. Parameters: size, rows and columns of a box, number of blank cells. Bytes: clues (0 is blank),
 // solution.
+
 #include <stdexcept>
 
 #include "puzzles/latin_square.h"
