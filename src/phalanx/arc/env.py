@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
 from phalanx.arc import text as words
@@ -297,8 +298,14 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
         return self.observation_texts(state)[0]
 
-    def observation_texts(self, states: ArcState) -> list[str]:
+    def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
+        if prompt_format == "compact":
+            return words.compact_observation_texts(self.task_buffer, states)
         return words.observation_texts(self.config, self.bind(states), self.config.action.operations)
+
+    def episode_keys(self, states: ArcState) -> list[str]:
+        tasks = np.asarray(states.task_index).tolist()
+        return [words.episode_key(self.task_buffer[task]) for task in tasks]
 
     def parse_action(self, text: str, state: ArcState) -> Action:
         return words.parse_action(self.config, text, self.config.action.operations)
