@@ -1,6 +1,5 @@
 """The path network: gradients as JAX's, any number of threads, what it learns, and its files."""
 
-
 import numpy as np
 import pytest
 
