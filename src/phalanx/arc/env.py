@@ -96,8 +96,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     """The test outputs, in evaluation mode."""
 
     version: ClassVar[int] = 2
-    traced_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
-    named_fields: ClassVar = ("tasks",)
+    array_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
+    name_fields: ClassVar = ("tasks",)
 
     @classmethod
     def create(
@@ -324,7 +324,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
-    def content(self, state: ArcState) -> PyTree:
+    def comparable_state(self, state: ArcState) -> PyTree:
         registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
         return state.boards, registers, state.similarity, state.submission
 
@@ -340,10 +340,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Draw the input, the working grid and, in training mode, the target."""
         from phalanx.arc.rendering.modes import render_picture
 
-        return render_picture(self.bind(state), mode, show_target=self.answers is None)
+        return render_picture(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
-        return text.task_of(self.bind(state)).id
+        return text.task_of(self.attach_names(state)).id
 
     @property
     def has_text(self) -> bool:
@@ -357,7 +357,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
         if prompt_format == "compact":
             return text.compact_observation_texts(self.task_buffer, states)
-        return text.observation_texts(self.config, self.bind(states), self.config.action.operations)
+        return text.observation_texts(self.config, self.attach_names(states), self.config.action.operations)
 
     def episode_keys(self, states: ArcState) -> list[str]:
         tasks = np.asarray(states.task_index).tolist()
@@ -372,13 +372,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def action_text(self, action: Action, state: ArcState) -> str:
         return text.action_text(action)
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
 
-    def bind(self, states: ArcState) -> ArcState:
+    def attach_names(self, states: ArcState) -> ArcState:
         return replace_fields(states, tasks=self.task_arrays if self.tasks is None else self._visible_tasks)
 
-    def unbind(self, states: ArcState) -> ArcState:
+    def detach_names(self, states: ArcState) -> ArcState:
         self._check_tasks(states)
         return replace_fields(states, tasks=None)
 
@@ -434,7 +434,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         )
 
     def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
-        with_tasks = state if self.config.observation.is_single_array else self.bind(state)
+        with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)
         return create_observation(with_tasks, self.config, grid)
 
     def _check(self, states: ArcState) -> None:

@@ -45,7 +45,7 @@ class ArcState(eqx.Module):
 
     A state also knows the tasks that its indices refer to, unless it was created inside a compiled program
     that has the environment as an argument: there, the tasks may change from call to call.
-    `environment.bind(state)` attaches the tasks to such a state.
+    `environment.attach_names(state)` attaches the tasks to such a state.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
@@ -251,7 +251,7 @@ def named_tasks(states: ArcState) -> TaskBuffer:
 
 _NO_TASKS = (
     "this state does not know its tasks, because it was created inside a compiled program that has the "
-    "environment as an argument. Use environment.bind(state), or add what you need to the observation"
+    "environment as an argument. Use environment.attach_names(state), or add what you need to the observation"
 )
 
 
