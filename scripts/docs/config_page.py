@@ -49,9 +49,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
-        "phalanx.training.ppo.config": ("PPOConfig",),
-        "phalanx.training.algorithm": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
-        "phalanx.training.ppo.training": ("PPOTrainingConfig",),
+        "phalanx.training.ppo": ("PPOConfig", "PPOTrainingConfig"),
+        "phalanx.training.config": ("RunConfig", "EvaluationConfig", "CheckpointConfig"),
         "phalanx.training.proof_training": (
             "ProofTrainingConfig",
             "FamilyConfig",

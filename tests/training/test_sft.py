@@ -106,7 +106,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert losses(tmp_path / "half") == losses(tmp_path / "whole")
     assert rest.counts == whole.counts
     assert rest.counts["padded_tokens"] > rest.counts["real_tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     # The files of the buffer go with their checkpoints.
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
@@ -114,7 +114,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.learner.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
