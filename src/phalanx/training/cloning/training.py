@@ -196,7 +196,7 @@ class CloningTraining(PolicyAlgorithm[BCState]):
     def _started(self, environment: ArcEnvironment, key: Key) -> tuple[ArcState, PyTree]:
         """New episodes in all environments."""
         states, observations = environment.batch_reset(jax.random.split(key, self.config.cloning.num_envs))
-        return environment.unbind(states), observations
+        return environment.detach_names(states), observations
 
     def _sampled(self, network: Any, observations: PyTree, key: Key) -> Action:
         """What the policy does in each environment."""
@@ -231,9 +231,9 @@ class CloningTraining(PolicyAlgorithm[BCState]):
             "episode_mask": done,
             "episode_returns": rewards,
             "episode_lengths": lengths,
-            **environment.measures(info),
+            **environment.episode_metrics(info),
         }
-        return environment.unbind(states), observations, right, over
+        return environment.detach_names(states), observations, right, over
 
     def _gradient_step(
         self, steps: Steps, network: PyTree, optimizer: optax.OptState, update: Int32[Array, ""]
