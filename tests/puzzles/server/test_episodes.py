@@ -325,9 +325,7 @@ def test_a_tokenizer_is_a_function_or_has_an_encode() -> None:
 
 
 def test_settings_that_cannot_be_played_are_refused_in_words() -> None:
-    with pytest.raises(
-        ValueError, match="'einstein' cannot be converted to commands; pass a policy"
-    ):
+    with pytest.raises(ValueError, match="'einstein' cannot be converted to commands; pass a policy"):
         PuzzleSampleStream(CollectConfig(games=("einstein",)))
     with pytest.raises(ValueError, match="use_hints=False needs a policy"):
         PuzzleSampleStream(CollectConfig(use_hints=False))
