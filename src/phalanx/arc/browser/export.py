@@ -20,7 +20,7 @@ from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.io.atomic import atomic_write
 
-AGENT = "agent.json"
+FILE_NAME = "browser_policy.json"
 """The file in a run's folder."""
 MOST_PARAMETERS = 150_000
 """Weights of a policy in the file; more would make a page too large to pass on."""
@@ -39,7 +39,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
         return
     why_not = _obstacle(network, config)
     told = {"format": 1, "why_not": why_not} if why_not else agent_record(network, config, tasks)
-    with atomic_write(folder / AGENT, "w") as file:
+    with atomic_write(folder / FILE_NAME, "w") as file:
         json.dump(told, file, separators=(",", ":"))
 
 
