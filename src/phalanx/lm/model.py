@@ -206,6 +206,15 @@ class LanguageModel(eqx.Module):
         return jax.tree.map(lambda leaf: leaf.astype(self.config.dtype), arrays), static
 
 
+def model_structure(config: LanguageModelConfig) -> LanguageModel:
+    """Return a model without arrays. `eqx.combine(params, structure)` is the model with these params."""
+    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+    structure: LanguageModel = eqx.filter(
+        model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
+    )
+    return structure
+
+
 def token_logps(
     logits: Float[Array, "*axes vocab"], token_ids: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:

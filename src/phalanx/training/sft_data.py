@@ -1,0 +1,514 @@
+"""Training data of SFT: batches of a plan, of batch files, or of a stream of samples.
+
+All batches with rows of the same length have the same number of rows, so an update compiles once per length.
+"""
+
+import abc
+import asyncio
+import hashlib
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int32
+
+from phalanx.data.batch_files import BatchReader
+from phalanx.data.collation import CollatedBatch, Sample, collate_microbatch
+from phalanx.data.offline_stream import OfflineDatasetStream
+from phalanx.data.packing_config import PackingConfig
+from phalanx.data.plans.batch_plan import BatchPlan
+from phalanx.data.plans.batching_config import BatchingConfig
+from phalanx.data.plans.plan_files import load_batch_plan
+from phalanx.data.readers import iterate_samples, tokenize_samples
+from phalanx.data.replay.config import ReplayBufferConfig
+from phalanx.data.replay_buffer import ReplayBuffer
+from phalanx.data.replay_planner import RollingBatchPlanWindow, WindowConfig
+from phalanx.data.samples import StreamSample
+from phalanx.data.stream_base import AsyncSampleStream
+from phalanx.data.tokenizers import load_tokenizer
+from phalanx.lm.expert_samples import generate_expert_samples
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, read_tasks
+
+if TYPE_CHECKING:
+    from phalanx.training.sft import SFTConfig
+
+_BUFFER_FOLDER = "replay"
+"""Folder in the run folder with the buffer of a stream, one file per checkpoint."""
+_PREFETCH = 256
+"""Samples that are requested from a puzzle server in advance."""
+
+
+class TokenBatch(NamedTuple):
+    """Packed rows of tokens."""
+
+    input_ids: Int32[np.ndarray, "rows tokens"]
+    loss_mask: Int32[np.ndarray, "rows tokens"]
+    """1 for tokens that are trained on."""
+    segment_ids: Int32[np.ndarray, "rows tokens"]
+    """Segment of each token, numbered from 1 in each row; 0 is padding."""
+    position_ids: Int32[np.ndarray, "rows tokens"]
+    """Position of each token in its segment, from 0."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens without padding."""
+        return int(np.count_nonzero(self.segment_ids))
+
+    @property
+    def num_slots(self) -> int:
+        """Number of tokens with padding."""
+        return self.input_ids.size
+
+
+def token_batch(batch: CollatedBatch, token_budget: int) -> TokenBatch:
+    """Convert a collated batch. Empty rows are added until the token budget is used."""
+    rows, length = batch.input_ids.shape
+    positions = np.broadcast_to(np.arange(length), (rows, length))
+    if batch.segment_ids is None or batch.position_ids is None:
+        segment_ids = (positions < np.asarray(batch.lengths, np.int64)[:, None]).astype(np.int32)
+        position_ids = positions
+    else:
+        segment_ids, position_ids = batch.segment_ids, batch.position_ids
+    num_empty = max(rows, token_budget // max(length, 1)) - rows
+    arrays = (batch.input_ids, batch.loss_mask, segment_ids, position_ids)
+    return TokenBatch(*(np.pad(array.astype(np.int32), ((0, num_empty), (0, 0))) for array in arrays))
+
+
+class BatchSource(abc.ABC):
+    """A sequence of batches with a position that can be saved."""
+
+    eval_samples: tuple[StreamSample, ...] = ()
+    """Samples that are used for evaluation only."""
+
+    @property
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Identifies the data: equal fingerprints mean equal batches."""
+
+    @property
+    @abc.abstractmethod
+    def num_batches(self) -> int | None:
+        """Number of batches; None for an endless stream."""
+
+    @abc.abstractmethod
+    def next(self) -> TokenBatch | None:
+        """Return the next batch, or None at the end."""
+
+    @abc.abstractmethod
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
+        """Return the position as JSON values. Large state is saved in a file of `folder`.
+
+        Files of steps before `first_kept` are removed.
+        """
+
+    @abc.abstractmethod
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Continue at the position that `save` returned."""
+
+
+class PlannedBatches(BatchSource):
+    """The batches of a plan, epoch by epoch."""
+
+    def __init__(
+        self,
+        get_batch: Callable[[int, int], CollatedBatch],
+        batches_per_epoch: list[int],
+        token_budget: int,
+        fingerprint: str,
+    ) -> None:
+        self._get_batch, self._token_budget, self._fingerprint = get_batch, token_budget, fingerprint
+        self._batch_ids = [
+            (epoch, index) for epoch, count in enumerate(batches_per_epoch) for index in range(count)
+        ]
+        self._position = 0
+
+    @classmethod
+    def from_plan(cls, plan: BatchPlan, samples: Mapping[str, Sample]) -> "PlannedBatches":
+        """Create from a plan and its samples by id."""
+        packing = plan.meta.pack_config
+
+        def get_batch(epoch: int, index: int) -> CollatedBatch:
+            return collate_microbatch(plan.get_epoch(epoch)[index], samples, packing=packing)
+
+        batches_per_epoch = [len(plan.get_epoch(epoch)) for epoch in range(plan.num_epochs)]
+        return cls(get_batch, batches_per_epoch, plan.meta.token_budget, plan.fingerprint)
+
+    @classmethod
+    def from_files(cls, folder: Path) -> "PlannedBatches":
+        """Create from a folder of batch files."""
+        reader = BatchReader(folder)
+        batches_per_epoch = [reader.num_batches(epoch) for epoch in range(reader.num_epochs)]
+        # Batch files do not record the token budget; the largest batch of the first epoch is close enough.
+        token_budget = max((batch.input_ids.size for batch in reader.iter_epoch(0)), default=1)
+        return cls(reader.get_batch, batches_per_epoch, token_budget, reader.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def num_batches(self) -> int:
+        return len(self._batch_ids)
+
+    def next(self) -> TokenBatch | None:
+        if self._position == len(self._batch_ids):
+            return None
+        batch = self._get_batch(*self._batch_ids[self._position])
+        self._position += 1
+        return token_batch(batch, self._token_budget)
+
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        self._position = int(state["position"])
+
+
+class StreamedBatches(BatchSource):
+    """Batches of a stream: `window_size` samples at a time are read, shuffled and packed.
+
+    Args:
+        open_stream: `open_stream(n)` returns an iterator over the samples from number `n`.
+        fingerprint: Identifies the stream.
+        window_size: Samples per window.
+        batching: Batches of a window.
+        packing: Packing of a window; None for one sample per row.
+        num_eval_samples: Number of samples at the start of the stream that are used for evaluation only.
+    """
+
+    def __init__(
+        self,
+        open_stream: Callable[[int], Iterator[StreamSample]],
+        fingerprint: str,
+        *,
+        window_size: int,
+        batching: BatchingConfig,
+        packing: PackingConfig | None,
+        num_eval_samples: int = 0,
+    ) -> None:
+        self._open_stream, self._fingerprint = open_stream, fingerprint
+        self._config, self._batching, self._packing = (
+            WindowConfig(window_size=window_size, overlap=0),
+            batching,
+            packing,
+        )
+        self._buffer = ReplayBuffer(ReplayBufferConfig(max_size=window_size, seed=batching.seed))
+        self._window = self._create_window()
+        self._num_used_batches = 0
+        """Batches of the current window that were returned."""
+        self._stream: Iterator[StreamSample] | None = open_stream(0)
+        self.eval_samples = tuple(itertools.islice(self._stream, num_eval_samples))
+        self._num_read = len(self.eval_samples)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def next(self) -> TokenBatch | None:
+        if not self._window.has_window or self._num_used_batches == len(self._window.plan.get_epoch(0)):
+            if not self._read_window():
+                return None
+            asyncio.run(self._window.next_window())
+            self._num_used_batches = 0
+        spec = self._window.plan.get_epoch(0)[self._num_used_batches]
+        batch = collate_microbatch(spec, self._window.samples, packing=self._packing)
+        self._num_used_batches += 1
+        return token_batch(batch, self._batching.token_budget)
+
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
+        buffers = folder / _BUFFER_FOLDER
+        buffers.mkdir(exist_ok=True)
+        for path in buffers.glob("*.npz"):
+            if path.stem.isdecimal() and int(path.stem) < first_kept:
+                path.unlink()
+        self._buffer.save(buffers / f"{step}.npz")
+        return {
+            "num_read": self._num_read,
+            "num_used_batches": self._num_used_batches,
+            "window": self._window.state_dict(),
+            "buffer": f"{step}.npz",
+        }
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        self._buffer = ReplayBuffer.load(folder / _BUFFER_FOLDER / state["buffer"])
+        self._window = self._create_window()
+        asyncio.run(self._window.load_state_dict(state["window"]))
+        self._num_read, self._num_used_batches = int(state["num_read"]), int(state["num_used_batches"])
+        self._stream = None
+
+    def _read_window(self) -> bool:
+        """Read the next window's samples. Return False if the stream has ended."""
+        if self._stream is None:
+            self._stream = self._open_stream(self._num_read)
+        num_added = 0
+        for sample in itertools.islice(self._stream, self._config.window_size):
+            self._buffer.add(sample)
+            num_added += 1
+        self._num_read += num_added
+        return num_added > 0
+
+    def _create_window(self) -> RollingBatchPlanWindow:
+        return RollingBatchPlanWindow(self._buffer, self._config, self._batching, self._packing)
+
+
+# Data from a config
+
+_Stream = Callable[[int], Iterator[StreamSample]]
+
+
+def open_data(config: "SFTConfig") -> BatchSource:
+    """Open the data that a config describes. Files are read and checked."""
+    data = config.data
+    if data.plan:
+        batches, vocab_size = _open_plan(config)
+        _check_vocab_size(vocab_size, config)
+        return batches
+    stream, vocab_size, fingerprint = _open_samples(config) if data.samples else _open_env(config)
+    _check_vocab_size(vocab_size, config)
+    return StreamedBatches(
+        stream,
+        fingerprint,
+        window_size=data.window_size,
+        batching=data.batching_config(config.seed),
+        packing=data.packing_config(),
+        num_eval_samples=data.num_eval_samples,
+    )
+
+
+def _check_vocab_size(vocab_size: int, config: "SFTConfig") -> None:
+    # Compiled code would not raise: a gather returns NaN for unknown ids.
+    if vocab_size > config.model.vocab_size:
+        raise ValueError(
+            f"the samples have tokens up to {vocab_size - 1}, but model.vocab_size is "
+            f"{config.model.vocab_size}; set model.vocab_size={vocab_size}"
+        )
+
+
+def _open_plan(config: "SFTConfig") -> tuple[PlannedBatches, int]:
+    """Return the batches of a plan and the required vocabulary size."""
+    data, folder = config.data, Path(config.data.plan)
+    if not data.dataset:
+        if not (folder / "manifest.json").is_file():
+            raise ValueError(
+                f"{folder} is not a folder of batch files; set data.dataset to the dataset that the plan was "
+                f"built for, or create batch files with `phalanx data batch generate`"
+            )
+        return PlannedBatches.from_files(folder), 1 + BatchReader(folder).largest_token()
+    plan = load_batch_plan(folder)
+    tokenizer = load_tokenizer(config.tokenizer)
+    if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
+        raise ValueError(
+            f"{folder} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
+            f"{tokenizer.tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
+        )
+    samples = {
+        sample.sample_id: sample
+        for sample in tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
+    }
+    vocab_size = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
+    return PlannedBatches.from_plan(plan, samples), vocab_size
+
+
+def _open_samples(config: "SFTConfig") -> tuple[_Stream, int, str]:
+    """Return the stream of a file of samples, the required vocabulary size and a fingerprint."""
+    data = config.data
+    tokenizer = load_tokenizer(config.tokenizer)
+    samples = tuple(OfflineDatasetStream(data.samples, max_length=data.max_length, tokenizer=tokenizer))
+    if not samples:
+        raise ValueError(f"{data.samples} has no sample of at most data.max_length={data.max_length} tokens")
+    if data.repeat and len(samples) <= data.num_eval_samples:
+        raise ValueError(
+            f"{data.samples} has {len(samples)} samples, but data.num_eval_samples is {data.num_eval_samples}; "
+            f"set it lower"
+        )
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        # Evaluation samples come first and are not repeated.
+        repeated = samples[data.num_eval_samples :] if data.repeat else ()
+        return itertools.islice(itertools.chain(samples, itertools.cycle(repeated)), first, None)
+
+    vocab_size = 1 + max(max(sample.input_ids) for sample in samples)
+    return open_stream, vocab_size, f"samples {len(samples)}-{_hash_samples(samples)}"
+
+
+def _hash_samples(samples: tuple[StreamSample, ...]) -> str:
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(np.asarray(sample.input_ids, np.int32).tobytes())
+        digest.update(np.asarray(sample.loss_mask, np.uint8).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _open_env(config: "SFTConfig") -> tuple[_Stream, int, str]:
+    """Return the stream of an environment's answers, the required vocabulary size and a fingerprint."""
+    data, env = config.data, config.env
+    if env.is_puzzle_server:
+        return _open_puzzle_server(config)
+    if not env.is_puzzles and env.id not in ("arc", "proofs"):
+        read_tasks(env.id, env.difficulty, env.turns)  # raises an error that lists the kinds
+    if not env.is_puzzles and data.behavior_policy == "random":
+        return _open_episode_tokens(config)
+    tokenizer = PromptTokenizer(config.tokenizer)
+    samples = _puzzle_samples(config, tokenizer) if env.is_puzzles else _expert_samples(config, tokenizer)
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        evaluation = itertools.islice(samples("valid"), data.num_eval_samples)
+        return itertools.islice(itertools.chain(evaluation, samples("training")), first, None)
+
+    settings = [config.tokenizer, data.behavior_policy, config.prompt_format, data.random_move_prob]
+    fingerprint = " ".join(map(str, ["env", env.spec, *settings, data.mixture, config.seed]))
+    return open_stream, tokenizer.tokenizer.vocab_size, fingerprint
+
+
+def _puzzle_samples(
+    config: "SFTConfig", tokenizer: PromptTokenizer
+) -> Callable[[Split], Iterator[StreamSample]]:
+    data, env = config.data, config.env
+    tasks = read_tasks(env.id, env.difficulty, env.turns)
+    if unknown := data.mixture.keys() - {task.kind for task in tasks}:
+        raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which env.id={env.id!r} does not include")
+
+    def samples(split: Split) -> Iterator[StreamSample]:
+        generated = generate_expert_samples(
+            tasks,
+            tokenizer,
+            seed=config.seed,
+            split=split,
+            compact=config.prompt_format == "compact",
+            random_move_prob=data.random_move_prob,
+            behavior_policy=data.behavior_policy,
+            mixture=data.mixture,
+        )
+        return (sample for sample in generated if sample.length <= data.max_length)
+
+    return samples
+
+
+def _expert_samples(
+    config: "SFTConfig", tokenizer: PromptTokenizer
+) -> Callable[[Split], Iterator[StreamSample]]:
+    """Return the answers of the expert of ARC or proofs."""
+    environment = make_environment(config.env.id)
+
+    def samples(split: Split) -> Iterator[StreamSample]:
+        generated: Iterator[StreamSample]
+        if config.env.id == "arc":
+            from phalanx.lm.arc_demonstrations import arc_samples
+
+            compact = config.prompt_format == "compact"
+            generated = arc_samples(environment, tokenizer, seed=config.seed, split=split, compact=compact)
+        else:
+            from phalanx.lm.episodes.proof_demonstrations import proof_samples
+
+            generated = proof_samples(environment, tokenizer, seed=config.seed, split=split)
+        return (sample for sample in generated if sample.length <= config.data.max_length)
+
+    return samples
+
+
+def _open_episode_tokens(config: "SFTConfig") -> tuple[_Stream, int, str]:
+    """Return random episodes of ARC or proofs in the tokens of their episode tokenizer."""
+    from phalanx.lm.episode_stream import EnvironmentStream
+
+    environment = make_environment(config.env.id)
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        stream = EnvironmentStream(environment, seed=config.seed)
+        fitting = (sample for sample in stream if sample.length <= config.data.max_length)
+        return itertools.islice(fitting, first, None)
+
+    vocab_size = EnvironmentStream(environment).tokenizer.vocab_size
+    return open_stream, vocab_size, f"env {config.env.id} random {config.seed}"
+
+
+def make_environment(name: str) -> Any:
+    """Create `arc` or `proofs` with the tasks of their training presets."""
+    if name == "arc":
+        from phalanx.arc.env import ArcEnvironment
+        from phalanx.training.arc_training import load_arc_training
+
+        return ArcEnvironment.create(load_arc_training().arc)
+    from phalanx.training.proof_training import ProofSetting, load_proof_training
+
+    return ProofSetting.create(load_proof_training()).stages[0]
+
+
+def _open_puzzle_server(config: "SFTConfig") -> tuple[_Stream, int, str]:
+    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+    from phalanx.puzzles.server.pool import ConnectionPoolConfig
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
+
+    env, tokenizer = config.env, load_tokenizer(config.tokenizer)
+    host, _, port = env.address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"env.address must be HOST:PORT, such as localhost:8023, got {env.address!r}")
+    settings = CollectConfig(
+        host=host,
+        port=int(port),
+        games=env.games,
+        difficulties=(PuzzleDifficulty(env.difficulty),),
+        seed=config.seed,
+        max_length=config.data.max_length,
+        pool=ConnectionPoolConfig(connections=env.num_connections, ordered=True),
+    )
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        return itertools.islice(iterate_async(PuzzleSampleStream(settings, tokenizer)), first, None)
+
+    fingerprint = f"puzzle_server {','.join(env.games)} {env.difficulty} {config.seed}"
+    return open_stream, tokenizer.vocab_size, fingerprint
+
+
+def iterate_async(stream: AsyncSampleStream) -> Iterator[StreamSample]:
+    """Iterate over an asynchronous stream, which runs in a thread and is read slightly ahead."""
+    samples: queue.Queue[Any] = queue.Queue(_PREFETCH)
+    stopped = threading.Event()
+
+    async def read() -> None:
+        async with stream:
+            async for sample in stream:
+                while not stopped.is_set():
+                    try:
+                        samples.put(sample, timeout=0.0)
+                        break
+                    except queue.Full:
+                        await asyncio.sleep(0.005)
+                if stopped.is_set():
+                    return
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            asyncio.run(read())
+        except Exception as caught:
+            error = caught
+        finally:
+            # The consumer may stop while the queue is full.
+            while not stopped.is_set():
+                try:
+                    samples.put(error, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+
+    threading.Thread(target=run, name="phalanx-stream", daemon=True).start()
+    try:
+        while True:
+            item = samples.get()
+            if isinstance(item, StreamSample):
+                yield item
+            elif item is None:
+                return
+            else:
+                raise item
+    finally:
+        stopped.set()
