@@ -36,7 +36,7 @@ from phalanx.arc.networks.transduction import (
     transduction_loss,
 )
 from phalanx.arc.pair_dataset import GridPairDataset, canvas_note, load_pair_dataset
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
 """Canvases, and how many instances of each are learned together."""

@@ -110,7 +110,7 @@ def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.M
     values = (np.arange(count) % 1000).astype(np.int16)
     carried = [values.copy(), values.copy()]
     assert np.array_equal(random_order(count, np.random.PCG64(count), carried[0]), compiled)
-    monkeypatch.setattr(engine, "extension", lambda: None)
+    monkeypatch.setattr(engine, "native_module", lambda: None)
     assert np.array_equal(random_order(count, np.random.PCG64(count), carried[1]), compiled)
     for found in carried:
         assert np.array_equal(found, values[compiled])

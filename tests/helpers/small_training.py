@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from phalanx.io.jsonl import read_lines
 from phalanx.logging import FileHandler, SVGHandler
-from phalanx.logging.handlers.file import read_lines
 from phalanx.training.arc_training import ArcTrainingConfig, load_arc_training
 
 SMALL = (

@@ -108,8 +108,8 @@ def test_a_network_learns_to_compose_and_is_the_same_on_any_number_of_threads() 
 
 
 def test_plain_python_learns_too(monkeypatch) -> None:
-    monkeypatch.setattr("phalanx.kg.path_network.extension", lambda: None)
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.path_network.native_module", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     data = chains(4)
     network = fit_path_network(data, layers=1, epochs=0.1, batch_size=2, threads=1)
     assert network.parameters.dtype == np.float32 and np.isfinite(network.parameters).all()

@@ -282,12 +282,13 @@ def puzzles() -> Digests:
     for kind in puzzle_kinds():
         lines: list[object] = []
         for difficulty in kind.difficulties:
-            for puzzle in kind.generate_many(range(3), difficulty):
-                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution, kind.answer(puzzle)]
-                lines += [kind.solve(puzzle, kind.start(puzzle))]
-            for turns, compact in itertools.product(("single", "multi"), (False, True)):
-                environment = PuzzleEnvironment(kind, difficulty, turns=turns, compact=compact)
-                lines += [environment.reset(0), environment.demonstration()]
+            for puzzle in kind.generate_batch(range(3), difficulty):
+                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution]
+                lines += [kind.solution_text(puzzle)]
+                lines += [kind.solve(puzzle, kind.initial_state(puzzle))]
+            for turns, prompt_format in itertools.product(("single", "multi"), ("full", "compact")):
+                environment = PuzzleEnvironment(kind, difficulty, turns=turns, prompt_format=prompt_format)
+                lines += [environment.reset(0), environment.expert_actions()]
         found[kind.name] = digest_text(lines)
     return found
 
@@ -648,7 +649,8 @@ def episode_tokens() -> Digests:
     from phalanx.lm.arc_demonstrations import arc_samples
     from phalanx.lm.episodes.proof_demonstrations import proof_samples
     from phalanx.lm.expert_samples import generate_expert_samples
-    from phalanx.lm.tasks import PromptTokenizer, read_tasks
+    from phalanx.lm.prompt_tokenizer import PromptTokenizer
+    from phalanx.lm.tasks import read_tasks
     from phalanx.proofs.env import ProofEnvironment
     from phalanx.training.arc_training import load_arc_training
 
@@ -665,8 +667,8 @@ def episode_tokens() -> Digests:
         "arc, expert, full prompts": arc_samples(arc, PromptTokenizer("bytes"), seed=1, compact=False),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
         "proofs, expert": proof_samples(proofs, PromptTokenizer("bytes"), seed=1),
-        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, wander=0.2),
-        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, demonstrated=False),
+        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, random_move_prob=0.2),
+        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, behavior_policy="random"),
     }
     return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
 
@@ -798,18 +800,15 @@ _SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "
 def sft_plan() -> Digests:
     """Train a language model on the batches of a plan."""
     from phalanx.data import BatchPlanBuilder, PackingConfig
-    from phalanx.training.lm.batches import PlannedBatches
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
+    from phalanx.training.sft_data import PlannedBatches
 
     samples = _token_samples()
     lengths = {name: sample.length for name, sample in samples.items()}
     packing = PackingConfig(max_length=64)
     plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(num_epochs=2)
-    config = LMTrainingConfig.load(
-        None, (*_SMALL_MODEL, "model.vocab_size=40", "data.source=plan", "optimizer.warmup=2")
-    )
-    return _train(LMTraining(config, PlannedBatches.of_plan(plan, samples)), 4, ("loss",))
+    config = SFTConfig.load(None, (*_SMALL_MODEL, "model.vocab_size=40", "optimizer.warmup_steps=2"))
+    return _train(SFT(config, PlannedBatches.from_plan(plan, samples)), 4, ("loss",))
 
 
 @workload("floats")
@@ -817,22 +816,21 @@ def sft_puzzles() -> Digests:
     """Train a language model on puzzles with the preset `puzzles`; digest held-out losses too."""
     import jax
 
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
 
     small = (
         *_SMALL_MODEL,
-        "data.environment='sudoku,lights_out::multi'",
-        "data.shares='lights_out=2'",
+        "env.id='sudoku,lights_out::multi'",
+        "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
         "data.window_size=32",
-        "data.held_out=8",
-        "optimizer.num_updates=4",
-        "optimizer.warmup=2",
-        "evaluation.puzzles=0",
+        "data.num_eval_samples=8",
+        "num_updates=4",
+        "optimizer.warmup_steps=2",
+        "evaluation.num_episodes=0",
     )
-    algorithm = LMTraining(LMTrainingConfig.load("puzzles", small))
+    algorithm = SFT(SFTConfig.load("puzzles", small))
     start, update = algorithm.compile()
     learner, losses = start(jax.random.key(algorithm.seed)), []
     for number in range(4):
@@ -845,21 +843,21 @@ def sft_puzzles() -> Digests:
 @workload("floats")
 def grpo_puzzles() -> Digests:
     """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
-    from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
+    from phalanx.training.grpo import GRPO, GRPOConfig
 
-    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
+    small = (*_SMALL_MODEL, "num_updates=3", "num_generations=8", "microbatch_size=4", "max_length=96")
     presets = {
-        "lights_out": ("grpo.groups=6",),
+        "lights_out": ("num_prompts=6",),
         "puzzles": (
-            "environment='knights::multi,lights_out::multi'",
-            "legal_only=true",
-            "grpo.groups=4",
-            "grpo.negative=0.5",
+            "env.id='knights::multi,lights_out::multi'",
+            "legal_actions_only=true",
+            "num_prompts=4",
+            "negative_advantage_weight=0.5",
         ),
     }
     found = {}
     for preset, overrides in presets.items():
-        algorithm = GRPOTraining(GRPOTrainingConfig.load(preset, (*small, *overrides)))
+        algorithm = GRPO(GRPOConfig.load(preset, (*small, *overrides)))
         found |= {
             f"{preset}: {name}": value for name, value in _train(algorithm, 3, ("policy_loss",)).items()
         }

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int32, UInt32
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.tasks import ArcTask
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
 

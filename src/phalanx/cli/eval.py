@@ -212,7 +212,7 @@ def evaluate(
         given = CheckpointRef.parse(str(run))
         kind = read_metadata(given.run).get("kind")
     origins = _each_seed(given)
-    if arcade is not None and kind not in ("lm", "grpo"):
+    if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
     if data is None and out is not None:
         raise UserError("--out says where the files of --data go; give --data, too")
@@ -246,11 +246,11 @@ def evaluate(
             typer.echo(_over_seeds(ranked, "MRR", ".3f"))
     elif data is not None:
         raise UserError(f"--data is for ARC, proofs and kge; {run} is a run of kind {kind!r}")
-    elif kind in ("lm", "grpo") and arcade is not None:
+    elif kind in ("sft", "grpo") and arcade is not None:
         from phalanx.cli.evaluate_puzzles import evaluate_on_server
 
         evaluate_on_server(given, arcade, untrained, tuple(settings or ()), seed, as_json)
-    elif kind in ("lm", "grpo"):
+    elif kind in ("sft", "grpo"):
         from phalanx.cli.evaluate_puzzles import evaluate_language_model
 
         tried = 8 if attempts is None else attempts
@@ -297,7 +297,6 @@ def _arc(
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.arc.evaluation import evaluate_arc
     from phalanx.training.arc_training import (
-        arc_distribution,
         baselines,
         examined,
         load_arc_policy,
@@ -311,7 +310,7 @@ def _arc(
         )
     with user_errors(), working(f"playing the {split} tasks"):
         environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-        results = [evaluate_arc(environment, arc_distribution(environment), network)]
+        results = [evaluate_arc(environment, network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
         with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
@@ -347,7 +346,7 @@ def _hand_in(
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
     from phalanx.arc.submission import submission_env, submit, submit_random
     from phalanx.logging.report.page import write_report
-    from phalanx.training.arc_training import arc_distribution, arc_training_of
+    from phalanx.training.arc_training import arc_training_of
     from phalanx.training.loading import initial_policy, restore_policy
 
     run = origin.run
@@ -361,7 +360,6 @@ def _hand_in(
         )
         told = submit(
             environment,
-            arc_distribution(environment),
             network,
             attempts=attempts,
             seed=seed,

@@ -1,7 +1,4 @@
-"""`phalanx eval` of language models: puzzles that they never learned from, played by their own answers.
-
-What is measured is in `phalanx.lm.evaluation`.
-"""
+"""`phalanx eval` for language models: success rates in text environments, compared with baselines."""
 
 import json
 from typing import TYPE_CHECKING
@@ -18,108 +15,106 @@ if TYPE_CHECKING:
 
 
 def evaluate_language_model(
-    origin: "CheckpointRef",
+    ref: "CheckpointRef",
     split: "Split",
-    attempts: int,
+    num_samples: int,
     untrained: bool,
     settings: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
-    """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
+    """Evaluate a model, an untrained model and random legal actions on each task of an environment."""
     from phalanx.config import load_config
-    from phalanx.lm.episodes.environments import EnvironmentSource
-    from phalanx.lm.episodes.opening import local_source
-    from phalanx.lm.evaluation import (
-        PuzzleEvaluationConfig,
-        score_episodes,
-        score_random,
-        score_random_actions,
-    )
-    from phalanx.lm.playing import LMPolicy
-    from phalanx.lm.tasks import TextTask
-    from phalanx.training.lm.trained import load_trained
+    from phalanx.lm.episodes.opening import TextEnvConfig
+    from phalanx.lm.evaluation import TextEvalConfig, evaluate_policy, evaluate_random_policy
+    from phalanx.lm.text_policy import LMPolicy
+    from phalanx.training.trained_lm import load_trained_lm
 
-    with user_errors(), working(f"loading {origin.run}"):
-        config = load_config(PuzzleEvaluationConfig, None, settings)
-        trained = load_trained(origin.run, origin.which)
-        named, overrides = (config.tasks, ()) if config.tasks else (trained.played, trained.overrides)
-        if not named:
+    with user_errors(), working(f"loading {ref.run}"):
+        config = load_config(TextEvalConfig, None, settings)
+        trained = load_trained_lm(ref.run, ref.which)
+        env = TextEnvConfig(id=config.env) if config.env else trained.env
+        if env is None or env.is_puzzle_server:
             raise ValueError(
-                f"{origin.run} did not learn puzzles that are made here: name some, as --set tasks=sudoku, "
-                "or a server that has them, as --arcade localhost:8023"
+                f"{ref.run} was not trained on a local text environment; set one, such as --set env=sudoku, "
+                "or use a puzzle server, such as --arcade localhost:8023"
             )
-        source = local_source(named, trained.prompter, compact=trained.compact, overrides=overrides)
+        source = env.open(trained.tokenizer, trained.prompt_format)
     rows: list[list[TaskScore]] = []
-    with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(source.tasks)} tasks"):
-        beginner = trained.untrained(seed)
-        players = {} if untrained else {"model": trained}
+    message = f"running {config.num_episodes} episodes of each of {len(source.tasks)} tasks"
+    with user_errors(), working(message):
+        models = {} if untrained else {"model": trained.model}
+        models["untrained"] = trained.untrained(seed).model
         for task in source.tasks:
-            row = []
-            for name, each in (players | {"untrained": beginner}).items():
-                player = LMPolicy(
-                    each.model, each.prompter, config.sampling, config.max_new_tokens, config.legal_only
+            row: list[TaskScore] = []
+            for name, model in models.items():
+                policy = LMPolicy(
+                    model,
+                    trained.tokenizer,
+                    config.sampling,
+                    config.max_completion_length,
+                    config.legal_actions_only,
                 )
-                tried = attempts if name == "model" or untrained else 0
-                row += score_episodes(
-                    player,
+                row += evaluate_policy(
+                    policy,
                     source,
                     task,
-                    attempts=tried,
+                    split=split,
+                    num_episodes=config.num_episodes,
+                    num_samples=num_samples if name == "model" or untrained else 0,
                     seed=seed,
                     name=name,
-                    split=split,
-                    count=config.puzzles,
-                )[0]
-            if isinstance(source, EnvironmentSource):
-                guessed = score_random_actions(source, seed=seed, split=split, count=config.puzzles)
-            else:
-                known = TextTask(*task.split(":"))
-                guessed = score_random(known, seed=seed, split=split, count=config.puzzles)
-            rows.append([*row, guessed])
-    title = f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
-    _tell(origin, rows, split, title, as_json)
+                )
+            random = evaluate_random_policy(
+                source, task, split=split, num_episodes=config.num_episodes, seed=seed
+            )
+            rows.append([*row, random])
+    title = (
+        f"{config.num_episodes} {split} episodes of each task, greedy; sampled at temperature "
+        f"{config.sampling.temperature}"
+    )
+    _print(ref, rows, split, title, as_json)
 
 
 def evaluate_on_server(
-    origin: "CheckpointRef",
+    ref: "CheckpointRef",
     address: str,
     untrained: bool,
     settings: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
-    """Play games of a live server; beside the model stand one that learned nothing and random commands."""
+    """Evaluate a model, an untrained model and random commands on the games of a puzzle server."""
     from phalanx.config import load_config
     from phalanx.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
-    from phalanx.lm.playing import LMPolicy
+    from phalanx.lm.text_policy import LMPolicy
     from phalanx.puzzles.server.client import PuzzleClientConfig
-    from phalanx.training.lm.trained import load_trained
+    from phalanx.training.trained_lm import load_trained_lm
 
-    with user_errors(), working(f"loading {origin.run}"):
+    with user_errors(), working(f"loading {ref.run}"):
         config = load_config(ArcadeEvaluationConfig, None, settings)
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise ValueError(f"{address!r} is no HOST:PORT, as localhost:8023")
+            raise ValueError(f"the address must be HOST:PORT, such as localhost:8023, got {address!r}")
         client = PuzzleClientConfig(host=host, port=int(port))
-        trained = load_trained(origin.run, origin.which)
+        trained = load_trained_lm(ref.run, ref.which)
     rows: list[list[TaskScore]] = []
-    players = {} if untrained else {"model": trained}
-    with user_errors(), working(f"playing {config.puzzles} puzzles of {len(config.names())} games"):
+    models = {} if untrained else {"model": trained.model}
+    models["untrained"] = trained.untrained(seed).model
+    message = f"running {config.num_episodes} episodes of {len(config.names())} games"
+    with user_errors(), working(message):
         for game in config.names():
-            rows.append(
-                [
-                    score_arcade(LMPolicy(each.model, each.prompter), game, client, config, name)
-                    for name, each in (players | {"untrained": trained.untrained(seed)}).items()
-                ]
-            )
-            rows[-1].append(score_random_commands(game, client, config, seed))
-    title = f"{config.puzzles} {config.difficulty} puzzles of each game of {address}, greedy"
-    _tell(origin, rows, "arcade", title, as_json)
+            row = [
+                score_arcade(LMPolicy(model, trained.tokenizer), game, client, config, name)
+                for name, model in models.items()
+            ]
+            rows.append([*row, score_random_commands(game, client, config, seed)])
+    title = f"{config.num_episodes} {config.difficulty} episodes of each game of {address}, greedy"
+    _print(ref, rows, "arcade", title, as_json)
 
 
-def _tell(
-    origin: "CheckpointRef", rows: list[list["TaskScore"]], split: str, title: str, as_json: bool
+def _print(
+    ref: "CheckpointRef", rows: list[list["TaskScore"]], split: str, title: str, as_json: bool
 ) -> None:
     from phalanx.lm.evaluation import mean_score
 
@@ -127,22 +122,22 @@ def _tell(
     if as_json:
         for row in rows:
             for score in row:
-                typer.echo(json.dumps({"run": str(origin.run)} | score.as_record(split)))
+                typer.echo(json.dumps({"run": str(ref.run)} | score.as_record(split)))
         return
     typer.echo(title)
     width = max(len(row[0].task) for row in rows)
     for row in rows:
-        typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))
+        typer.echo(f"{row[0].task:{width}}  " + "; ".join(map(_format, row)))
 
 
-def _told(score: "TaskScore") -> str:
-    if score.player == "random":
-        what = "legal moves" if score.legal_rate == 1 else f"moves ({score.legal_rate:.0%} legal)"
-        return f"random {what} {score.solved_rate:.0%}"
-    said = f"{score.player} solved {score.solved_rate:.0%}"
+def _format(score: "TaskScore") -> str:
+    if score.policy == "random":
+        valid = "" if score.valid_action_rate == 1 else f" ({score.valid_action_rate:.0%} valid)"
+        return f"random actions{valid} {score.success_rate:.0%}"
     if score.pass_at_k:
-        return "sampled " + ", ".join(f"pass@{k} {share:.0%}" for k, share in score.pass_at_k.items())
-    if score.player == "untrained":
-        return said
-    moves = "" if score.moves is None else f", {score.moves:.1f} answers when solved"
-    return f"{said}, {score.legal_rate:.0%} of the answers legal{moves}, {score.different} different"
+        return "sampled " + ", ".join(f"pass@{k} {rate:.0%}" for k, rate in score.pass_at_k.items())
+    solved = f"{score.policy} solved {score.success_rate:.0%}"
+    if score.policy == "untrained":
+        return solved
+    turns = "" if score.mean_turns is None else f", {score.mean_turns:.1f} turns when solved"
+    return f"{solved}, {score.valid_action_rate:.0%} valid actions{turns}, {score.num_distinct} distinct"

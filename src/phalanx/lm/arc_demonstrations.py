@@ -17,14 +17,15 @@ from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.tasks import ArcTask
 from phalanx.arc.text import action_text
 from phalanx.data.samples import SampleSource, StreamSample
-from phalanx.lm.tasks import PromptTokenizer, Split, split_of
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, split_of
 
 _AT_ONCE = 64
 
 
 def arc_samples(
     environment: ArcEnvironment,
-    prompter: PromptTokenizer,
+    tokenizer: PromptTokenizer,
     *,
     seed: int = 0,
     split: Split = "training",
@@ -60,14 +61,14 @@ def arc_samples(
                     if time < len(plans[place]):
                         answer = action_text(action_from_arrays(operations[place], cells[place]))
                         name = f"arc-{split}-{slots[place]}-{time}-{round_}"
-                        yield _sample(prompter, texts[place], answer, name)
+                        yield _sample(tokenizer, texts[place], answer, name)
                 operations[[time >= len(plan) for plan in plans]] = -1
                 states, *_ = step(states, action_from_arrays(operations, cells))
         round_ += 1
 
 
-def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> StreamSample:
-    read, learned = prompter.prompt(prompt), prompter.answer(answer)
+def _sample(tokenizer: PromptTokenizer, prompt: str, answer: str, name: str) -> StreamSample:
+    read, learned = tokenizer.encode_prompt(prompt), tokenizer.encode_completion(answer)
     return StreamSample(
         input_ids=read + learned,
         loss_mask=[0] * len(read) + [1] * len(learned),

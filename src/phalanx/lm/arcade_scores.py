@@ -6,18 +6,22 @@ Puzzles made in process are scored in `puzzle_scores`; games as text environment
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
 from phalanx.config import Config
+from phalanx.core.environment import Key
+from phalanx.lm.episodes.puzzle_server import puzzle_server_tokenizer
 from phalanx.lm.evaluation import TaskScore
-from phalanx.lm.playing import Conversation, LMPolicy, played_by, rollout
-from phalanx.lm.tasks import PuzzleServerPromptTokenizer
+from phalanx.lm.text_policy import LMPolicy, Turn
+from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.puzzles.server.client import PuzzleClientConfig
 from phalanx.puzzles.server.env import PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
 from phalanx.puzzles.server.protocol import PuzzleGame, PuzzleObservation, game_id
+from phalanx.text.env import TextVectorEnvironment
 
 _UNKNOWN_SIZE = 9
 """Rows and columns that random commands name where the server does not tell the board."""
@@ -26,17 +30,22 @@ _UNKNOWN_SIZE = 9
 class ArcadeEvaluationConfig(Config):
     """What `phalanx eval --arcade` asks of a language model."""
 
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "puzzles": "num_episodes",
+        "max_new_tokens": "max_completion_length",
+    }
+
     games: tuple[str, ...] = ()
     """Games by name; all that there are, without a name."""
     difficulty: str = "easy"
     """How hard they are."""
-    puzzles: int = Field(default=8, ge=1)
+    num_episodes: int = Field(default=8, ge=1)
     """How many of each game, and as many connections."""
     first_seed: int = Field(default=1_000_000, ge=0)
     """The seed of the first; far from those that samples are collected with."""
     max_steps: int = Field(default=99, ge=1)
     """Answers after which a puzzle is left."""
-    max_new_tokens: int = Field(default=24, ge=1)
+    max_completion_length: int = Field(default=24, ge=1)
     """The longest answer."""
 
     def names(self) -> tuple[str, ...]:
@@ -51,16 +60,17 @@ def score_arcade(
     config: ArcadeEvaluationConfig,
     name: str = "model",
 ) -> TaskScore:
-    """Puzzles of a game played greedily, with the prompts that `phalanx train lm --arcade` learns from.
+    """Puzzles of a game played greedily, with the prompts that `phalanx train sft --env puzzle_server`
+    learns from.
 
     A refused answer ends an episode: nothing has changed, and a greedy player would say the same again.
     """
     greedy = dataclasses.replace(
         player,
-        prompter=PuzzleServerPromptTokenizer(player.prompter),
+        tokenizer=puzzle_server_tokenizer(player.tokenizer),
         sampling=player.sampling.model_copy(update={"temperature": 0.0}),
-        max_new_tokens=config.max_new_tokens,
-        legal_only=False,
+        max_new_tokens=config.max_completion_length,
+        legal_actions_only=False,
     )
     return _score(game, name, "greedy", client, config, 1, lambda batch: rollout(greedy, batch))
 
@@ -71,11 +81,14 @@ def score_random_commands(
     """Random commands of the game's form, whose numbers are on the board; some are refused."""
     draws = random.Random(seed)
 
-    def started(batch: PuzzleServerVectorEnvironment) -> list[Conversation]:
-        def command(place: int) -> str:
-            return random_command(game, batch.games[place].observation, draws)
+    class RandomCommands:
+        def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None) -> list[Turn]:
+            assert isinstance(env, PuzzleServerVectorEnvironment)
+            games = [env.games[row] for row in rows]
+            return [Turn(each.prompt, random_command(game, each.observation, draws)) for each in games]
 
-        return played_by(batch, command)
+    def started(batch: PuzzleServerVectorEnvironment) -> list[Conversation]:
+        return rollout(RandomCommands(), batch)
 
     return _score(game, "random", "sampled", client, config, config.max_steps, started)
 
@@ -125,19 +138,19 @@ def _score(
     mode: str,
     client: PuzzleClientConfig,
     config: ArcadeEvaluationConfig,
-    max_refused: int,
+    max_invalid_answers: int,
     started: Callable[[PuzzleServerVectorEnvironment], Sequence[Conversation]],
 ) -> TaskScore:
     with PuzzleServerVectorEnvironment(
         game,
         config.difficulty,
-        size=config.puzzles,
+        size=config.num_episodes,
         client=client,
         max_steps=config.max_steps,
-        max_refused=max_refused,
+        max_invalid_answers=max_invalid_answers,
         prompt=move_prompt,
     ) as batch:
-        texts = batch.reset(list(itertools.islice(itertools.count(config.first_seed), config.puzzles)))
+        texts = batch.reset(list(itertools.islice(itertools.count(config.first_seed), config.num_episodes)))
         told = started(batch)
     solved = [one for one in told if one.solved]
     answers = sum(len(one.turns) for one in told)
@@ -148,6 +161,6 @@ def _score(
         len(told),
         len(set(texts)),
         len(solved) / len(told),
-        sum(one.legal for one in told) / max(answers, 1),
+        sum(one.num_valid for one in told) / max(answers, 1),
         sum(len(one.turns) for one in solved) / len(solved) if solved else None,
     )

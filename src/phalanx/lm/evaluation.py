@@ -33,8 +33,8 @@ class TextEvalConfig(Config):
     }
 
     env: str = ""
-    """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the environment that
-    the model was trained on."""
+    """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the
+    environment that the model was trained on."""
     num_episodes: int = Field(default=100, ge=1)
     """Episodes per task."""
     sampling: SamplingConfig = SamplingConfig()
@@ -170,9 +170,7 @@ def evaluation_records(
     return [score.as_record(split) for score in (mean_score(scores), *scores)]
 
 
-def sample_conversations(
-    policy: LMPolicy, source: EpisodeSource | None, update: int
-) -> list[dict[str, Any]]:
+def sample_conversations(policy: LMPolicy, source: EpisodeSource | None, update: int) -> list[dict[str, Any]]:
     """Run one validation episode of each task greedily. Return records for the logger."""
     if source is None:
         return []

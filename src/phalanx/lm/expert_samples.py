@@ -1,78 +1,92 @@
-"""Solvers' answers to puzzles as token samples: what is asked is read, what is answered is learned.
-
-The puzzles are those of `tasks`; episodes of other environments are in `sources`.
-"""
+"""Training samples from puzzles: prompts with the answers of a solver, or of a random policy."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
-from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of, split_of
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, TextTask, puzzles_of, split_of
 from phalanx.puzzles.env import PuzzleEnvironment
 
-_SEEDS = 2**40
-"""Seeds of puzzles that a run's seed has for itself."""
+_SEEDS_PER_RUN = 2**40
+"""Runs with different seeds use disjoint ranges of puzzle seeds."""
 
 
 def generate_expert_samples(
     tasks: Sequence[TextTask],
-    prompter: PromptTokenizer,
+    tokenizer: PromptTokenizer,
     *,
     seed: int = 0,
     split: Split = "training",
     compact: bool = True,
-    wander: float = 0.0,
-    demonstrated: bool = True,
-    shares: Mapping[str, int] | None = None,
+    random_move_prob: float = 0.0,
+    behavior_policy: Literal["expert", "random"] = "expert",
+    mixture: Mapping[str, int] | None = None,
 ) -> Iterator[StreamSample]:
-    """Samples of each task in turn, without end; the same arguments give the same ones.
+    """Yield samples of each task in turn, without end. The loss mask selects the answers.
 
-    An answer as a whole is a sample; of a puzzle that is played move by move, each move is one, asked from
-    where the puzzle stands. With probability `wander` a random legal move is made instead, and not learned,
-    so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random and legal. A
-    kind in `shares` has as many samples in each turn.
+    A single-turn puzzle gives one sample, a multi-turn puzzle one per move.
+
+    Args:
+        tasks: Puzzle tasks.
+        tokenizer: Encodes prompts and answers.
+        seed: Samples are a function of the seed and the other arguments.
+        split: Split of the puzzles.
+        compact: Use compact prompts.
+        random_move_prob: Probability of a random legal move instead of the expert's. Its sample is omitted.
+        behavior_policy: Whose answers to use.
+        mixture: Samples of a kind per turn; 1 for kinds that are not listed.
     """
     streams = [
-        _of_task(
-            task, prompter, random.Random(f"{seed} {task.name}"), seed, split, compact, wander, demonstrated
+        _task_samples(
+            task,
+            tokenizer,
+            random.Random(f"{seed} {task.name}"),
+            seed,
+            split,
+            compact,
+            random_move_prob,
+            behavior_policy,
         )
         for task in tasks
     ]
-    counts = [(shares or {}).get(task.kind, 1) for task in tasks]
+    counts = [(mixture or {}).get(task.kind, 1) for task in tasks]
     while True:
         for stream, count in zip(streams, counts, strict=True):
             for _ in range(count):
                 yield next(stream)
 
 
-def _of_task(
+def _task_samples(
     task: TextTask,
-    prompter: PromptTokenizer,
-    draws: random.Random,
+    tokenizer: PromptTokenizer,
+    rng: random.Random,
     seed: int,
     split: Split,
     compact: bool,
-    wander: float,
-    demonstrated: bool,
+    random_move_prob: float,
+    behavior_policy: Literal["expert", "random"],
 ) -> Iterator[StreamSample]:
-    environment = task.environment(compact=compact)
-    if not demonstrated and task.turns == "single":
-        raise ValueError("random play is move by move: set data.turns=multi")
-    for puzzle in puzzles_of(task, split, first_seed=_SEEDS * seed, compact=compact):
-        environment.begin(puzzle)
+    environment = task.environment(prompt_format="compact" if compact else "full")
+    if behavior_policy == "random" and task.turns == "single":
+        raise ValueError("data.behavior_policy=random needs multi-turn puzzles; set env.turns=multi")
+    for puzzle in puzzles_of(task, split, first_seed=_SEEDS_PER_RUN * seed):
+        environment.start(puzzle)
         step = 0
         while not environment.done:
-            wandering = draws.random() < wander
-            answer = _answer(environment, draws, demonstrated and not wandering)
+            is_random_move = rng.random() < random_move_prob
+            answer = _next_answer(environment, rng, behavior_policy == "expert" and not is_random_move)
             if answer is None:
                 break
-            prompt = environment.prompt
-            # A puzzle of the training may lead through a board that is another puzzle's, held out.
-            if not wandering and (task.turns == "single" or _may_learn(environment, split)):
-                read, learned = prompter.prompt(prompt), prompter.answer(answer)
+            # A puzzle of the training split can reach the initial state of a puzzle of another split.
+            is_allowed = task.turns == "single" or split_of(environment.state_key) in (split, "training")
+            if is_allowed and not is_random_move:
+                prompt_ids = tokenizer.encode_prompt(environment.prompt)
+                completion_ids = tokenizer.encode_completion(answer)
                 yield StreamSample(
-                    input_ids=read + learned,
-                    loss_mask=[0] * len(read) + [1] * len(learned),
+                    input_ids=prompt_ids + completion_ids,
+                    loss_mask=[0] * len(prompt_ids) + [1] * len(completion_ids),
                     sample_id=f"{task.name}-{split}-{puzzle.seed}-{step}",
                     dataset_id=task.name,
                     source=SampleSource.SYNTHETIC,
@@ -84,13 +98,8 @@ def _of_task(
             step += 1
 
 
-def _may_learn(environment: PuzzleEnvironment, split: Split) -> bool:
-    return split_of(environment.board) in (split, "training")
-
-
-def _answer(environment: PuzzleEnvironment, draws: random.Random, solver: bool) -> str | None:
-    """The solver's next answer, or a random legal one; None where there is none."""
-    if solver:
-        return next(iter(environment.demonstration() or ()), None)
-    legal = environment.legal_moves()
-    return draws.choice(legal) if legal else None
+def _next_answer(environment: PuzzleEnvironment, rng: random.Random, use_expert: bool) -> str | None:
+    if use_expert:
+        return next(iter(environment.expert_actions() or ()), None)
+    legal_actions = environment.legal_actions()
+    return rng.choice(legal_actions) if legal_actions else None

@@ -28,14 +28,14 @@ _UNROLL = 4
 class LanguageModelConfig(Config):
     """Architecture of a language model."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "was renamed to d_model",
-        "depth": "was renamed to num_layers",
-        "heads": "was renamed to num_heads",
-        "hidden": "was renamed to d_ff",
-        "rotary_base": "was renamed to rope_theta",
-        "norm_epsilon": "was renamed to norm_eps",
-        "compute": "was renamed to dtype",
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "d_model",
+        "depth": "num_layers",
+        "heads": "num_heads",
+        "hidden": "d_ff",
+        "rotary_base": "rope_theta",
+        "norm_epsilon": "norm_eps",
+        "compute": "dtype",
     }
 
     vocab_size: int = Field(default=258, ge=2)

@@ -28,12 +28,12 @@ class PromptTokenizer:
     ) -> None:
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.prompt_suffix, self.completion_end, self.unknown = prompt_suffix, completion_end, unknown
+        stop_token_id = self.tokenizer.eos_token_id
         if completion_end is not None:
-            [self.stop_token_id] = self.tokenizer.encode(completion_end)
-        elif self.tokenizer.eos_token_id is not None:
-            self.stop_token_id: int = self.tokenizer.eos_token_id
-        else:
+            [stop_token_id] = self.tokenizer.encode(completion_end)
+        if stop_token_id is None:
             raise ValueError("the tokenizer has no end-of-text token; set completion_end")
+        self.stop_token_id: int = stop_token_id
         self._encodable: dict[str, bool] = {}
 
     def encode_prompt(self, prompt: str) -> list[int]:

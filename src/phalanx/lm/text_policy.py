@@ -3,7 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from phalanx.core.environment import Key
 from phalanx.lm.generation import generate_batch
@@ -36,6 +36,16 @@ class Turn(NamedTuple):
     """Identifies the state of the environment before the answer. Empty if the environment has no such key."""
 
 
+@runtime_checkable
+class SamplesActions(Protocol):
+    """A vector environment that samples legal actions itself."""
+
+    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
+        """Sample a legal action for some rows."""
+        ...
+
+
+@runtime_checkable
 class TextPolicy(Protocol):
     """Answers the prompts of a text environment."""
 
@@ -60,12 +70,15 @@ class LMPolicy:
         """Generate answers to the current prompts of some rows. A key is required for sampling."""
         legal_actions = None
         if self.legal_actions_only:
-            actions_by_row = [env.environments[row].legal_moves() for row in rows]
+            actions_by_row = [env.environments[row].legal_actions() for row in rows]
             if not any(actions is None for actions in actions_by_row):
                 legal_actions = actions_by_row
         prompts = env.prompts
         turns = self.answer([prompts[row] for row in rows], key, legal_actions, min_batch_size=len(env))
-        return [turn._replace(state_key=env.environments[row].board) for turn, row in zip(turns, rows)]
+        return [
+            turn._replace(state_key=env.environments[row].state_key)
+            for turn, row in zip(turns, rows, strict=True)
+        ]
 
     def answer(
         self,
@@ -124,10 +137,13 @@ class RandomTextPolicy:
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None = None) -> list[Turn]:
         """Choose a legal action for each row. The key is not used."""
+        if isinstance(env, SamplesActions):
+            actions = env.sample_actions(rows, self._rng)
+            return [Turn(env.prompts[row], action) for row, action in zip(rows, actions, strict=True)]
         turns = []
         for row in rows:
             environment = env.environments[row]
-            legal_actions = environment.legal_moves()
+            legal_actions = environment.legal_actions()
             if legal_actions is None:
                 raise ValueError(f"{type(environment).__name__} cannot list its legal actions")
             turns.append(Turn(environment.prompt, self._rng.choice(legal_actions or [_NO_ACTION])))

@@ -43,7 +43,7 @@ def rollout(policy: TextPolicy, env: TextVectorEnvironment, key: Key | None = No
         result = env.step([turns[row].answer if row in turns else "" for row in range(len(env))])
         for row in unfinished:
             info = result.infos[row]
-            turn = turns[row]._replace(error=info.refused, reward=float(result.rewards[row]))
+            turn = turns[row]._replace(error=info.error, reward=float(result.rewards[row]))
             conversations[row].turns.append(turn)
             conversations[row].solved = info.solved
         unfinished = [row for row in unfinished if not result.dones[row]]

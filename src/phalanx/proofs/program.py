@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule, IndexManager, check_triples
 

@@ -30,6 +30,13 @@ class EvaluationConfig(Config):
     """Updates between evaluations; 0 for none but the first and the last."""
 
 
+class EpisodeEvaluationConfig(EvaluationConfig):
+    """Evaluation on episodes that are not trained on."""
+
+    num_episodes: int = Field(default=20, ge=0)
+    """Episodes per task. 0 disables the evaluation on episodes."""
+
+
 class CheckpointConfig(Config):
     """When the whole state of a training is saved; the last update always is."""
 

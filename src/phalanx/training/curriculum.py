@@ -1,4 +1,5 @@
-"""Curriculum for text tasks: prefers tasks that are solved sometimes, and retries partially solved episodes."""
+"""Curriculum for text tasks: prefers tasks that are solved sometimes, and retries partially solved
+episodes."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -27,10 +28,11 @@ class CurriculumConfig(Config):
     success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
     """Decay of the exponential moving average of each task's success rate, per update."""
     min_task_weight: float = Field(default=0.1, gt=0, le=1)
-    """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight is 1
-    for a task that is solved half of the time."""
+    """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight
+    is 1 for a task that is solved half of the time."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retried: some, but not all of their attempts succeeded before."""
+    """Fraction of an update's episodes that are retried: some, but not all of their attempts succeeded
+    before."""
     retry_capacity: int = Field(default=256, ge=1)
     """Maximum number of episodes that are kept for retries. The oldest are dropped first."""
 

@@ -4,9 +4,9 @@ Each update samples `num_prompts` episodes, lets the model attempt each of them 
 compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
 
 Options: `importance_sampling_level="sequence"` is GSPO (Zheng et al., 2025, arXiv:2507.18071);
-`advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng et al.,
-2025, arXiv:2505.10978); `epsilon_high > epsilon` and a loss that is a mean over tokens are from DAPO (Yu et
-al., 2025, arXiv:2503.14476).
+`advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng et
+al., 2025, arXiv:2505.10978); `epsilon_high > epsilon` and a loss that is a mean over tokens are from DAPO
+(Yu et al., 2025, arXiv:2503.14476).
 """
 
 import concurrent.futures
@@ -26,7 +26,8 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.data.packing import pack_lengths
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.episodes.opening import TextEnvConfig
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 from phalanx.lm.evaluation import evaluation_records, rollout_episodes, sample_conversations
@@ -116,27 +117,28 @@ class GRPOConfig(RunConfig):
     """Weight of the KL divergence from the initial model. 0 saves its forward pass."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """`token`: each token has its own importance ratio, and the loss is a mean over tokens. `sequence`: all
-    tokens of a completion share the geometric mean of their ratios, and the loss is a mean over completions."""
+    tokens of a completion share the geometric mean of their ratios, and the loss is a mean over
+    completions."""
     scale_rewards: bool = True
     """Divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
-    """`episode`: all turns of an attempt share the advantage of its total reward. `turn`: the advantage of a turn
-    compares its return with those of other turns with the same prompt, in any attempt."""
+    """`episode`: all turns of an attempt share the advantage of its total reward. `turn`: the advantage of a
+    turn compares its return with those of other turns with the same prompt, in any attempt."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
     """Factor of negative advantages. For tasks with a single solution, 0 keeps the direction of the expected
     gradient and removes the noise of wrong answers, most of whose tokens are correct."""
     max_trained_generations: int = Field(default=0, ge=0)
-    """Maximum number of distinct completions per prompt that are trained on, chosen from the best and the worst.
-    0 means all."""
+    """Maximum number of distinct completions per prompt that are trained on, chosen from the best and the
+    worst. 0 means all."""
     max_length: int = Field(default=192, ge=16)
     """Length of packed rows. Must be at least the length of any prompt with its completion."""
     microbatch_size: int = Field(default=16, ge=1)
     """Rows per forward and backward pass. An optimizer step sums the gradients of all microbatches."""
     async_rollouts: bool = False
-    """Run the next update's rollouts while training on the current ones. They come from parameters that are one
-    update old, which the importance ratio corrects."""
+    """Run the next update's rollouts while training on the current ones. They come from parameters that are
+    one update old, which the importance ratio corrects."""
 
     sampling: SamplingConfig = SamplingConfig()
     """Sampling of completions. The temperature must be above 0."""
@@ -251,7 +253,8 @@ def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0)
     """Merge equal completions of a prompt into one with the mean of their advantages and the sum of weights.
 
     If a prompt has more than `max_per_prompt` distinct completions (0: no limit), only the best and the
-    worst are kept. Their weights are scaled so that the total weight of each sign of advantage stays the same.
+    worst are kept. Their weights are scaled so that the total weight of each sign of advantage stays the
+    same.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight
@@ -363,7 +366,7 @@ def pack_completions(
 
 def completion_logps(
     model: LanguageModel, batch: PackedCompletions, temperature: Float[Array, ""]
-) -> Float[Array, "rows tokens-1"]:
+) -> Float[Array, "rows targets"]:
     """Compute the log-probability of every token but the first of each row, at the sampling temperature."""
     input_ids = jnp.asarray(batch.input_ids)
     logits = model(input_ids, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
@@ -747,7 +750,7 @@ class GRPO(Algorithm[GRPOState]):
         for path in pending_folder.glob("*.json"):
             if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
                 path.unlink()
-        with atomic_write(pending_folder / f"{update}.json", "w", sealed=True) as file:
+        with atomic_write(pending_folder / f"{update}.json", "w", checksum=True) as file:
             write_json(file, self._pending.to_json())
         return state | {"pending_rollouts": f"{update}.json"}
 

@@ -1,6 +1,7 @@
 """Optimizers and the learning-rate schedule of all algorithms."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,19 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 class OptimizerConfig(Config):
     """Optimizer, learning-rate schedule and gradient clipping."""
 
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "method": "name",
+        "learning_rate_end": "end_learning_rate",
+        "fall": "lr_schedule",
+        "warmup": "warmup_steps",
+        "clip": "max_grad_norm",
+        "accumulate": "grad_accum_steps",
+    }
+
     name: Literal["adamw", "muon"] = "adamw"
-    """`adamw`, or `muon` (Jordan et al., 2024), which orthogonalizes the updates of the matrices of transformer
-    blocks and uses AdamW for everything else. Update sizes match, so a learning rate suits both."""
+    """`adamw`, or `muon` (Jordan et al., 2024), which orthogonalizes the updates of the matrices of
+    transformer blocks and uses AdamW for everything else. Update sizes match, so a learning rate suits
+    both."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Highest learning rate, reached after the warm-up."""
     end_learning_rate: float = Field(default=1e-4, ge=0)
@@ -41,7 +52,7 @@ class OptimizerConfig(Config):
 
 
 def scheduled_value(
-    schedule: ScheduleName, start: float, end: float, progress: Float[Array, ""]
+    schedule: ScheduleName, start: float, end: float, progress: Float[Array, ""] | float
 ) -> Float[Array, ""]:
     """Interpolate from `start` (progress 0) to `end` (progress 1)."""
     progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
@@ -59,7 +70,7 @@ def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
     warmup_steps = min(config.warmup_steps, num_steps - 1)
     start, end = config.learning_rate, config.end_learning_rate
 
-    def decay(step: Array) -> Array:
+    def decay(step: Any) -> Array:
         return scheduled_value(config.lr_schedule, start, end, step / (num_steps - warmup_steps))
 
     if not warmup_steps:

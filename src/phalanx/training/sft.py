@@ -1,12 +1,14 @@
 """Supervised fine-tuning of a language model on packed rows.
 
-The data is a batch plan, a file of samples, or the answers of an expert in a text environment. The loss is the
-mean cross-entropy of the tokens that the loss mask selects.
+The data is a batch plan, a file of samples, or the answers of an expert in a text environment. The loss is
+the mean cross-entropy of the tokens that the loss mask selects.
 """
 
 import functools
+import hashlib
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -21,18 +23,27 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
+from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import collate_microbatch
+from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.data.packing_config import PackingConfig
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.builder import BatchPlanBuilder
+from phalanx.data.plans.plan_files import load_batch_plan
+from phalanx.data.readers import iterate_samples, tokenize_samples
 from phalanx.data.samples import StreamSample
+from phalanx.data.tokenizers import load_tokenizer
 from phalanx.lm.episodes.opening import TextEnvConfig
+from phalanx.lm.episodes.source import EpisodeSource
 from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, read_tasks
 from phalanx.lm.text_policy import LMPolicy
 from phalanx.logging.config import LoggingConfig
+from phalanx.puzzles.kinds import KINDS
 from phalanx.training.algorithm import (
     Algorithm,
     CheckpointConfig,
@@ -44,11 +55,19 @@ from phalanx.training.algorithm import (
     UpdateResult,
 )
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
-from phalanx.training.sft_data import BatchSource, TokenBatch, open_data, token_batch
+from phalanx.training.sft_data import (
+    BatchSource,
+    PlannedBatches,
+    StreamedBatches,
+    TokenBatch,
+    iterate_async,
+    make_environment,
+    token_batch,
+)
 
 _MIN_MICROBATCH_TOKENS = 1024
-"""On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a complete
-batch exceed the cache, and the system would clear that much memory in every update."""
+"""On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a
+complete batch exceed the cache, and the system would clear that much memory in every update."""
 
 
 class SFTDataConfig(Config):
@@ -79,8 +98,9 @@ class SFTDataConfig(Config):
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
     """Probability of a random legal action instead of the expert's. It is not trained on, but shows the model
     states that the expert would not reach."""
-    mixture: dict[str, int] = {}
-    """Samples of a puzzle kind for each sample of other kinds, such as `{sokoban: 2}`."""
+    mixture: dict[str, int] = Field(default={})
+    """Samples of a puzzle kind for each sample of other kinds, such as `{sokoban: 2}`. Kinds that `env` does
+    not include are ignored."""
     token_budget: int = Field(default=4096, ge=16)
     """Tokens per batch, including padding."""
     max_length: int = Field(default=512, ge=8)
@@ -276,9 +296,12 @@ class SFT(Algorithm[SFTState]):
         self._learning_rate = lr_schedule(config.optimizer, num_updates)
         self._eval_batches = eval_batches(self.data.eval_samples, config)
         self._tokenizer = PromptTokenizer(config.tokenizer)
-        self.environment = trained_env(config)
-        """Text environment for evaluation; None if the data does not come from one."""
-        self._peak_flops = measured_peak_flops(config.model.dtype)
+
+    @functools.cached_property
+    def environment(self) -> EpisodeSource | None:
+        """Text environment for evaluation; None if the model is not trained on one."""
+        env = trained_env(self.config)
+        return None if env is None else env.open(self._tokenizer, self.config.prompt_format)
 
     def compile(self) -> tuple[Start, Update]:
         return self.start, self.update
@@ -298,21 +321,21 @@ class SFT(Algorithm[SFTState]):
         batches = [batch for batch in next_batches if batch is not None]
         if not batches:
             raise StopIteration
+        peak_flops = measured_peak_flops(self.config.model.dtype)
         start_time = time.perf_counter()
         state, metrics = self.train_step(state, batches)
         jax.block_until_ready(metrics["loss"])
         flops = sum(train_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
-        mfu = flops / (time.perf_counter() - start_time) / self._peak_flops
+        mfu = flops / (time.perf_counter() - start_time) / peak_flops
         counts = {
             "tokens": sum(batch.num_tokens for batch in batches),
             "num_slots": sum(batch.num_slots for batch in batches),
         }
         return state, UpdateResult({**metrics, "mfu": mfu}, counts=counts)
 
-    def train_step(
-        self, state: SFTState, batches: Sequence[TokenBatch]
-    ) -> tuple[SFTState, dict[str, Array]]:
-        """Take one optimizer step on several batches, as if they were one. `state` must not be used afterward."""
+    def train_step(self, state: SFTState, batches: Sequence[TokenBatch]) -> tuple[SFTState, dict[str, Array]]:
+        """Take one optimizer step on several batches, as if they were one. `state` must not be used
+        afterward."""
         if len(batches) == 1:
             return self._train_on_batch(state, batches[0])
         total = self._gradients(state.params, batches[0])
@@ -416,14 +439,14 @@ class SFT(Algorithm[SFTState]):
         return [*lines, f"Padding: {padding:.1%} of all tokens"]
 
 
-def trained_env(config: SFTConfig) -> Any:
-    """Open the text environment that a config trains on, or return None if the model cannot be run in it."""
+def trained_env(config: SFTConfig) -> TextEnvConfig | None:
+    """Return the text environment that a model is trained on, or None if it cannot be evaluated in one."""
     data, env = config.data, config.env
     if data.plan or data.samples or env.is_puzzle_server:
         return None
     if data.behavior_policy == "random" and not env.is_puzzles:
         return None  # trained on episode tokens, not on text
-    return env.open(PromptTokenizer(config.tokenizer), config.prompt_format)
+    return env
 
 
 def eval_batches(samples: Sequence[StreamSample], config: SFTConfig) -> list[TokenBatch]:
@@ -437,3 +460,199 @@ def eval_batches(samples: Sequence[StreamSample], config: SFTConfig) -> list[Tok
     plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(num_epochs=1)
     batches = (collate_microbatch(spec, by_id, packing=packing) for spec in plan.iter_epoch(0))
     return [token_batch(batch, batching.token_budget) for batch in batches]
+
+
+# Data
+
+_Stream = Callable[[int], Iterator[StreamSample]]
+
+
+def open_data(config: SFTConfig) -> BatchSource:
+    """Open the data that a config describes. Files are read and checked."""
+    data = config.data
+    if data.plan:
+        batches, vocab_size = _open_plan(config)
+        _check_vocab_size(vocab_size, config)
+        return batches
+    stream, vocab_size, fingerprint = _open_samples(config) if data.samples else _open_env(config)
+    _check_vocab_size(vocab_size, config)
+    return StreamedBatches(
+        stream,
+        fingerprint,
+        window_size=data.window_size,
+        batching=data.batching_config(config.seed),
+        packing=data.packing_config(),
+        num_eval_samples=data.num_eval_samples,
+    )
+
+
+def _check_vocab_size(vocab_size: int, config: SFTConfig) -> None:
+    # Compiled code would not raise: a gather returns NaN for unknown ids.
+    if vocab_size > config.model.vocab_size:
+        raise ValueError(
+            f"the samples have tokens up to {vocab_size - 1}, but model.vocab_size is "
+            f"{config.model.vocab_size}; set model.vocab_size={vocab_size}"
+        )
+
+
+def _open_plan(config: SFTConfig) -> tuple[PlannedBatches, int]:
+    """Return the batches of a plan and the required vocabulary size."""
+    data, folder = config.data, Path(config.data.plan)
+    if not data.dataset:
+        if not (folder / "manifest.json").is_file():
+            raise ValueError(
+                f"{folder} is not a folder of batch files; set data.dataset to the dataset that the plan was "
+                f"built for, or create batch files with `phalanx data batch generate`"
+            )
+        return PlannedBatches.from_files(folder), 1 + BatchReader(folder).largest_token()
+    plan = load_batch_plan(folder)
+    tokenizer = load_tokenizer(config.tokenizer)
+    if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
+        raise ValueError(
+            f"{folder} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
+            f"{tokenizer.tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
+        )
+    samples = {
+        sample.sample_id: sample
+        for sample in tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
+    }
+    vocab_size = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
+    return PlannedBatches.from_plan(plan, samples), vocab_size
+
+
+def _open_samples(config: SFTConfig) -> tuple[_Stream, int, str]:
+    """Return the stream of a file of samples, the required vocabulary size and a fingerprint."""
+    data = config.data
+    tokenizer = load_tokenizer(config.tokenizer)
+    samples = tuple(OfflineDatasetStream(data.samples, max_length=data.max_length, tokenizer=tokenizer))
+    if not samples:
+        raise ValueError(f"{data.samples} has no sample of at most data.max_length={data.max_length} tokens")
+    if data.repeat and len(samples) <= data.num_eval_samples:
+        raise ValueError(
+            f"{data.samples} has {len(samples)} samples, but data.num_eval_samples="
+            f"{data.num_eval_samples}; set it lower"
+        )
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        # Evaluation samples come first and are not repeated.
+        repeated = samples[data.num_eval_samples :] if data.repeat else ()
+        return itertools.islice(itertools.chain(samples, itertools.cycle(repeated)), first, None)
+
+    vocab_size = 1 + max(max(sample.input_ids) for sample in samples)
+    return open_stream, vocab_size, f"samples {len(samples)}-{_hash_samples(samples)}"
+
+
+def _hash_samples(samples: tuple[StreamSample, ...]) -> str:
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(np.asarray(sample.input_ids, np.int32).tobytes())
+        digest.update(np.asarray(sample.loss_mask, np.uint8).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _open_env(config: SFTConfig) -> tuple[_Stream, int, str]:
+    """Return the stream of an environment's answers, the required vocabulary size and a fingerprint."""
+    data, env = config.data, config.env
+    if env.is_puzzle_server:
+        return _open_puzzle_server(config)
+    if not env.is_puzzles and env.id not in ("arc", "proofs"):
+        read_tasks(env.id, env.difficulty, env.turns)  # raises an error that lists the kinds
+    if not env.is_puzzles and data.behavior_policy == "random":
+        return _open_episode_tokens(config)
+    tokenizer = PromptTokenizer(config.tokenizer)
+    samples = _puzzle_samples(config, tokenizer) if env.is_puzzles else _expert_samples(config, tokenizer)
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        evaluation = itertools.islice(samples("valid"), data.num_eval_samples)
+        return itertools.islice(itertools.chain(evaluation, samples("training")), first, None)
+
+    settings = [config.tokenizer, data.behavior_policy, config.prompt_format, data.random_move_prob]
+    fingerprint = " ".join(map(str, ["env", env.spec, *settings, data.mixture, config.seed]))
+    return open_stream, tokenizer.tokenizer.vocab_size, fingerprint
+
+
+def _puzzle_samples(
+    config: SFTConfig, tokenizer: PromptTokenizer
+) -> Callable[[Split], Iterator[StreamSample]]:
+    data, env = config.data, config.env
+    tasks = read_tasks(env.id, env.difficulty, env.turns)
+    if unknown := data.mixture.keys() - KINDS.keys():
+        raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
+
+    def samples(split: Split) -> Iterator[StreamSample]:
+        generated = generate_expert_samples(
+            tasks,
+            tokenizer,
+            seed=config.seed,
+            split=split,
+            compact=config.prompt_format == "compact",
+            random_move_prob=data.random_move_prob,
+            behavior_policy=data.behavior_policy,
+            mixture=data.mixture,
+        )
+        return (sample for sample in generated if sample.length <= data.max_length)
+
+    return samples
+
+
+def _expert_samples(
+    config: SFTConfig, tokenizer: PromptTokenizer
+) -> Callable[[Split], Iterator[StreamSample]]:
+    """Return the answers of the expert of ARC or proofs."""
+    environment = make_environment(config.env.id)
+
+    def samples(split: Split) -> Iterator[StreamSample]:
+        generated: Iterator[StreamSample]
+        if config.env.id == "arc":
+            from phalanx.lm.arc_demonstrations import arc_samples
+
+            compact = config.prompt_format == "compact"
+            generated = arc_samples(environment, tokenizer, seed=config.seed, split=split, compact=compact)
+        else:
+            from phalanx.lm.episodes.proof_demonstrations import proof_samples
+
+            generated = proof_samples(environment, tokenizer, seed=config.seed, split=split)
+        return (sample for sample in generated if sample.length <= config.data.max_length)
+
+    return samples
+
+
+def _open_episode_tokens(config: SFTConfig) -> tuple[_Stream, int, str]:
+    """Return random episodes of ARC or proofs in the tokens of their episode tokenizer."""
+    from phalanx.lm.episode_stream import EnvironmentStream
+
+    environment = make_environment(config.env.id)
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        stream = EnvironmentStream(environment, seed=config.seed)
+        fitting = (sample for sample in stream if sample.length <= config.data.max_length)
+        return itertools.islice(fitting, first, None)
+
+    vocab_size = EnvironmentStream(environment).tokenizer.vocab_size
+    return open_stream, vocab_size, f"env {config.env.id} random {config.seed}"
+
+
+def _open_puzzle_server(config: SFTConfig) -> tuple[_Stream, int, str]:
+    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+    from phalanx.puzzles.server.pool import ConnectionPoolConfig
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
+
+    env, tokenizer = config.env, load_tokenizer(config.tokenizer)
+    host, _, port = env.address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"env.address must be HOST:PORT, such as localhost:8023, got {env.address!r}")
+    settings = CollectConfig(
+        host=host,
+        port=int(port),
+        games=env.games,
+        difficulties=(PuzzleDifficulty(env.difficulty),),
+        seed=config.seed,
+        max_length=config.data.max_length,
+        pool=ConnectionPoolConfig(connections=env.num_connections, ordered=True),
+    )
+
+    def open_stream(first: int) -> Iterator[StreamSample]:
+        return itertools.islice(iterate_async(PuzzleSampleStream(settings, tokenizer)), first, None)
+
+    fingerprint = f"puzzle_server {','.join(env.games)} {env.difficulty} {config.seed}"
+    return open_stream, tokenizer.vocab_size, fingerprint

@@ -5,37 +5,26 @@ All batches with rows of the same length have the same number of rows, so an upd
 
 import abc
 import asyncio
-import hashlib
 import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
 
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import CollatedBatch, Sample, collate_microbatch
-from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.data.packing_config import PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.plans.plan_files import load_batch_plan
-from phalanx.data.readers import iterate_samples, tokenize_samples
 from phalanx.data.replay.config import ReplayBufferConfig
 from phalanx.data.replay_buffer import ReplayBuffer
 from phalanx.data.replay_planner import RollingBatchPlanWindow, WindowConfig
 from phalanx.data.samples import StreamSample
 from phalanx.data.stream_base import AsyncSampleStream
-from phalanx.data.tokenizers import load_tokenizer
-from phalanx.lm.expert_samples import generate_expert_samples
-from phalanx.lm.prompt_tokenizer import PromptTokenizer
-from phalanx.lm.tasks import Split, read_tasks
-
-if TYPE_CHECKING:
-    from phalanx.training.sft import SFTConfig
 
 _BUFFER_FOLDER = "replay"
 """Folder in the run folder with the buffer of a stream, one file per checkpoint."""
@@ -109,6 +98,22 @@ class BatchSource(abc.ABC):
     @abc.abstractmethod
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
         """Continue at the position that `save` returned."""
+
+
+class NoData(BatchSource):
+    """No batches: for an algorithm that only loads a trained model."""
+
+    fingerprint = ""
+    num_batches = None
+
+    def next(self) -> None:
+        return None
+
+    def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
+        return {}
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        return
 
 
 class PlannedBatches(BatchSource):
@@ -260,176 +265,6 @@ class StreamedBatches(BatchSource):
         return RollingBatchPlanWindow(self._buffer, self._config, self._batching, self._packing)
 
 
-# Data from a config
-
-_Stream = Callable[[int], Iterator[StreamSample]]
-
-
-def open_data(config: "SFTConfig") -> BatchSource:
-    """Open the data that a config describes. Files are read and checked."""
-    data = config.data
-    if data.plan:
-        batches, vocab_size = _open_plan(config)
-        _check_vocab_size(vocab_size, config)
-        return batches
-    stream, vocab_size, fingerprint = _open_samples(config) if data.samples else _open_env(config)
-    _check_vocab_size(vocab_size, config)
-    return StreamedBatches(
-        stream,
-        fingerprint,
-        window_size=data.window_size,
-        batching=data.batching_config(config.seed),
-        packing=data.packing_config(),
-        num_eval_samples=data.num_eval_samples,
-    )
-
-
-def _check_vocab_size(vocab_size: int, config: "SFTConfig") -> None:
-    # Compiled code would not raise: a gather returns NaN for unknown ids.
-    if vocab_size > config.model.vocab_size:
-        raise ValueError(
-            f"the samples have tokens up to {vocab_size - 1}, but model.vocab_size is "
-            f"{config.model.vocab_size}; set model.vocab_size={vocab_size}"
-        )
-
-
-def _open_plan(config: "SFTConfig") -> tuple[PlannedBatches, int]:
-    """Return the batches of a plan and the required vocabulary size."""
-    data, folder = config.data, Path(config.data.plan)
-    if not data.dataset:
-        if not (folder / "manifest.json").is_file():
-            raise ValueError(
-                f"{folder} is not a folder of batch files; set data.dataset to the dataset that the plan was "
-                f"built for, or create batch files with `phalanx data batch generate`"
-            )
-        return PlannedBatches.from_files(folder), 1 + BatchReader(folder).largest_token()
-    plan = load_batch_plan(folder)
-    tokenizer = load_tokenizer(config.tokenizer)
-    if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
-        raise ValueError(
-            f"{folder} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
-            f"{tokenizer.tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
-        )
-    samples = {
-        sample.sample_id: sample
-        for sample in tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
-    }
-    vocab_size = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
-    return PlannedBatches.from_plan(plan, samples), vocab_size
-
-
-def _open_samples(config: "SFTConfig") -> tuple[_Stream, int, str]:
-    """Return the stream of a file of samples, the required vocabulary size and a fingerprint."""
-    data = config.data
-    tokenizer = load_tokenizer(config.tokenizer)
-    samples = tuple(OfflineDatasetStream(data.samples, max_length=data.max_length, tokenizer=tokenizer))
-    if not samples:
-        raise ValueError(f"{data.samples} has no sample of at most data.max_length={data.max_length} tokens")
-    if data.repeat and len(samples) <= data.num_eval_samples:
-        raise ValueError(
-            f"{data.samples} has {len(samples)} samples, but data.num_eval_samples is {data.num_eval_samples}; "
-            f"set it lower"
-        )
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        # Evaluation samples come first and are not repeated.
-        repeated = samples[data.num_eval_samples :] if data.repeat else ()
-        return itertools.islice(itertools.chain(samples, itertools.cycle(repeated)), first, None)
-
-    vocab_size = 1 + max(max(sample.input_ids) for sample in samples)
-    return open_stream, vocab_size, f"samples {len(samples)}-{_hash_samples(samples)}"
-
-
-def _hash_samples(samples: tuple[StreamSample, ...]) -> str:
-    digest = hashlib.sha256()
-    for sample in samples:
-        digest.update(np.asarray(sample.input_ids, np.int32).tobytes())
-        digest.update(np.asarray(sample.loss_mask, np.uint8).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _open_env(config: "SFTConfig") -> tuple[_Stream, int, str]:
-    """Return the stream of an environment's answers, the required vocabulary size and a fingerprint."""
-    data, env = config.data, config.env
-    if env.is_puzzle_server:
-        return _open_puzzle_server(config)
-    if not env.is_puzzles and env.id not in ("arc", "proofs"):
-        read_tasks(env.id, env.difficulty, env.turns)  # raises an error that lists the kinds
-    if not env.is_puzzles and data.behavior_policy == "random":
-        return _open_episode_tokens(config)
-    tokenizer = PromptTokenizer(config.tokenizer)
-    samples = _puzzle_samples(config, tokenizer) if env.is_puzzles else _expert_samples(config, tokenizer)
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        evaluation = itertools.islice(samples("valid"), data.num_eval_samples)
-        return itertools.islice(itertools.chain(evaluation, samples("training")), first, None)
-
-    settings = [config.tokenizer, data.behavior_policy, config.prompt_format, data.random_move_prob]
-    fingerprint = " ".join(map(str, ["env", env.spec, *settings, data.mixture, config.seed]))
-    return open_stream, tokenizer.tokenizer.vocab_size, fingerprint
-
-
-def _puzzle_samples(
-    config: "SFTConfig", tokenizer: PromptTokenizer
-) -> Callable[[Split], Iterator[StreamSample]]:
-    data, env = config.data, config.env
-    tasks = read_tasks(env.id, env.difficulty, env.turns)
-    if unknown := data.mixture.keys() - {task.kind for task in tasks}:
-        raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which env.id={env.id!r} does not include")
-
-    def samples(split: Split) -> Iterator[StreamSample]:
-        generated = generate_expert_samples(
-            tasks,
-            tokenizer,
-            seed=config.seed,
-            split=split,
-            compact=config.prompt_format == "compact",
-            random_move_prob=data.random_move_prob,
-            behavior_policy=data.behavior_policy,
-            mixture=data.mixture,
-        )
-        return (sample for sample in generated if sample.length <= data.max_length)
-
-    return samples
-
-
-def _expert_samples(
-    config: "SFTConfig", tokenizer: PromptTokenizer
-) -> Callable[[Split], Iterator[StreamSample]]:
-    """Return the answers of the expert of ARC or proofs."""
-    environment = make_environment(config.env.id)
-
-    def samples(split: Split) -> Iterator[StreamSample]:
-        generated: Iterator[StreamSample]
-        if config.env.id == "arc":
-            from phalanx.lm.arc_demonstrations import arc_samples
-
-            compact = config.prompt_format == "compact"
-            generated = arc_samples(environment, tokenizer, seed=config.seed, split=split, compact=compact)
-        else:
-            from phalanx.lm.episodes.proof_demonstrations import proof_samples
-
-            generated = proof_samples(environment, tokenizer, seed=config.seed, split=split)
-        return (sample for sample in generated if sample.length <= config.data.max_length)
-
-    return samples
-
-
-def _open_episode_tokens(config: "SFTConfig") -> tuple[_Stream, int, str]:
-    """Return random episodes of ARC or proofs in the tokens of their episode tokenizer."""
-    from phalanx.lm.episode_stream import EnvironmentStream
-
-    environment = make_environment(config.env.id)
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        stream = EnvironmentStream(environment, seed=config.seed)
-        fitting = (sample for sample in stream if sample.length <= config.data.max_length)
-        return itertools.islice(fitting, first, None)
-
-    vocab_size = EnvironmentStream(environment).tokenizer.vocab_size
-    return open_stream, vocab_size, f"env {config.env.id} random {config.seed}"
-
-
 def make_environment(name: str) -> Any:
     """Create `arc` or `proofs` with the tasks of their training presets."""
     if name == "arc":
@@ -440,32 +275,6 @@ def make_environment(name: str) -> Any:
     from phalanx.training.proof_training import ProofSetting, load_proof_training
 
     return ProofSetting.create(load_proof_training()).stages[0]
-
-
-def _open_puzzle_server(config: "SFTConfig") -> tuple[_Stream, int, str]:
-    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
-    from phalanx.puzzles.server.pool import ConnectionPoolConfig
-    from phalanx.puzzles.server.protocol import PuzzleDifficulty
-
-    env, tokenizer = config.env, load_tokenizer(config.tokenizer)
-    host, _, port = env.address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"env.address must be HOST:PORT, such as localhost:8023, got {env.address!r}")
-    settings = CollectConfig(
-        host=host,
-        port=int(port),
-        games=env.games,
-        difficulties=(PuzzleDifficulty(env.difficulty),),
-        seed=config.seed,
-        max_length=config.data.max_length,
-        pool=ConnectionPoolConfig(connections=env.num_connections, ordered=True),
-    )
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        return itertools.islice(iterate_async(PuzzleSampleStream(settings, tokenizer)), first, None)
-
-    fingerprint = f"puzzle_server {','.join(env.games)} {env.difficulty} {config.seed}"
-    return open_stream, tokenizer.vocab_size, fingerprint
 
 
 def iterate_async(stream: AsyncSampleStream) -> Iterator[StreamSample]:

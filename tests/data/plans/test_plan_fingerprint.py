@@ -298,7 +298,7 @@ def test_a_plan_has_the_same_fingerprint_without_the_compiled_extension(ids, mon
         return BatchPlanBuilder(table, CONFIG).build_now().full_hash
 
     compiled = found()
-    monkeypatch.setattr(engine, "extension", lambda: None)
+    monkeypatch.setattr(engine, "native_module", lambda: None)
     assert found() == compiled
 
 

@@ -124,7 +124,7 @@ def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) 
     monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 2)
     data = random_base(11)
     fast = [mine_rules(data, threads=threads, **settings) for threads in (1, 2, 3)]
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     slow = mine_rules(data, **settings)
     assert len(slow) > 5
     for rules in fast:
@@ -152,7 +152,7 @@ def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None
         return [*found, *ranker.applier.predict(2, 3)]
 
     fast = everything()
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     for one, other in zip(fast, everything(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 

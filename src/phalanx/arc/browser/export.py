@@ -19,7 +19,7 @@ from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 AGENT = "agent.json"
 """The file in a run's folder."""

@@ -1,6 +1,6 @@
 """Played episodes as demonstrations: the samples of an `EnvironmentStream`, and a file that keeps them.
 
-Playing is in `session`; samples are read by `phalanx.data.OfflineDatasetStream` and `phalanx train lm`.
+Playing is in `session`; samples are read by `phalanx.data.OfflineDatasetStream` and `phalanx train sft`.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.samples import StreamSample
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.lm.episode_stream import EnvironmentStream
 from phalanx.lm.episode_tokens import ArcTokenizer, GridName
 

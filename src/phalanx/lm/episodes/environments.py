@@ -5,6 +5,7 @@ How states become words is the environments' own business.
 
 import functools
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,11 +16,12 @@ from phalanx.arc.env import ArcEnvironment
 from phalanx.core.environment import Environment
 from phalanx.lm.arc_demonstrations import compact_prompts, episode_key
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, split_of
 from phalanx.registry import make
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.wrapper import TextVectorWrapper, host_rows
-from phalanx.training.lm.sources import make_environment
+from phalanx.training.sft_data import make_environment
 
 _LOOKED_AT = 32
 _MOST_LOOKED_AT = 1024
@@ -27,8 +29,19 @@ _SEEDS = 2**32
 """Environments take seeds below this."""
 
 
-class CompactArcBatch(TextVectorWrapper):
-    """ARC as `phalanx train lm --env arc` shows it: no rules, rows of digits."""
+class EnvironmentBatch(TextVectorWrapper):
+    """Episodes of an environment, with random actions."""
+
+    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
+        """Sample a legal action for some rows."""
+        keys = jax.random.split(jax.random.PRNGKey(rng.getrandbits(32)), len(self))
+        actions = host_rows(_sampled(self.environment, keys, self.states))
+        states = host_rows(self.environment.bind(self.states))
+        return [self.environment.action_text(actions[row], states[row]) for row in rows]
+
+
+class CompactArcBatch(EnvironmentBatch):
+    """ARC with compact prompts: no rules, rows of digits."""
 
     def _texts_of(self, states: Any) -> list[str]:
         return compact_prompts(self.environment, states)
@@ -37,13 +50,13 @@ class CompactArcBatch(TextVectorWrapper):
 class EnvironmentSource(EpisodeSource):
     """Episodes of one environment that has words.
 
-    `arc` and `proofs` are what `phalanx train lm` learns from; others are registered ids, with overrides of
+    `arc` and `proofs` are what `phalanx train sft` learns from; others are registered ids, with overrides of
     their configs. Of ARC a task's first grid decides on the split, of the others what an episode asks first.
     `compact` tells ARC without rules.
     """
 
     def __init__(
-        self, name: str, prompter: PromptTokenizer, *, compact: bool = True, overrides: Sequence[str] = ()
+        self, name: str, tokenizer: PromptTokenizer, *, compact: bool = True, overrides: Sequence[str] = ()
     ) -> None:
         if name in ("arc", "proofs"):
             if overrides:
@@ -51,7 +64,8 @@ class EnvironmentSource(EpisodeSource):
             self.environment: Environment = make_environment(name)
         else:
             self.environment = make(name, **({"overrides": list(overrides)} if overrides else {}))
-        self.tasks, self.prompter, self._compact = (name,), ReadablePromptTokenizer(prompter), compact
+        self.tasks, self._compact = (name,), compact
+        self.tokenizer = PromptTokenizer(tokenizer.tokenizer, unknown="replace")
         self.fingerprint = " ".join([f"{name}@{self.environment.version}", str(compact), *overrides])
         self._batches: dict[int, TextVectorWrapper] = {}
 
@@ -83,7 +97,7 @@ class EnvironmentSource(EpisodeSource):
     def _batch(self, size: int) -> TextVectorWrapper:
         if size not in self._batches:
             compact = self._compact and isinstance(self.environment, ArcEnvironment)
-            kind = CompactArcBatch if compact else TextVectorWrapper
+            kind = CompactArcBatch if compact else EnvironmentBatch
             self._batches[size] = kind(self.environment, size=size)
         return self._batches[size]
 
@@ -93,14 +107,6 @@ class EnvironmentSource(EpisodeSource):
             return batch.prompts
         tasks = np.asarray(batch.states.task_index).tolist()
         return [episode_key(self.environment.task_buffer[task]) for task in tasks]
-
-    def random_actions(self, batch: TextVectorEnvironment, seed: int) -> list[str]:
-        """A random legal action of each episode, in words."""
-        assert isinstance(batch, TextVectorWrapper)
-        keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
-        actions = host_rows(_sampled(self.environment, keys, batch.states))
-        states = host_rows(self.environment.bind(batch.states))
-        return [self.environment.action_text(*each) for each in zip(actions, states, strict=True)]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -26,8 +26,9 @@ class TextEnvConfig(Config):
     }
 
     id: str = ""
-    """Environment spec: puzzle kinds with optional difficulty and turns (`sudoku,sokoban:easy:multi`), `puzzles` for
-    all kinds, the id of a registered environment with text (`arc`, `proofs`, `arc-v2`), or `puzzle_server`."""
+    """Environment spec: puzzle kinds with optional difficulty and turns (`sudoku,sokoban:easy:multi`),
+    `puzzles` for all kinds, the id of a registered environment with text (`arc`, `proofs`, `arc-v2`), or
+    `puzzle_server`."""
     difficulty: str = "easy"
     """Difficulty of puzzles and games whose spec does not name one."""
     turns: Literal["single", "multi"] = "single"

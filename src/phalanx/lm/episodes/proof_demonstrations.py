@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.data.samples import SampleSource, StreamSample
-from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, split_of
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
@@ -22,14 +23,15 @@ _RUN_SEEDS = 1_000_003
 
 
 def proof_samples(
-    environment: ProofEnvironment, prompter: PromptTokenizer, *, seed: int = 0, split: Split = "training"
+    environment: ProofEnvironment, tokenizer: PromptTokenizer, *, seed: int = 0, split: Split = "training"
 ) -> Iterator[StreamSample]:
     """A sample for each step of a shortest proof, without end, asked in the environment's own words.
 
     A query that is false is given up at once. One that is true and not proved, or proved and false, is left
     out: the knowledge base does not tell. What an episode asks first decides on its split.
     """
-    prompter, batch = ReadablePromptTokenizer(prompter), TextVectorWrapper(environment, size=_AT_ONCE)
+    tokenizer = PromptTokenizer(tokenizer.tokenizer, unknown="replace")
+    batch = TextVectorWrapper(environment, size=_AT_ONCE)
     search = BestFirstConfig(max_depth=environment.config.max_depth, batch_size=_AT_ONCE)
     for first in itertools.count(seed * _RUN_SEEDS, _AT_ONCE):
         prompts = batch.reset([number % 2**32 for number in range(first, first + _AT_ONCE)])
@@ -51,7 +53,8 @@ def proof_samples(
                 if action is None:
                     continue
                 answers[place] = environment.action_text(jnp.int32(action), rows[place])
-                read, learned = prompter.prompt(batch.prompts[place]), prompter.answer(answers[place])
+                read = tokenizer.encode_prompt(batch.prompts[place])
+                learned = tokenizer.encode_completion(answers[place])
                 yield StreamSample(
                     input_ids=read + learned,
                     loss_mask=[0] * len(read) + [1] * len(learned),

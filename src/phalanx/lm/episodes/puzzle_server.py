@@ -10,7 +10,8 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.tasks import PromptTokenizer, PuzzleServerPromptTokenizer, Split
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split
 from phalanx.puzzles.server.client import PuzzleClientConfig
 from phalanx.puzzles.server.env import PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
@@ -29,30 +30,36 @@ class PuzzleServerConfig(Config):
     """HOST:PORT of the server; without one, nothing is played there."""
     games: tuple[str, ...] = ("lights",)
     """Games by name, as `lights` or `lights:medium`."""
-    connections: int = Field(default=32, ge=1)
+    num_connections: int = Field(default=32, ge=1)
     """Puzzles that are played at once."""
     max_steps: int = Field(default=40, ge=1)
     """Answers after which a puzzle is left."""
-    max_refused: int = Field(default=3, ge=1)
+    max_invalid_answers: int = Field(default=3, ge=1)
     """Refused answers in a row after which it is left."""
 
     def client(self) -> PuzzleClientConfig:
         """Where the server is."""
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdecimal():
-            raise ValueError(f"{self.address!r} is no HOST:PORT, as localhost:8023")
+            raise ValueError(f"{self.address!r} is not HOST:PORT, such as localhost:8023")
         return PuzzleClientConfig(host=host, port=int(port))
 
 
+def puzzle_server_tokenizer(tokenizer: PromptTokenizer) -> PromptTokenizer:
+    """Return the tokenizer of samples from a puzzle server: the board, and a command that ends with its
+    line."""
+    return PromptTokenizer(tokenizer.tokenizer, prompt_suffix="", completion_end="\n", unknown="replace")
+
+
 class PuzzleServerSource(EpisodeSource):
-    """Games of a live server, asked as `phalanx train lm --arcade` learns them.
+    """Games of a live server, with the prompts that SFT on a puzzle server uses.
 
     Connections are made when the first puzzles begin, and stay. Splits are ranges of seeds, for to look at a
     puzzle is to ask the server for it.
     """
 
     def __init__(
-        self, config: PuzzleServerConfig, prompter: PromptTokenizer, difficulty: str = "easy"
+        self, config: PuzzleServerConfig, tokenizer: PromptTokenizer, difficulty: str = "easy"
     ) -> None:
         self._config, self._client = config, config.client()
         self._games: dict[str, tuple[str, str]] = {}
@@ -62,9 +69,9 @@ class PuzzleServerSource(EpisodeSource):
             self._games[f"{':'.join(told)}:arcade"] = told
         if len(self._games) < max(len(config.games), 1):
             raise ValueError(f"{','.join(config.games)!r} names no game, or one twice")
-        self.tasks, self.most = tuple(self._games), config.connections
-        self.prompter = PuzzleServerPromptTokenizer(prompter)
-        self.fingerprint = f"arcade {' '.join(self.tasks)} {config.max_steps} {config.max_refused}"
+        self.tasks, self.most = tuple(self._games), config.num_connections
+        self.tokenizer = puzzle_server_tokenizer(tokenizer)
+        self.fingerprint = f"arcade {' '.join(self.tasks)} {config.max_steps} {config.max_invalid_answers}"
         self._batch: PuzzleServerVectorEnvironment | None = None
 
     def first_seed(self, run_seed: int) -> int:
@@ -80,7 +87,7 @@ class PuzzleServerSource(EpisodeSource):
                 size=self.most,
                 client=self._client,
                 max_steps=self._config.max_steps,
-                max_refused=self._config.max_refused,
+                max_invalid_answers=self._config.max_invalid_answers,
                 prompt=move_prompt,
             )
         self._batch.begin([(*self._games[episode.task], episode.seed) for episode in episodes])

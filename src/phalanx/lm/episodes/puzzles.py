@@ -6,7 +6,8 @@ The kinds are in `phalanx.puzzles`.
 from collections.abc import Iterator, Sequence
 
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split, TextTask, puzzles_of
 from phalanx.text.env import TextVectorEnvironment
 
 _RUN_SEEDS, _OWN = 2**40, 2**61
@@ -16,8 +17,10 @@ _RUN_SEEDS, _OWN = 2**40, 2**61
 class PuzzleSource(EpisodeSource):
     """Puzzles that are made in process."""
 
-    def __init__(self, tasks: Sequence[TextTask], prompter: PromptTokenizer, *, compact: bool = True) -> None:
-        self._tasks, self.prompter, self._compact = {task.name: task for task in tasks}, prompter, compact
+    def __init__(
+        self, tasks: Sequence[TextTask], tokenizer: PromptTokenizer, *, compact: bool = True
+    ) -> None:
+        self._tasks, self.tokenizer, self._compact = {task.name: task for task in tasks}, tokenizer, compact
         self.tasks = tuple(self._tasks)
         self.fingerprint = " ".join(f"{task.name}@{task.environment().kind.version}" for task in tasks)
 
@@ -25,16 +28,19 @@ class PuzzleSource(EpisodeSource):
         return _OWN + _RUN_SEEDS * run_seed
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        found = puzzles_of(self._tasks[task], split, first_seed=first, compact=self._compact)
+        found = puzzles_of(self._tasks[task], split, first_seed=first)
         return (puzzle.seed for puzzle in found)
 
     def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         made = {}
         for name, task in self._tasks.items():
             seeds = sorted({episode.seed for episode in episodes if episode.task == name})
-            puzzles = task.environment().kind.generate_many(seeds, task.difficulty) if seeds else ()
+            puzzles = task.environment().kind.generate_batch(seeds, task.difficulty) if seeds else ()
             made.update({EpisodeId(name, puzzle.seed): puzzle for puzzle in puzzles})
-        environments = [self._tasks[each.task].environment(compact=self._compact) for each in episodes]
+        environments = [
+            self._tasks[each.task].environment(prompt_format="compact" if self._compact else "full")
+            for each in episodes
+        ]
         for environment, episode in zip(environments, episodes, strict=True):
-            environment.begin(made[episode])
+            environment.start(made[episode])
         return TextVectorEnvironment(environments)

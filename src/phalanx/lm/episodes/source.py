@@ -7,7 +7,8 @@ import abc
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from phalanx.lm.tasks import PromptTokenizer, Split
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.tasks import Split
 from phalanx.text.env import TextVectorEnvironment
 
 
@@ -25,7 +26,7 @@ class EpisodeSource(abc.ABC):
     """
 
     tasks: tuple[str, ...]
-    prompter: PromptTokenizer
+    tokenizer: PromptTokenizer
     fingerprint: str
     """Names what is played: equal ones give equal episodes."""
 
