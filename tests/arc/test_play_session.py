@@ -211,7 +211,7 @@ def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
         file.append(session)
     settings = [f"data.samples={file.path}", "data.num_eval_samples=2", "model.vocab_size=93"]
     source = open_data(SFTConfig.load(None, tuple(settings)))
-    assert len(source.held_out) == 2  # type: ignore[attr-defined]
+    assert len(source.eval_samples) == 2  # type: ignore[attr-defined]
 
 
 def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:
