@@ -85,7 +85,7 @@ def machine_key() -> str:
     """
     import jaxlib
 
-    from phalanx.core import backends as engine
+    from phalanx.native import instruction_set
 
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
@@ -94,7 +94,7 @@ def machine_key() -> str:
     extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
     return (
         f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
-        f"native {engine.instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+        f"native {instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
     )
 
 
@@ -299,7 +299,7 @@ _SMALL_ARC = (
     "arc.dataset.max_grid_height=4",
     "arc.dataset.max_grid_width=4",
     "arc.dataset.num_tasks=16",
-    "arc.environment.max_episode_steps=5",
+    "arc.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
     "evaluation.attempts=0",
@@ -392,7 +392,7 @@ _ARC_CASES = {
     "training, boxes": ("arc.action.selection_format=bbox", "arc.action.allowed_operations=null"),
     "evaluation, masks": (
         "arc.dataset.max_grid_width=5",
-        "arc.environment.mode=evaluation",
+        "arc.episode.mode=evaluation",
         "arc.action.selection_format=mask",
         "arc.action.allowed_operations=null",
     ),
@@ -401,7 +401,7 @@ _ARC_CASES = {
         "arc.dataset.max_grid_height=3",
         "arc.dataset.max_grid_width=3",
         "arc.dataset.families=[fill_enclosed]",
-        "arc.environment.require_submit=false",
+        "arc.episode.require_submit=false",
         "arc.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
     ),
 }
@@ -413,7 +413,7 @@ def _arc_steps(engine: str, case: str) -> Any:
     from phalanx.arc import ArcEnvironment
     from phalanx.training.arc_training import load_arc_training
 
-    overrides = [*_SMALL_ARC, f"arc.engine={engine}", *_ARC_CASES[case]]
+    overrides = [*_SMALL_ARC, f"arc.backend={engine}", *_ARC_CASES[case]]
     environment = ArcEnvironment.create(load_arc_training(None, overrides).arc)
 
     def read_state(state: Any) -> Any:
@@ -646,29 +646,31 @@ def episode_tokens() -> Digests:
     """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
     from phalanx.arc import ArcEnvironment
     from phalanx.lm import EnvironmentStream
-    from phalanx.lm.arc_demonstrations import arc_samples
-    from phalanx.lm.episodes.proof_demonstrations import proof_samples
     from phalanx.lm.expert_samples import generate_expert_samples
-    from phalanx.lm.prompt_tokenizer import PromptTokenizer
-    from phalanx.lm.tasks import read_tasks
     from phalanx.proofs.env import ProofEnvironment
+    from phalanx.puzzles import puzzle_kinds
+    from phalanx.text import make_text_vector_env
     from phalanx.training.arc_training import load_arc_training
+    from phalanx.training.sft_experts import arc_samples, proof_samples
 
-    prompter, single, multi = (
-        PromptTokenizer("characters"),
-        read_tasks("puzzles"),
-        read_tasks("puzzles::multi"),
-    )
+    def puzzles(*turns: str) -> Any:
+        tasks = [f"{kind.name}:easy:{each}" for each in turns for kind in puzzle_kinds()]
+        return make_text_vector_env(",".join(tasks), prompt_format="compact")
+
     arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
     proofs = ProofEnvironment.from_data(_proof_config(max_depth=8), _family(), "train")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
-        "arc, expert": arc_samples(arc, prompter, seed=1),
-        "arc, expert, full prompts": arc_samples(arc, PromptTokenizer("bytes"), seed=1, compact=False),
+        "arc, expert": arc_samples(arc, "characters", seed=1),
+        "arc, expert, full prompts": arc_samples(arc, "bytes", seed=1, prompt_format="full"),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
-        "proofs, expert": proof_samples(proofs, PromptTokenizer("bytes"), seed=1),
-        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, random_move_prob=0.2),
-        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, behavior_policy="random"),
+        "proofs, expert": proof_samples(proofs, "bytes", seed=1),
+        "puzzles, expert": generate_expert_samples(
+            functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
+        ),
+        "puzzles, random": generate_expert_samples(
+            functools.partial(puzzles, "multi"), "characters", seed=1, behavior_policy="random"
+        ),
     }
     return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
 
@@ -706,9 +708,9 @@ def ppo_arc() -> Digests:
 
     from phalanx.training.arc_training import ArcTraining, load_arc_training
 
-    small = (*_SMALL_ARC, *_SMALL_PPO, "network.depth=1")
-    equivariant = ArcTraining(load_arc_training("default", (*small, "network.width=8")))
-    convolutional = ArcTraining(load_arc_training("single", (*small, "network.width=8")))
+    small = (*_SMALL_ARC, *_SMALL_PPO, "network.num_layers=1")
+    equivariant = ArcTraining(load_arc_training("default", (*small, "network.hidden_dim=8")))
+    convolutional = ArcTraining(load_arc_training("single", (*small, "network.hidden_dim=8")))
     found = {
         "default": _train(equivariant, 3)["weights"],
         "single": _train(convolutional, 3)["weights"],
@@ -741,8 +743,8 @@ def ppo_proofs() -> Digests:
 
 _SMALL_BC = (
     *_SMALL_ARC,
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "cloning.num_updates=4",
     "cloning.fresh_tasks=8",
     "cloning.num_envs=8",

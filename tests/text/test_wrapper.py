@@ -58,7 +58,7 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
 
 def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
     environment = Corridor()
-    batch = TextVectorWrapper(environment, size=3, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
+    batch = TextVectorWrapper(environment, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
     first = batch.reset([0, 1, 2])
     alone = TextWrapper(environment)
     assert first == [alone.reset(seed) for seed in range(3)]
@@ -79,7 +79,7 @@ def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
 
 
 def test_what_cannot_be_done_is_said_in_words() -> None:
-    batch = TextVectorWrapper(Corridor(), size=2)
+    batch = TextVectorWrapper(Corridor())
     for call in (
         lambda: batch.prompts,
         lambda: batch.step(["a", "b"]),
@@ -91,5 +91,5 @@ def test_what_cannot_be_done_is_said_in_words() -> None:
     class Mute(Corridor):
         has_text = False
 
-    with pytest.raises(ValueError, match="Mute has no words"):
+    with pytest.raises(ValueError, match="Mute has no text"):
         TextWrapper(Mute())

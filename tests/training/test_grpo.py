@@ -3,9 +3,7 @@
 import functools
 import os
 import signal
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,10 +13,8 @@ import pytest
 
 from phalanx.config import load_config
 from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.tasks import Split
+from phalanx.lm.text_policy import allowed_token_ids
 from phalanx.logging import read_records
-from phalanx.text.env import TextVectorEnvironment
 from phalanx.training import (
     GRPO,
     Completion,
@@ -56,29 +52,9 @@ COMPLETIONS = [
 ]
 
 
-class NoEpisodes(EpisodeSource):
-    """An environment without episodes, for tests that pass completions directly."""
-
-    tasks = ()
-    fingerprint = ""
-
-    def __init__(self, vocab_size: int) -> None:
-        self.tokenizer: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocab_size))
-
-    def first_seed(self, run_seed: int) -> int:
-        return 0
-
-    def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        raise NotImplementedError
-
-    def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
-        raise NotImplementedError
-
-
 def grpo(optimizer: OptimizerConfig = OptimizerConfig(b2=0.98), **settings: Any) -> GRPO:  # noqa: B008 - frozen
     settings = {"num_updates": 9, "max_length": 16, "microbatch_size": 2, "model": MODEL, **settings}
-    config = GRPOConfig(optimizer=optimizer, **settings)
-    return GRPO(config, NoEpisodes(config.model.vocab_size))
+    return GRPO(GRPOConfig(optimizer=optimizer, **settings))
 
 
 @functools.cache
@@ -254,32 +230,35 @@ def test_limited_completions_are_the_best_and_worst_with_the_weight_of_all() -> 
 
 def test_reward_teaches_which_token_to_generate() -> None:
     """A bandit with 16 arms and two states: the rewarded arm is in the prompt."""
-    model = LanguageModelConfig(vocab_size=16, d_model=16, num_layers=1, num_heads=2, d_ff=16)
     optimizer = OptimizerConfig(
         learning_rate=1e-2, warmup_steps=5, lr_schedule="constant", weight_decay=0.01, b2=0.98
     )
-    algorithm = grpo(optimizer, num_updates=200, max_length=32, microbatch_size=4, model=model)
+    algorithm = grpo(optimizer, num_updates=200, max_length=32, microbatch_size=4)
     state, mean_rewards = jax.jit(algorithm.start)(jax.random.key(0)), []
-    arms = [arm for arm in (3, 12) for _ in range(32)]
+    arms, stop = [arm for arm in (3, 12) for _ in range(32)], 1
+    choices = [[arm, stop] for arm in range(2, 18)]
     for number in range(80):
         output = generate_batch(
             algorithm.model(state.params),
-            [[1, arm] for arm in arms],
-            1,
+            [[20, arm] for arm in arms],
+            2,
             sampling=SamplingConfig(),
             key=jax.random.key(number),
+            stop_token_id=stop,
+            choices=[choices] * len(arms),
         )
         rewards = np.array(
-            [float(ids == [arm]) for ids, arm in zip(output.completion_ids, arms, strict=True)]
+            [float(ids[0] == arm) for ids, arm in zip(output.completion_ids, arms, strict=True)]
         )
         advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
         completions = [
-            Completion([1, arm], ids, logps, float(advantage))
+            Completion([20, arm], ids, logps, float(advantage), allowed_token_ids(choices, ids))
             for arm, ids, logps, advantage in zip(
                 arms, output.completion_ids, output.logps, advantages, strict=True
             )
         ]
-        state, _ = algorithm.train_step(state, completions)
+        state, metrics = algorithm.train_step(state, completions)
+        assert metrics["sampling_logp_diff_max"] < 1e-4
         mean_rewards.append(rewards.mean())
     assert np.mean(mean_rewards[:3]) < 0.25
     assert np.mean(mean_rewards[-5:]) > 0.9

@@ -20,6 +20,7 @@ from phalanx.formatting import format_count
 if TYPE_CHECKING:
     from phalanx.kg.vocabulary import IndexManager
     from phalanx.proofs.link_prediction import RankingMode
+    from phalanx.text.splits import Split as TextSplit
     from phalanx.training.proof_training import ProofTrainingConfig
     from phalanx.training.warm_start import CheckpointRef
 
@@ -130,6 +131,13 @@ class Split(enum.StrEnum):
     held_out = "held-out"
     valid = "valid"
     training = "training"
+
+
+_TEXT_SPLITS: "dict[Split, TextSplit]" = {
+    Split.held_out: "test",
+    Split.valid: "validation",
+    Split.training: "train",
+}
 
 
 class Mode(enum.StrEnum):
@@ -254,7 +262,9 @@ def evaluate(
         from phalanx.cli.evaluate_puzzles import evaluate_language_model
 
         tried = 8 if attempts is None else attempts
-        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
+        evaluate_language_model(
+            given, _TEXT_SPLITS[split], tried, untrained, tuple(settings or ()), seed, as_json
+        )
     else:
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 

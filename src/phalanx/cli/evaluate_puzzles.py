@@ -1,16 +1,20 @@
 """`phalanx eval` for language models: success rates in text environments, compared with baselines."""
 
+import itertools
 import json
 from typing import TYPE_CHECKING
 
 import typer
+from pydantic import Field
 
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import working
 
 if TYPE_CHECKING:
-    from phalanx.lm.evaluation import TaskScore
-    from phalanx.lm.tasks import Split
+    from phalanx.lm.evaluation import TaskScore, TextEvalConfig
+    from phalanx.text.env import TextVectorEnvironment
+    from phalanx.text.splits import Split
+    from phalanx.training.trained_lm import TrainedLM
     from phalanx.training.warm_start import CheckpointRef
 
 
@@ -25,55 +29,27 @@ def evaluate_language_model(
 ) -> None:
     """Evaluate a model, an untrained model and random legal actions on each task of an environment."""
     from phalanx.config import load_config
-    from phalanx.lm.episodes.opening import TextEnvConfig
-    from phalanx.lm.evaluation import TextEvalConfig, evaluate_policy, evaluate_random_policy
-    from phalanx.lm.text_policy import LMPolicy
+    from phalanx.lm.evaluation import TextEvalConfig
+    from phalanx.training.text_env import TrainingEnvConfig
     from phalanx.training.trained_lm import load_trained_lm
 
     with user_errors(), working(f"loading {ref.run}"):
         config = load_config(TextEvalConfig, None, settings)
         trained = load_trained_lm(ref.run, ref.which)
-        env = TextEnvConfig(id=config.env) if config.env else trained.env
-        if env is None or env.is_puzzle_server:
+        env_config = TrainingEnvConfig(id=config.env) if config.env else trained.env
+        if env_config is None or env_config.is_puzzle_server:
             raise ValueError(
                 f"{ref.run} was not trained on a local text environment; set one, such as --set env=sudoku, "
                 "or use a puzzle server, such as --arcade localhost:8023"
             )
-        source = env.open(trained.tokenizer, trained.prompt_format)
-    rows: list[list[TaskScore]] = []
-    message = f"running {config.num_episodes} episodes of each of {len(source.tasks)} tasks"
-    with user_errors(), working(message):
-        models = {} if untrained else {"model": trained.model}
-        models["untrained"] = trained.untrained(seed).model
-        for task in source.tasks:
-            row: list[TaskScore] = []
-            for name, model in models.items():
-                policy = LMPolicy(
-                    model,
-                    trained.tokenizer,
-                    config.sampling,
-                    config.max_completion_length,
-                    config.legal_actions_only,
-                )
-                row += evaluate_policy(
-                    policy,
-                    source,
-                    task,
-                    split=split,
-                    num_episodes=config.num_episodes,
-                    num_samples=num_samples if name == "model" or untrained else 0,
-                    seed=seed,
-                    name=name,
-                )
-            random = evaluate_random_policy(
-                source, task, split=split, num_episodes=config.num_episodes, seed=seed
-            )
-            rows.append([*row, random])
+        env = env_config.make(trained.prompt_format)
     title = (
         f"{config.num_episodes} {split} episodes of each task, greedy; sampled at temperature "
         f"{config.sampling.temperature}"
     )
-    _print(ref, rows, split, title, as_json)
+    with user_errors():
+        scores = _evaluate(trained, env, config, split, num_samples, untrained, seed)
+    _print(ref, scores, split, title, as_json)
 
 
 def evaluate_on_server(
@@ -86,43 +62,80 @@ def evaluate_on_server(
 ) -> None:
     """Evaluate a model, an untrained model and random commands on the games of a puzzle server."""
     from phalanx.config import load_config
-    from phalanx.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
-    from phalanx.lm.text_policy import LMPolicy
-    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.lm.evaluation import TextEvalConfig
+    from phalanx.puzzles.server.env import PuzzleServerConfig
+    from phalanx.puzzles.server.protocol import PuzzleGame
     from phalanx.training.trained_lm import load_trained_lm
 
+    class PuzzleServerEvalConfig(TextEvalConfig):
+        num_episodes: int = Field(default=8, ge=1)
+        max_completion_length: int = Field(default=24, ge=1)
+        games: tuple[str, ...] = tuple(game.value for game in PuzzleGame)
+        difficulty: str = "easy"
+        max_steps: int = Field(default=99, ge=1)
+        max_invalid_answers: int = Field(default=3, ge=1)
+
     with user_errors(), working(f"loading {ref.run}"):
-        config = load_config(ArcadeEvaluationConfig, None, settings)
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"the address must be HOST:PORT, such as localhost:8023, got {address!r}")
-        client = PuzzleClientConfig(host=host, port=int(port))
+        config = load_config(PuzzleServerEvalConfig, None, settings)
+        env = PuzzleServerConfig(
+            address=address,
+            games=config.games,
+            difficulty=config.difficulty,
+            num_connections=config.num_episodes,
+            max_steps=config.max_steps,
+            max_invalid_answers=config.max_invalid_answers,
+        ).make()
         trained = load_trained_lm(ref.run, ref.which)
-    rows: list[list[TaskScore]] = []
+    title = f"{config.num_episodes} {config.difficulty} episodes of each game of {address}, greedy"
+    with user_errors(), env:
+        scores = _evaluate(trained, env, config, "test", 0, untrained, seed)
+    _print(ref, scores, "test", title, as_json)
+
+
+def _evaluate(
+    trained: "TrainedLM",
+    env: "TextVectorEnvironment",
+    config: "TextEvalConfig",
+    split: "Split",
+    num_samples: int,
+    untrained: bool,
+    seed: int,
+) -> list["TaskScore"]:
+    from phalanx.lm.evaluation import evaluate_policy
+    from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
+
     models = {} if untrained else {"model": trained.model}
     models["untrained"] = trained.untrained(seed).model
-    message = f"running {config.num_episodes} episodes of {len(config.names())} games"
-    with user_errors(), working(message):
-        for game in config.names():
-            row = [
-                score_arcade(LMPolicy(model, trained.tokenizer), game, client, config, name)
-                for name, model in models.items()
-            ]
-            rows.append([*row, score_random_commands(game, client, config, seed)])
-    title = f"{config.num_episodes} {config.difficulty} episodes of each game of {address}, greedy"
-    _print(ref, rows, "arcade", title, as_json)
+    policies: dict[str, TextPolicy] = {
+        name: LMPolicy(
+            model,
+            trained.tokenizer,
+            config.sampling,
+            config.max_completion_length,
+            config.legal_actions_only,
+        )
+        for name, model in models.items()
+    }
+    policies["random"] = RandomTextPolicy(seed)
+    with working(f"running {config.num_episodes} episodes of each of {len(env.tasks)} tasks"):
+        return evaluate_policy(
+            policies,
+            env,
+            split=split,
+            num_episodes=config.num_episodes,
+            num_samples=num_samples,
+            seed=seed,
+        )
 
 
-def _print(
-    ref: "CheckpointRef", rows: list[list["TaskScore"]], split: str, title: str, as_json: bool
-) -> None:
+def _print(ref: "CheckpointRef", scores: list["TaskScore"], split: str, title: str, as_json: bool) -> None:
     from phalanx.lm.evaluation import mean_score
 
-    rows = [*rows, [mean_score(scores) for scores in zip(*rows, strict=True)]]
+    rows = [list(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
+    rows.append([mean_score(column) for column in zip(*rows, strict=True)])
     if as_json:
-        for row in rows:
-            for score in row:
-                typer.echo(json.dumps({"run": str(ref.run)} | score.as_record(split)))
+        for score in itertools.chain.from_iterable(rows):
+            typer.echo(json.dumps({"run": str(ref.run)} | score.as_record(split)))
         return
     typer.echo(title)
     width = max(len(row[0].task) for row in rows)

@@ -65,7 +65,7 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
             f"{run} is a run of kind {policy.kind!r}; only those of `phalanx train arc` and `bc` are drawn"
         )
     config = arc_training_of(policy.run).config
-    environment, steps = held_out(config), config.arc.environment.max_episode_steps
+    environment, steps = held_out(config), config.arc.episode.max_episode_steps
     found = record_episodes(environment, policy.network, jax.random.key(seed), count, steps, greedy=True)
 
     def pictures(episode: dict[str, Any]) -> list["np.ndarray"]:

@@ -68,21 +68,13 @@ def serve(
 def _factory(environment: str, settings: list[str]) -> "TextFactory":
     from omegaconf import OmegaConf
 
-    from phalanx.text.env_spec import text_env_factory
+    from phalanx.text.env_spec import parse_env_spec, text_env_factory
 
-    if strange := [text for text in settings if not text.partition("=")[1]]:
-        raise ValueError(f"settings read name=value, got {strange[0]!r}")
+    if invalid := [text for text in settings if not text.partition("=")[1]]:
+        raise ValueError(f"settings must be NAME=VALUE, got {invalid[0]!r}")
     values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
-    kind, _, game = environment.partition(":")
-    if kind == "arcade":
-        from phalanx.puzzles.server.client import PuzzleClientConfig
-        from phalanx.puzzles.server.env import puzzle_server_environment
-
-        client = PuzzleClientConfig(**{name: values.pop(name) for name in ("host", "port") if name in values})
-        puzzle_server_environment(game, client=client, **values).close()
-        return lambda: puzzle_server_environment(game, client=client, **values)
-    if "-v" not in environment:
-        return text_env_factory(environment, **values)
-    overrides = [text for text in settings if not text.startswith("config=")]
-    preset = {"config": values["config"]} if "config" in values else {}
-    return text_env_factory(environment, **preset, **({"overrides": overrides} if overrides else {}))
+    if parse_env_spec(environment)[0].interface == "jax":
+        overrides = [text for text in settings if not text.startswith("config=")]
+        values = {"config": values["config"]} if "config" in values else {}
+        values |= {"overrides": overrides} if overrides else {}
+    return text_env_factory(environment, **values)

@@ -142,18 +142,27 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """A text from which `parse_action` reads a legal action back: what a model would answer."""
         raise ValueError(f"{type(self).__name__} has no words for its actions")
 
-    def observation_texts(self, states: State) -> list[str]:
-        """`observation_text` for a batch of states; environments may do it faster."""
-        from phalanx.text.wrapper import host_rows  # which builds on this module
+    def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
+        """Describe a batch of states as text.
+
+        Args:
+            prompt_format: `full` includes the rules; `compact` has only the state, in few characters. An
+                environment with only one format uses that one.
+        """
+        from phalanx.core.vector import host_rows  # which imports this module
 
         return [self.observation_text(row) for row in host_rows(self.bind(states))]
+
+    def episode_keys(self, states: State) -> list[str]:
+        """Return a text per initial state that identifies the episode and determines its split."""
+        return self.observation_texts(states)
 
     def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
         """`parse_action` for a batch: the actions, and why a text names none, in words, empty where it does.
 
         An action stands where a text names none too, and means nothing; there are none if no text names one.
         """
-        from phalanx.text.wrapper import host_rows, read_actions
+        from phalanx.core.vector import host_rows, read_actions
 
         rows = host_rows(self.bind(states))
         found, reasons = read_actions(self.parse_action, zip(texts, rows, strict=True))

@@ -3,7 +3,7 @@
 The transitions themselves belong to the environments; starting anew after the end is in `autoreset`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -302,3 +302,34 @@ def _check_alike(items: Sequence[PyTree], what: str) -> None:
     for index, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise ValueError(f"{what} {index} has shapes {shape}, {what} 0 has {shapes[0]}")
+
+
+def host_rows(states: PyTree, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
+    """Split a batch into rows on the host. On a device, this would run one program per leaf and row."""
+    host = jax.device_get(states)
+    size = jax.tree.leaves(host)[0].shape[0]
+    return [jax.tree.map(lambda leaf, n=n: convert(leaf[n]), host) for n in range(size)]
+
+
+def read_actions(
+    parse: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
+) -> tuple[list[Any] | None, list[str]]:
+    """Parse the actions of all rows.
+
+    Returns:
+        One action per row, with another row's action where parsing failed (None if it failed for all), and
+        one error message per row, which is empty where parsing succeeded.
+    """
+    actions: list[Any] = []
+    errors: list[str] = []
+    for row in arguments:
+        try:
+            actions.append(parse(*row))
+            errors.append("")
+        except ValueError as error:
+            actions.append(None)
+            errors.append(str(error))
+    filler = next((action for action in actions if action is not None), None)
+    if filler is None:
+        return None, errors
+    return [filler if action is None else action for action in actions], errors

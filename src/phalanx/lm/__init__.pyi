@@ -20,6 +20,5 @@ from .huggingface import export_huggingface as export_huggingface, import_huggin
 from .model import LanguageModel as LanguageModel, LanguageModelConfig as LanguageModelConfig
 from .prompt_tokenizer import PromptTokenizer as PromptTokenizer
 from .sampling import SamplingConfig as SamplingConfig
-from .tasks import TextTask as TextTask, read_tasks as read_tasks
 from .text_policy import LMPolicy as LMPolicy, RandomTextPolicy as RandomTextPolicy, Turn as Turn
 from .text_rollout import Conversation as Conversation, rollout as rollout

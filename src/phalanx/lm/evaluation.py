@@ -11,13 +11,14 @@ from pydantic import Field
 from phalanx.arc.evaluation import mean_pass_at_k
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.lm.episodes.puzzles import PuzzleSource
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import SamplingConfig
-from phalanx.lm.tasks import Split, TextTask
 from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
 from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env_spec import make_text_vector_env
+from phalanx.text.splits import Split
 
 _BATCH_SIZE = 64
 
@@ -89,97 +90,99 @@ def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
     )
 
 
-def rollout_episodes(
-    policy: TextPolicy,
-    source: EpisodeSource,
-    episodes: Sequence[EpisodeId],
-    key: Key | None = None,
-    batch_size: int = _BATCH_SIZE,
-) -> list[Conversation]:
-    """Run episodes in batches. The first batch uses `key`, batch `n` uses `jax.random.fold_in(key, n)`."""
-    conversations: list[Conversation] = []
-    for index, env in enumerate(source.batches(episodes, batch_size)):
-        batch_key = jax.random.fold_in(key, index) if key is not None and index else key
-        conversations += rollout(policy, env, batch_key)
-    return conversations
-
-
 def evaluate_policy(
-    policy: TextPolicy,
-    source: EpisodeSource,
-    task: str,
+    policies: Mapping[str, TextPolicy],
+    env: TextVectorEnvironment,
     *,
-    split: Split = "held-out",
+    split: Split = "test",
     num_episodes: int = 100,
     num_samples: int = 0,
     seed: int = 0,
-    name: str = "model",
 ) -> list[TaskScore]:
-    """Evaluate a policy on the first episodes of a task's split.
+    """Evaluate policies on the first episodes of a split, task by task.
 
-    A language model is evaluated greedily. With `num_samples`, each episode is also attempted that many times
-    with the policy's sampling settings, and a second score reports pass@k.
+    Language models are evaluated greedily. The random policy answers the multi-turn variant of single-turn
+    puzzles, because a random complete answer would almost never be correct.
+
+    Args:
+        policies: Policies by name.
+        env: The environment.
+        split: Split of the episodes.
+        num_episodes: Episodes per task.
+        num_samples: Sampled attempts per episode by the first policy, which add a score with pass@k.
+        seed: Seed of the sampled attempts.
     """
-    episodes = _first_episodes(source, task, split, num_episodes)
-    if not isinstance(policy, LMPolicy):
-        return [_score(task, name, "sampled", rollout_episodes(policy, source, episodes))]
-    policy = dataclasses.replace(policy, tokenizer=source.tokenizer)
-    scores = [_score(task, name, "greedy", rollout_episodes(_greedy(policy), source, episodes))]
-    if num_samples:
-        key = jax.random.key(seed)
-        attempts = [
-            rollout_episodes(policy, source, episodes, jax.random.fold_in(key, attempt))
-            for attempt in range(num_samples)
-        ]
-        num_solved = [sum(one.solved for one in each) for each in zip(*attempts, strict=True)]
-        score = _score(task, name, "sampled", list(itertools.chain.from_iterable(attempts)))
-        ks = [k for k in (1, 2, 4, 8, 16, 32) if k < num_samples] + [num_samples]
-        pass_at_k = {k: mean_pass_at_k(num_samples, num_solved, k) for k in ks}
-        scores.append(dataclasses.replace(score, num_episodes=num_episodes, pass_at_k=pass_at_k))
+    scores = []
+    for task in env.tasks:
+        for index, (name, policy) in enumerate(policies.items()):
+            task_env, task_name = env, task
+            if isinstance(policy, RandomTextPolicy) and task.endswith(":single"):
+                task_name = task.removesuffix("single") + "multi"
+                task_env = make_text_vector_env(task_name)
+            episodes = _first_episodes(task_env, task_name, split, num_episodes)
+            if not isinstance(policy, LMPolicy):
+                scores.append(_score(task, name, "sampled", _rollout(policy, task_env, episodes)))
+                continue
+            policy = _adapt(policy, env)
+            scores.append(_score(task, name, "greedy", _rollout(_greedy(policy), env, episodes)))
+            if num_samples and not index:
+                scores.append(_sampled_score(task, name, policy, env, episodes, num_samples, seed))
     return scores
 
 
-def evaluate_random_policy(
-    source: EpisodeSource, task: str, *, split: Split = "held-out", num_episodes: int = 100, seed: int = 0
+def _sampled_score(
+    task: str,
+    name: str,
+    policy: LMPolicy,
+    env: TextVectorEnvironment,
+    episodes: Sequence[EpisodeId],
+    num_samples: int,
+    seed: int,
 ) -> TaskScore:
-    """Evaluate random legal actions on a task.
-
-    A single-turn puzzle is replaced by its multi-turn variant: a random complete answer would almost never
-    be correct.
-    """
-    multi_turn, name = source, task
-    if isinstance(source, PuzzleSource):
-        puzzle_task = TextTask(*task.split(":"))._replace(turns="multi")
-        multi_turn, name = PuzzleSource([puzzle_task], source.tokenizer), puzzle_task.name
-    [score] = evaluate_policy(
-        RandomTextPolicy(seed), multi_turn, name, split=split, num_episodes=num_episodes, name="random"
-    )
-    return dataclasses.replace(score, task=task)
+    """Attempt each episode `num_samples` times and compute pass@k."""
+    key = jax.random.key(seed)
+    attempts = [
+        _rollout(policy, env, episodes, jax.random.fold_in(key, attempt)) for attempt in range(num_samples)
+    ]
+    num_solved = [sum(one.solved for one in each) for each in zip(*attempts, strict=True)]
+    score = _score(task, name, "sampled", list(itertools.chain.from_iterable(attempts)))
+    ks = [k for k in (1, 2, 4, 8, 16, 32) if k < num_samples] + [num_samples]
+    pass_at_k = {k: mean_pass_at_k(num_samples, num_solved, k) for k in ks}
+    return dataclasses.replace(score, num_episodes=len(episodes), pass_at_k=pass_at_k)
 
 
 def evaluation_records(
-    policy: LMPolicy, source: EpisodeSource | None, num_episodes: int, split: Split = "valid"
+    policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[dict[str, Any]]:
     """Evaluate greedily on all tasks. Return records for `evaluations.jsonl`: the mean, then each task."""
-    if not num_episodes or source is None:
+    if not num_episodes or env is None:
         return []
-    scores = [
-        evaluate_policy(policy, source, task, split=split, num_episodes=num_episodes)[0]
-        for task in source.tasks
-    ]
+    scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
     return [score.as_record(split) for score in (mean_score(scores), *scores)]
 
 
-def sample_conversations(policy: LMPolicy, source: EpisodeSource | None, update: int) -> list[dict[str, Any]]:
+def sample_conversations(
+    policy: LMPolicy, env: TextVectorEnvironment | None, update: int
+) -> list[dict[str, Any]]:
     """Run one validation episode of each task greedily. Return records for the logger."""
-    if source is None:
+    if env is None:
         return []
-    policy = dataclasses.replace(_greedy(policy), tokenizer=source.tokenizer)
-    records = []
-    for index, task in enumerate(source.tasks):
-        [conversation] = rollout_episodes(policy, source, _first_episodes(source, task, "valid", 1))
+    policy, records = _greedy(_adapt(policy, env)), []
+    for index, task in enumerate(env.tasks):
+        [conversation] = rollout(policy, env, _first_episodes(env, task, "validation", 1))
         records.append(episode_record(task, conversation, update, index))
     return records
+
+
+def _rollout(
+    policy: TextPolicy, env: TextVectorEnvironment, episodes: Sequence[EpisodeId], key: Key | None = None
+) -> list[Conversation]:
+    return rollout(policy, env, episodes, key, _BATCH_SIZE)
+
+
+def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:
+    """Use the prompt suffix and end of completions that the environment declares."""
+    return dataclasses.replace(policy, tokenizer=PromptTokenizer.for_env(policy.tokenizer.tokenizer, env))
 
 
 def _greedy(policy: LMPolicy) -> LMPolicy:
@@ -187,8 +190,8 @@ def _greedy(policy: LMPolicy) -> LMPolicy:
     return dataclasses.replace(policy, sampling=sampling)
 
 
-def _first_episodes(source: EpisodeSource, task: str, split: Split, count: int) -> list[EpisodeId]:
-    return [EpisodeId(task, seed) for seed in itertools.islice(source.seeds(task, split), count)]
+def _first_episodes(env: TextVectorEnvironment, task: str, split: Split, count: int) -> list[EpisodeId]:
+    return [EpisodeId(task, seed) for seed in itertools.islice(env.seeds(task, split), count)]
 
 
 def _score(task: str, policy: str, mode: str, conversations: Sequence[Conversation]) -> TaskScore:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from phalanx.data.tokenizers import Tokenizer, load_tokenizer
+from phalanx.text.env import TextVectorEnvironment
 
 _REPLACEMENT = "?"
 
@@ -35,6 +36,11 @@ class PromptTokenizer:
             raise ValueError("the tokenizer has no end-of-text token; set completion_end")
         self.stop_token_id: int = stop_token_id
         self._encodable: dict[str, bool] = {}
+
+    @classmethod
+    def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
+        """Create the tokenizer of an environment's prompts and answers."""
+        return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encode a prompt, including its suffix."""

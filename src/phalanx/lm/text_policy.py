@@ -13,8 +13,6 @@ from phalanx.lm.sampling import SamplingConfig
 from phalanx.text.env import TextVectorEnvironment
 
 _MIN_BATCH_SIZE = 8
-_NO_ACTION = "-"
-"""Answer of the random policy if there is no legal action. It is invalid in every environment."""
 
 
 class Turn(NamedTuple):
@@ -34,15 +32,6 @@ class Turn(NamedTuple):
     """Tokens that could be generated at each position. Empty if all could."""
     state_key: str = ""
     """Identifies the state of the environment before the answer. Empty if the environment has no such key."""
-
-
-@runtime_checkable
-class SamplesActions(Protocol):
-    """A vector environment that samples legal actions itself."""
-
-    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Sample a legal action for some rows."""
-        ...
 
 
 @runtime_checkable
@@ -70,15 +59,12 @@ class LMPolicy:
         """Generate answers to the current prompts of some rows. A key is required for sampling."""
         legal_actions = None
         if self.legal_actions_only:
-            actions_by_row = [env.environments[row].legal_actions() for row in rows]
+            actions_by_row = env.legal_actions(rows)
             if not any(actions is None for actions in actions_by_row):
                 legal_actions = actions_by_row
-        prompts = env.prompts
+        prompts, state_keys = env.prompts, env.state_keys()
         turns = self.answer([prompts[row] for row in rows], key, legal_actions, min_batch_size=len(env))
-        return [
-            turn._replace(state_key=env.environments[row].state_key)
-            for turn, row in zip(turns, rows, strict=True)
-        ]
+        return [turn._replace(state_key=state_keys[row]) for turn, row in zip(turns, rows, strict=True)]
 
     def answer(
         self,
@@ -137,17 +123,8 @@ class RandomTextPolicy:
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None = None) -> list[Turn]:
         """Choose a legal action for each row. The key is not used."""
-        if isinstance(env, SamplesActions):
-            actions = env.sample_actions(rows, self._rng)
-            return [Turn(env.prompts[row], action) for row, action in zip(rows, actions, strict=True)]
-        turns = []
-        for row in rows:
-            environment = env.environments[row]
-            legal_actions = environment.legal_actions()
-            if legal_actions is None:
-                raise ValueError(f"{type(environment).__name__} cannot list its legal actions")
-            turns.append(Turn(environment.prompt, self._rng.choice(legal_actions or [_NO_ACTION])))
-        return turns
+        prompts, actions = env.prompts, env.sample_actions(rows, self._rng)
+        return [Turn(prompts[row], action) for row, action in zip(rows, actions, strict=True)]
 
 
 def allowed_token_ids(choices: Sequence[Sequence[int]], completion_ids: Sequence[int]) -> list[list[int]]:

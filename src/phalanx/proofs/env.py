@@ -348,7 +348,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def parse_action(self, text: str, state: ProofState) -> Int32[Array, ""]:
         return jnp.int32(words.parse_action(text, state, self._names()))
 
-    def observation_texts(self, states: ProofState) -> list[str]:
+    def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
         return words.observation_texts(states, self._names(), self.config.max_depth)
 
     def parse_actions(

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
 
 _INITIAL_SUCCESS_RATE = 0.5
 
@@ -43,11 +43,11 @@ class Curriculum:
     The episodes of an update are a function of its number, the seed and the recorded results.
     """
 
-    def __init__(self, source: EpisodeSource, config: CurriculumConfig, seed: int) -> None:
-        self._source, self._config, self._seed = source, config, seed
-        self.success_rates = dict.fromkeys(source.tasks, _INITIAL_SUCCESS_RATE)
+    def __init__(self, env: TextVectorEnvironment, config: CurriculumConfig, seed: int) -> None:
+        self._env, self._config, self._seed = env, config, seed
+        self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
         """Moving average of the success rate of each task."""
-        self._next_seeds = dict.fromkeys(source.tasks, source.first_seed(seed))
+        self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
         self._retry_episodes: dict[EpisodeId, None] = {}
         """Partially solved episodes, oldest first (a dictionary, as an ordered set)."""
 
@@ -65,7 +65,7 @@ class Curriculum:
         counts = rng.multinomial(num_episodes - num_retries, weights / weights.sum())
         for task, count in zip(self.success_rates, counts.tolist(), strict=True):
             if count:
-                seeds = self._source.seeds(task, "training", self._next_seeds[task])
+                seeds = self._env.seeds(task, "train", self._next_seeds[task])
                 new = [EpisodeId(task, seed) for seed in itertools.islice(seeds, count)]
                 self._next_seeds[task] = new[-1].seed + 1
                 episodes += new
@@ -105,7 +105,7 @@ class Curriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `state_dict` returned."""
-        tasks = self._source.tasks
+        tasks = self._env.tasks
         self.success_rates = {task: float(state["success_rates"][task]) for task in tasks}
         self._next_seeds = {task: int(state["next_seeds"][task]) for task in tasks}
         self._retry_episodes = {

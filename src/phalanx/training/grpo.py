@@ -28,16 +28,14 @@ from phalanx.core.environment import Key
 from phalanx.data.packing import pack_lengths
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.lm.episodes.opening import TextEnvConfig
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.evaluation import evaluation_records, rollout_episodes, sample_conversations
+from phalanx.lm.evaluation import evaluation_records, sample_conversations
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig
-from phalanx.lm.tasks import split_of
 from phalanx.lm.text_policy import LMPolicy, Turn
-from phalanx.lm.text_rollout import Conversation
+from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
 from phalanx.training.algorithm import (
     Algorithm,
     CheckpointConfig,
@@ -49,6 +47,7 @@ from phalanx.training.algorithm import (
 )
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
+from phalanx.training.text_env import TrainingEnvConfig
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
@@ -91,7 +90,7 @@ class GRPOConfig(RunConfig):
     """Seed of the initial model, the episodes and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each has new rollouts."""
-    env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
+    env: TrainingEnvConfig = TrainingEnvConfig(id="lights_out::multi")
     """Text environment."""
     tokenizer: str = "characters"
     """Tokenizer of prompts and completions."""
@@ -499,14 +498,15 @@ class GRPO(Algorithm[GRPOState]):
     unit = "completion_tokens"
     headline = ("reward_mean", "success_rate")
 
-    def __init__(self, config: GRPOConfig, environment: EpisodeSource | None = None) -> None:
+    def __init__(self, config: GRPOConfig, environment: TextVectorEnvironment | None = None) -> None:
         super().__init__(config, num_updates=config.num_updates, seed=config.seed)
         if config.sampling.temperature <= 0:
             raise ValueError("GRPO needs sampled completions; set sampling.temperature above 0")
         if environment is None:
-            environment = config.env.open(PromptTokenizer(config.tokenizer), config.prompt_format)
+            environment = config.env.make(config.prompt_format)
         self.environment = environment
-        vocab_size = environment.tokenizer.tokenizer.vocab_size
+        self.tokenizer = PromptTokenizer.for_env(config.tokenizer, environment)
+        vocab_size = self.tokenizer.tokenizer.vocab_size
         if vocab_size > config.model.vocab_size:
             raise ValueError(
                 f"the tokenizer has {vocab_size} tokens, but model.vocab_size is {config.model.vocab_size}; "
@@ -587,7 +587,7 @@ class GRPO(Algorithm[GRPOState]):
         size, policy = self.config.num_generations, self._lm_policy(self.model(params))
         key = jax.random.fold_in(jax.random.key(self.config.seed), step)
         attempts = [episode for episode in episodes for _ in range(size)]
-        conversations = rollout_episodes(policy, self.environment, attempts, key, len(attempts))
+        conversations = rollout(policy, self.environment, attempts, key)
         groups = [conversations[first : first + size] for first in range(0, len(conversations), size)]
         return RolloutBatch(episodes, groups)
 
@@ -611,8 +611,7 @@ class GRPO(Algorithm[GRPOState]):
             )
             for one, turn_values in zip(conversations, advantages, strict=True)
             for turn, advantage in zip(one.turns, turn_values, strict=True)
-            # An episode of the training split can reach a state that is an episode of another split.
-            if not turn.state_key or split_of(turn.state_key) == "training"
+            if is_usable_state(turn.state_key, "train")
         ]
 
     def train_step(
@@ -722,7 +721,7 @@ class GRPO(Algorithm[GRPOState]):
         config = self.config
         return LMPolicy(
             model,
-            self.environment.tokenizer,
+            self.tokenizer,
             config.sampling,
             config.max_completion_length,
             config.legal_actions_only,

@@ -33,17 +33,16 @@ from phalanx.data.plans.plan_files import load_batch_plan
 from phalanx.data.readers import iterate_samples, tokenize_samples
 from phalanx.data.samples import StreamSample
 from phalanx.data.tokenizers import load_tokenizer
-from phalanx.lm.episodes.opening import TextEnvConfig
-from phalanx.lm.episodes.source import EpisodeSource
 from phalanx.lm.evaluation import evaluation_records, sample_conversations
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
-from phalanx.lm.tasks import Split, read_tasks
 from phalanx.lm.text_policy import LMPolicy
 from phalanx.logging.config import LoggingConfig
-from phalanx.puzzles.kinds import KINDS
+from phalanx.registry import group_members
+from phalanx.text.env import TextVectorEnvironment
+from phalanx.text.splits import Split
 from phalanx.training.algorithm import (
     Algorithm,
     CheckpointConfig,
@@ -61,9 +60,9 @@ from phalanx.training.sft_data import (
     StreamedBatches,
     TokenBatch,
     iterate_async,
-    make_environment,
     token_batch,
 )
+from phalanx.training.text_env import TrainingEnvConfig, make_preset_environment
 
 _MIN_MICROBATCH_TOKENS = 1024
 """On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a
@@ -163,7 +162,7 @@ class SFTConfig(RunConfig):
     """Seed of the initial model, the order of samples and the episodes."""
     num_updates: int = Field(default=300, ge=1)
     """Number of updates. Fewer if the plan has fewer batches."""
-    env: TextEnvConfig = TextEnvConfig(id="arc")
+    env: TrainingEnvConfig = TrainingEnvConfig(id="arc")
     """Text environment whose expert answers are trained on, unless `data` names a plan or a file."""
     tokenizer: str = "bytes"
     """Tokenizer of the samples. For a plan, the one that its lengths were computed with."""
@@ -298,10 +297,10 @@ class SFT(Algorithm[SFTState]):
         self._tokenizer = PromptTokenizer(config.tokenizer)
 
     @functools.cached_property
-    def environment(self) -> EpisodeSource | None:
+    def environment(self) -> TextVectorEnvironment | None:
         """Text environment for evaluation; None if the model is not trained on one."""
         env = trained_env(self.config)
-        return None if env is None else env.open(self._tokenizer, self.config.prompt_format)
+        return None if env is None else env.make(self.config.prompt_format)
 
     def compile(self) -> tuple[Start, Update]:
         return self.start, self.update
@@ -401,7 +400,7 @@ class SFT(Algorithm[SFTState]):
         total = max(sum(float(one.num_tokens) for one in sums), 1.0)
         return [
             {
-                "split": "held-out",
+                "split": "test",
                 "mode": "next token",
                 "loss": sum(float(one.loss) for one in sums) / total,
                 "mean_token_accuracy": sum(float(one.num_correct) for one in sums) / total,
@@ -439,12 +438,12 @@ class SFT(Algorithm[SFTState]):
         return [*lines, f"Padding: {padding:.1%} of all tokens"]
 
 
-def trained_env(config: SFTConfig) -> TextEnvConfig | None:
+def trained_env(config: SFTConfig) -> TrainingEnvConfig | None:
     """Return the text environment that a model is trained on, or None if it cannot be evaluated in one."""
     data, env = config.data, config.env
     if data.plan or data.samples or env.is_puzzle_server:
         return None
-    if data.behavior_policy == "random" and not env.is_puzzles:
+    if data.behavior_policy == "random" and env.is_jax:
         return None  # trained on episode tokens, not on text
     return env
 
@@ -555,37 +554,34 @@ def _open_env(config: SFTConfig) -> tuple[_Stream, int, str]:
     data, env = config.data, config.env
     if env.is_puzzle_server:
         return _open_puzzle_server(config)
-    if not env.is_puzzles and env.id not in ("arc", "proofs"):
-        read_tasks(env.id, env.difficulty, env.turns)  # raises an error that lists the kinds
-    if not env.is_puzzles and data.behavior_policy == "random":
+    if env.is_jax and data.behavior_policy == "random":
         return _open_episode_tokens(config)
-    tokenizer = PromptTokenizer(config.tokenizer)
-    samples = _puzzle_samples(config, tokenizer) if env.is_puzzles else _expert_samples(config, tokenizer)
+    if env.is_jax and env.id not in ("arc", "proofs"):
+        raise ValueError(f"env.id={env.id} has no expert as text; use arc, proofs or puzzles")
+    samples = _expert_samples(config) if env.is_jax else _puzzle_samples(config)
 
     def open_stream(first: int) -> Iterator[StreamSample]:
-        evaluation = itertools.islice(samples("valid"), data.num_eval_samples)
-        return itertools.islice(itertools.chain(evaluation, samples("training")), first, None)
+        evaluation = itertools.islice(samples("validation"), data.num_eval_samples)
+        stream = itertools.chain(evaluation, samples("train"))
+        return itertools.islice(stream, first, None)
 
     settings = [config.tokenizer, data.behavior_policy, config.prompt_format, data.random_move_prob]
-    fingerprint = " ".join(map(str, ["env", env.spec, *settings, data.mixture, config.seed]))
-    return open_stream, tokenizer.tokenizer.vocab_size, fingerprint
+    fingerprint = " ".join(map(str, ["env", env.id, env.difficulty, env.turns, *settings, data.mixture]))
+    return open_stream, load_tokenizer(config.tokenizer).vocab_size, f"{fingerprint} {config.seed}"
 
 
-def _puzzle_samples(
-    config: SFTConfig, tokenizer: PromptTokenizer
-) -> Callable[[Split], Iterator[StreamSample]]:
+def _puzzle_samples(config: SFTConfig) -> Callable[[Split], Iterator[StreamSample]]:
     data, env = config.data, config.env
-    tasks = read_tasks(env.id, env.difficulty, env.turns)
-    if unknown := data.mixture.keys() - KINDS.keys():
+    env.make()  # raises if the spec is wrong
+    if unknown := data.mixture.keys() - set(group_members("puzzles")):
         raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
 
     def samples(split: Split) -> Iterator[StreamSample]:
         generated = generate_expert_samples(
-            tasks,
-            tokenizer,
+            functools.partial(env.make, config.prompt_format),
+            config.tokenizer,
             seed=config.seed,
             split=split,
-            compact=config.prompt_format == "compact",
             random_move_prob=data.random_move_prob,
             behavior_policy=data.behavior_policy,
             mixture=data.mixture,
@@ -595,23 +591,23 @@ def _puzzle_samples(
     return samples
 
 
-def _expert_samples(
-    config: SFTConfig, tokenizer: PromptTokenizer
-) -> Callable[[Split], Iterator[StreamSample]]:
+def _expert_samples(config: SFTConfig) -> Callable[[Split], Iterator[StreamSample]]:
     """Return the answers of the expert of ARC or proofs."""
-    environment = make_environment(config.env.id)
+    from phalanx.training.sft_experts import arc_samples, proof_samples
+
+    environment = make_preset_environment(config.env.id)
 
     def samples(split: Split) -> Iterator[StreamSample]:
-        generated: Iterator[StreamSample]
         if config.env.id == "arc":
-            from phalanx.lm.arc_demonstrations import arc_samples
-
-            compact = config.prompt_format == "compact"
-            generated = arc_samples(environment, tokenizer, seed=config.seed, split=split, compact=compact)
+            generated = arc_samples(
+                environment,
+                config.tokenizer,
+                seed=config.seed,
+                split=split,
+                prompt_format=config.prompt_format,
+            )
         else:
-            from phalanx.lm.episodes.proof_demonstrations import proof_samples
-
-            generated = proof_samples(environment, tokenizer, seed=config.seed, split=split)
+            generated = proof_samples(environment, config.tokenizer, seed=config.seed, split=split)
         return (sample for sample in generated if sample.length <= config.data.max_length)
 
     return samples
@@ -621,7 +617,7 @@ def _open_episode_tokens(config: SFTConfig) -> tuple[_Stream, int, str]:
     """Return random episodes of ARC or proofs in the tokens of their episode tokenizer."""
     from phalanx.lm.episode_stream import EnvironmentStream
 
-    environment = make_environment(config.env.id)
+    environment = make_preset_environment(config.env.id)
 
     def open_stream(first: int) -> Iterator[StreamSample]:
         stream = EnvironmentStream(environment, seed=config.seed)

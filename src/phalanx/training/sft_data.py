@@ -265,18 +265,6 @@ class StreamedBatches(BatchSource):
         return RollingBatchPlanWindow(self._buffer, self._config, self._batching, self._packing)
 
 
-def make_environment(name: str) -> Any:
-    """Create `arc` or `proofs` with the tasks of their training presets."""
-    if name == "arc":
-        from phalanx.arc.env import ArcEnvironment
-        from phalanx.training.arc_training import load_arc_training
-
-        return ArcEnvironment.create(load_arc_training().arc)
-    from phalanx.training.proof_training import ProofSetting, load_proof_training
-
-    return ProofSetting.create(load_proof_training()).stages[0]
-
-
 def iterate_async(stream: AsyncSampleStream) -> Iterator[StreamSample]:
     """Iterate over an asynchronous stream, which runs in a thread and is read slightly ahead."""
     samples: queue.Queue[Any] = queue.Queue(_PREFETCH)

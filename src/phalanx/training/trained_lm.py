@@ -5,15 +5,16 @@ from pathlib import Path
 
 import jax
 
-from phalanx.lm.episodes.opening import TextEnvConfig
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.text.env import PromptFormat
 from phalanx.training.checkpoints import Which
 from phalanx.training.grpo import GRPO, GRPOConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config, read_metadata
 from phalanx.training.sft import SFT, SFTConfig, trained_env
 from phalanx.training.sft_data import NoData
+from phalanx.training.text_env import TrainingEnvConfig
 from phalanx.training.warm_start import CheckpointRef
 
 
@@ -23,8 +24,8 @@ class TrainedLM:
 
     model: LanguageModel
     tokenizer: PromptTokenizer
-    prompt_format: str
-    env: TextEnvConfig | None
+    prompt_format: PromptFormat
+    env: TrainingEnvConfig | None
     """None if the model was not trained on a text environment."""
 
     def untrained(self, seed: int = 0) -> "TrainedLM":
@@ -59,7 +60,8 @@ def inherited_settings(ref: str) -> list[str]:
     settings = [f"model.{name}={getattr(config.model, name)}" for name in LanguageModelConfig.model_fields]
     settings += [f"tokenizer={config.tokenizer}", f"prompt_format={config.prompt_format}"]
     if env is not None and not env.is_puzzle_server:
-        settings += [f"env.id='{env.spec}'", f"env.overrides=[{','.join(map(repr, env.overrides))}]"]
+        settings += [f"env.id='{env.id}'", f"env.difficulty={env.difficulty}", f"env.turns={env.turns}"]
+        settings += [f"env.overrides=[{','.join(map(repr, env.overrides))}]"]
     return settings
 
 

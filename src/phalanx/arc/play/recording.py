@@ -29,7 +29,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
     """
     if not session.ended:
         raise PlayError("only an episode that has ended is a demonstration: s submits it")
-    longest = session.config.environment.max_episode_steps
+    longest = session.config.episode.max_episode_steps
     stream = EnvironmentStream(
         session.environment,
         _next_recorded,

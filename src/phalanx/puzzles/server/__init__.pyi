@@ -2,9 +2,9 @@
 
 from .client import PuzzleClient as PuzzleClient, PuzzleClientConfig as PuzzleClientConfig
 from .env import (
+    PuzzleServerConfig as PuzzleServerConfig,
     PuzzleServerEnvironment as PuzzleServerEnvironment,
     PuzzleServerVectorEnvironment as PuzzleServerVectorEnvironment,
-    puzzle_server_environment as puzzle_server_environment,
 )
 from .episodes import (
     EpisodeStep as EpisodeStep,

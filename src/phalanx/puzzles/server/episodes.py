@@ -17,8 +17,11 @@ from phalanx.puzzles.server.protocol import (
     PuzzleHint,
     PuzzleObservation,
     PuzzleResult,
+    allowed_moves,
     nearest_game,
 )
+from phalanx.puzzles.server.telnet import one_line
+from phalanx.text.env import quote
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
 """From the puzzle as it stands, and a hint where hints are asked for, to a command; None gives the puzzle up.
@@ -112,7 +115,7 @@ async def rollout_episode(
         if command is None:
             status = EpisodeStatus.FAILURE
             break
-        result = await move_outcome(client, command)
+        result = await apply_move(client, spec.game, command)
         if on_step is not None:
             on_step(hint, result)
         reward = step_reward(result, rewards)
@@ -176,12 +179,20 @@ async def _next_command(
     return await chosen if inspect.isawaitable(chosen) else chosen
 
 
-async def move_outcome(client: PuzzleClient, command: str) -> PuzzleResult:
-    """What became of a command, whatever it is."""
+async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
+    """Send a move, or return an unsuccessful result if the command is not a move of the game.
+
+    Only moves are sent: the server's command `solve`, for example, completes the puzzle.
+    """
     try:
+        command = one_line(command)
+        word = command.split()[0].lower()
+        if word not in (moves := allowed_moves(game)):
+            raise CommandError(
+                f"{quote(word)} is not a move of {game}; moves begin with {', '.join(sorted(moves))}"
+            )
         return await client.send_action(command)
     except CommandError as error:
-        # A policy may say anything; what cannot be sent is a refused move like any other.
         return PuzzleResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 

@@ -283,6 +283,63 @@ def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
     return None
 
 
+_MOVE_FORMATS: dict[PuzzleGame, str] = {
+    PuzzleGame.NONOGRAM: "`place ROW COLUMN 1` to fill a cell, `place ROW COLUMN 0` to mark it as empty",
+    PuzzleGame.LIGHTS_OUT: "`press ROW COLUMN`",
+    PuzzleGame.MASTERMIND: "`guess COLOR COLOR COLOR COLOR`, colors as numbers, as many as the code has",
+    PuzzleGame.SLITHERLINK: "`set h ROW COLUMN 1` or `set v ROW COLUMN 1` for a line, with 2 for none",
+    PuzzleGame.BRIDGES: "`bridge ROW COLUMN ROW COLUMN COUNT`",
+    PuzzleGame.HITORI: "`shade ROW COLUMN`",
+    PuzzleGame.SHIKAKU: "`bridge ROW COLUMN ROW COLUMN 0` for a rectangle from corner to corner",
+    PuzzleGame.TENTS: "`press ROW COLUMN` to place a tent",
+    PuzzleGame.STAR_BATTLE: "`press ROW COLUMN` to place a star",
+    PuzzleGame.SOKOBAN: "`move up`, `move down`, `move left` or `move right`",
+    PuzzleGame.KNAPSACK: "`select ITEM` or `deselect ITEM`, and `check` when done",
+    PuzzleGame.NURIKABE: "`mark ROW COLUMN white` or `mark ROW COLUMN black`",
+    PuzzleGame.MINESWEEPER: "`reveal ROW COLUMN` or `flag ROW COLUMN`",
+    PuzzleGame.LOGIC_GRID: "`connect person NAME VALUE CATEGORY`",
+}
+
+_MOVES: dict[PuzzleGame, frozenset[str]] = {
+    PuzzleGame.LIGHTS_OUT: frozenset({"press"}),
+    PuzzleGame.MASTERMIND: frozenset({"guess"}),
+    PuzzleGame.SLITHERLINK: frozenset({"set"}),
+    PuzzleGame.BRIDGES: frozenset({"bridge"}),
+    PuzzleGame.HITORI: frozenset({"shade"}),
+    PuzzleGame.SHIKAKU: frozenset({"bridge"}),
+    PuzzleGame.TENTS: frozenset({"press"}),
+    PuzzleGame.STAR_BATTLE: frozenset({"press"}),
+    PuzzleGame.SOKOBAN: frozenset({"move"}),
+    PuzzleGame.KNAPSACK: frozenset({"select", "deselect", "check"}),
+    PuzzleGame.NURIKABE: frozenset({"mark"}),
+    PuzzleGame.MINESWEEPER: frozenset({"reveal", "flag"}),
+    PuzzleGame.LOGIC_GRID: frozenset({"connect"}),
+}
+_DEFAULT_MOVES = frozenset({"place", "clear"})
+_ALL_MOVES = _DEFAULT_MOVES.union(*_MOVES.values())
+
+
+def move_format(game: PuzzleGame | str) -> str:
+    """Describe how to write a move of a game, as text for a model."""
+    default = "`place ROW COLUMN DIGIT`"
+    return _MOVE_FORMATS.get(PuzzleGame(game), default) if game in list(PuzzleGame) else default
+
+
+def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
+    """Return the first words of the commands that are moves of a game.
+
+    An agent may send only these. The server has commands that give the solution away or end the game, and
+    newer versions may have more of them. A game that is not in `PuzzleGame` may use the moves of all games.
+
+    >>> sorted(allowed_moves("sudoku"))
+    ['clear', 'place']
+    """
+    try:
+        return _MOVES.get(PuzzleGame(game), _DEFAULT_MOVES)
+    except ValueError:
+        return _ALL_MOVES
+
+
 _ACKNOWLEDGED = '{"type":"mode","mode":"json","success":true}'
 _UNKNOWN_IN_MENU = "Unknown command. Type 'help' to see available options."
 
