@@ -86,7 +86,7 @@ def rows_of(segments: int) -> TokenBatch:
 def ours(segments: int) -> Callable[[], int]:
     """A step of Phalanx."""
     sft, batch = SFT(SFTConfig(model=CONFIG), NoData()), rows_of(segments)
-    state = sft.start(jax.random.key(0))
+    state = sft.init(jax.random.key(0))
 
     def step() -> int:
         nonlocal state

@@ -9,6 +9,7 @@ import asyncio
 
 import jax
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     PackingConfig,
@@ -19,7 +20,6 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
 
 WIDTH = 256
@@ -40,7 +40,7 @@ async def main() -> None:
     model = LanguageModelConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64)
     optimizer = OptimizerConfig(learning_rate=0.01, warmup_steps=5, weight_decay=0.01, b2=0.98)
     sft = SFT(SFTConfig(num_updates=60, model=model, optimizer=optimizer), NoData())
-    state = sft.start(jax.random.key(0))
+    state = sft.init(jax.random.key(0))
 
     losses = []
     while len(losses) < 60:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     ByteTokenizer,
@@ -29,7 +30,7 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig, generate
-from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
+from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
 from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
 
 TEXT = ByteTokenizer()
@@ -58,7 +59,9 @@ async def main(arguments: argparse.Namespace) -> None:
     if arguments.host is None:
         stream, width = MockGymStream(num_episodes=1_000_000, success_rate=1.0), 128
     else:
-        config = CollectConfig(host=arguments.host, port=arguments.port, games=("binary",))
+        config = CollectConfig(
+            client=PuzzleClientConfig(host=arguments.host, port=arguments.port), games=("binary",)
+        )
         stream, width = PuzzleSampleStream(config), 1056
     packing = PackingConfig(max_length=width)
     batching = BatchingConfig.predictable(
@@ -73,7 +76,7 @@ async def main(arguments: argparse.Namespace) -> None:
         optimizer=OptimizerConfig(learning_rate=0.006, warmup_steps=10, weight_decay=0.01, b2=0.98),
     )
     sft = SFT(config, NoData())
-    state = sft.start(jax.random.key(0))
+    state = sft.init(jax.random.key(0))
 
     async with stream:
         samples = aiter(stream)

@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Streams": {
         "phalanx.data.replay.config": ("ReplayBufferConfig",),
         "phalanx.data.replay_planner": ("WindowConfig",),
-        "phalanx.puzzles.server.gym_stream": ("CollectConfig",),
+        "phalanx.puzzles.server.episodes": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
     },
@@ -49,14 +49,13 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
-        "phalanx.training.ppo.config": ("PPOConfig",),
-        "phalanx.training.algorithm": (
+        "phalanx.training.ppo": ("PPOConfig", "PPOTrainingConfig"),
+        "phalanx.training.config": (
             "RunConfig",
             "EvaluationConfig",
             "EpisodeEvaluationConfig",
             "CheckpointConfig",
         ),
-        "phalanx.training.ppo.training": ("PPOTrainingConfig",),
         "phalanx.training.proof_training": (
             "ProofTrainingConfig",
             "FamilyConfig",

@@ -58,9 +58,13 @@ def grpo(optimizer: OptimizerConfig = OptimizerConfig(b2=0.98), **settings: Any)
 
 
 @functools.cache
+def host_state() -> GRPOState:
+    return jax.device_get(jax.jit(grpo().init)(jax.random.key(0)))
+
+
 def initial_state() -> GRPOState:
-    """The initial state of every `MODEL`, on the host, where its memory is not donated."""
-    return jax.device_get(jax.jit(grpo().start)(jax.random.key(0)))
+    """Return a copy of the initial state, because a training step consumes it."""
+    return jax.tree.map(jnp.array, host_state())
 
 
 @jax.jit
@@ -165,7 +169,8 @@ def test_loss_of_a_packed_microbatch_uses_the_logps_of_separate_rows(level: str)
 
 def test_training_lowers_the_loss_and_keeps_the_reference_parameters() -> None:
     algorithm = grpo(OptimizerConfig(learning_rate=2e-3, b2=0.98), beta=0.01)
-    state = initial_state()._replace(ref_params=copy_params(initial_state().params))
+    state = initial_state()
+    state = GRPOState(state.params, state.opt_state, state.step, copy_params(state.params))
     ref_params = jax.tree.map(np.asarray, state.ref_params)
     loss = jax.jit(algorithm.loss)
     [batch] = pack_completions(COMPLETIONS, max_length=16, num_rows=2)
@@ -234,7 +239,7 @@ def test_reward_teaches_which_token_to_generate() -> None:
         learning_rate=1e-2, warmup_steps=5, lr_schedule="constant", weight_decay=0.01, b2=0.98
     )
     algorithm = grpo(optimizer, num_updates=200, max_length=32, microbatch_size=4)
-    state, mean_rewards = jax.jit(algorithm.start)(jax.random.key(0)), []
+    state, mean_rewards = jax.jit(algorithm.init)(jax.random.key(0)), []
     arms, stop = [arm for arm in (3, 12) for _ in range(32)], 1
     choices = [[arm, stop] for arm in range(2, 18)]
     for number in range(80):
@@ -281,7 +286,7 @@ def test_resumed_run_is_identical_to_an_uninterrupted_one(async_rollouts: bool, 
     assert (interrupted.interrupted, interrupted.update) == (True, 2)
     resumed = train(GRPO(config), tmp_path / "resumed", resume=True)
     assert resumed.counts == complete.counts
-    for a, b in zip(jax.tree.leaves(resumed.learner), jax.tree.leaves(complete.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(complete.state), strict=True):
         np.testing.assert_array_equal(a, b)
     metrics = [line["metrics"] for line in read_records(tmp_path / "complete" / "batch_metrics.jsonl")]
     tokens = [line["completion_tokens"] for line in metrics]

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -19,7 +20,6 @@ from phalanx.data import (
     write_samples,
 )
 from phalanx.logging import read_records
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import (
     SFT,
     PlannedBatches,
@@ -105,7 +105,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert losses(tmp_path / "half") == losses(tmp_path / "whole")
     assert rest.counts == whole.counts
     assert rest.counts["num_slots"] > rest.counts["tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     # The files of the buffer go with their checkpoints.
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
@@ -113,7 +113,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.learner.params), strict=True):
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

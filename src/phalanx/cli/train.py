@@ -133,7 +133,7 @@ def sft(
     ] = None,
     dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was built for.")] = None,
     samples: Annotated[
-        Path | None, typer.Option(help="A file of samples, as `phalanx arcade collect` writes it.")
+        Path | None, typer.Option(help="A file of samples, as `phalanx puzzles collect` writes it.")
     ] = None,
     env: Annotated[
         str | None,

@@ -10,7 +10,6 @@ al., 2025, arXiv:2505.10978); `epsilon_high > epsilon` and a loss that is a mean
 """
 
 import concurrent.futures
-import functools
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -36,15 +35,8 @@ from phalanx.lm.text_policy import LMPolicy, Turn
 from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EpisodeEvaluationConfig,
-    RunConfig,
-    Start,
-    Update,
-    UpdateResult,
-)
+from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
+from phalanx.training.config import CheckpointConfig, EpisodeEvaluationConfig, RunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.text_env import TrainingEnvConfig
@@ -157,13 +149,9 @@ class GRPOConfig(RunConfig):
     """Logging."""
 
 
-class GRPOState(NamedTuple):
-    """State of a GRPO training."""
+class GRPOState(TrainState):
+    """Parameters, optimizer state, step and reference parameters."""
 
-    params: PyTree
-    opt_state: PyTree
-    step: Int32[Array, ""]
-    """Number of updates."""
     ref_params: PyTree
     """Initial parameters, for the KL divergence."""
 
@@ -493,13 +481,13 @@ class GRPO(Algorithm[GRPOState]):
     were not yet trained on are saved with every checkpoint. A resumed run therefore gives the same results.
     """
 
-    kind = "grpo"
+    name = "grpo"
     config_type = GRPOConfig
     unit = "completion_tokens"
     headline = ("reward_mean", "success_rate")
 
     def __init__(self, config: GRPOConfig, environment: TextVectorEnvironment | None = None) -> None:
-        super().__init__(config, num_updates=config.num_updates, seed=config.seed)
+        super().__init__(config)
         if config.sampling.temperature <= 0:
             raise ValueError("GRPO needs sampled completions; set sampling.temperature above 0")
         if environment is None:
@@ -518,17 +506,20 @@ class GRPO(Algorithm[GRPOState]):
         self._pending: RolloutBatch | None = None
         """Rollouts for the next update, if `async_rollouts`."""
 
-    def compile(self) -> tuple[Start, Update]:
-        return self.start, self.update
-
-    def start(self, key: Key) -> GRPOState:
-        """Create the initial state."""
-        params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
+    def init(self, key: Key, params: PyTree | None = None) -> GRPOState:
+        """Create the initial state, from the parameters of another run if `params` is given."""
+        if params is None:
+            params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
         return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
 
-    def with_weights(self, state: GRPOState, weights: PyTree) -> GRPOState:
-        state = super().with_weights(state, weights)
-        return state._replace(ref_params=copy_params(state.params))
+    def with_seed(self, seed: int) -> "GRPO":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
+
+    @property
+    def _compilation_key(self) -> tuple[Any, ...]:
+        # The compiled programs do not depend on the environment.
+        algorithm, _, settings = super()._compilation_key
+        return algorithm, settings
 
     def model(self, params: PyTree) -> LanguageModel:
         """Return the model with these parameters."""
@@ -691,11 +682,11 @@ class GRPO(Algorithm[GRPOState]):
             importance_sampling_level=config.importance_sampling_level,
         )
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @jit_method
     def _zeros(self, params: PyTree) -> PyTree:
         return jax.tree.map(jnp.zeros_like, params)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    @jit_method(donate=("gradients",))
     def _add_gradients(
         self,
         gradients: PyTree,
@@ -710,7 +701,7 @@ class GRPO(Algorithm[GRPOState]):
         gradient, metrics = jax.grad(loss, has_aux=True)(params)
         return jax.tree.map(jnp.add, gradients, gradient), metrics
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    @jit_method(donate=("params", "opt_state"))
     def _apply_gradients(
         self, params: PyTree, opt_state: PyTree, gradients: PyTree
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
@@ -727,7 +718,7 @@ class GRPO(Algorithm[GRPOState]):
             config.legal_actions_only,
         )
 
-    def evaluate(self, state: GRPOState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: GRPOState, update: int, final: bool) -> list[dict[str, Any]]:
         """Evaluate greedily on episodes of the validation split."""
         policy = self._lm_policy(self.policy(state))
         return evaluation_records(policy, self.environment, self.config.evaluation.num_episodes)
@@ -739,7 +730,7 @@ class GRPO(Algorithm[GRPOState]):
     def data_fingerprint(self) -> str:
         return self.environment.fingerprint
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Return the state of the curriculum, and save the pending rollouts."""
         state = self._curriculum.state_dict()
         if self._pending is None:
@@ -753,13 +744,17 @@ class GRPO(Algorithm[GRPOState]):
             write_json(file, self._pending.to_json())
         return state | {"pending_rollouts": f"{update}.json"}
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self._curriculum.load_state_dict(saved)
         if "pending_rollouts" in saved:
             path = folder / _PENDING_ROLLOUTS / saved["pending_rollouts"]
             self._pending = RolloutBatch.from_json(read_verified_json(path))
 
-    def finish(self, state: GRPOState, folder: Path) -> None:
+    def export(self, state: GRPOState, folder: Path) -> None:
+        # The run loop does not call `close` itself.
+        self.close()
+
+    def close(self) -> None:
         self.environment.close()
 
 

@@ -43,16 +43,8 @@ from phalanx.logging.config import LoggingConfig
 from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.splits import Split
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EpisodeEvaluationConfig,
-    RunConfig,
-    Start,
-    TrainResult,
-    Update,
-    UpdateResult,
-)
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
+from phalanx.training.config import CheckpointConfig, EpisodeEvaluationConfig, RunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 from phalanx.training.sft_data import (
     BatchSource,
@@ -91,7 +83,7 @@ class SFTDataConfig(Config):
     dataset: str = ""
     """Dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
-    """File of samples, as `phalanx arcade collect` writes it."""
+    """File of samples, as `phalanx puzzles collect` writes it."""
     behavior_policy: Literal["expert", "random"] = "expert"
     """Whose answers are trained on: those of the environment's expert, or random legal actions."""
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
@@ -187,15 +179,6 @@ class SFTConfig(RunConfig):
     """Logging."""
 
 
-class SFTState(NamedTuple):
-    """State of a training."""
-
-    params: PyTree
-    opt_state: PyTree
-    step: Int32[Array, ""]
-    """Number of updates."""
-
-
 # Loss and gradients
 
 
@@ -271,7 +254,7 @@ def _num_microbatches(rows: int, tokens: int) -> int:
 # Algorithm
 
 
-class SFT(Algorithm[SFTState]):
+class SFT(Algorithm[TrainState]):
     """Trains a language model on batches of tokens.
 
     Args:
@@ -279,7 +262,7 @@ class SFT(Algorithm[SFTState]):
         data: Batches to train on. None opens the data that the config describes.
     """
 
-    kind = "sft"
+    name = "sft"
     config_type = SFTConfig
     unit = "tokens"
     headline = ("loss",)
@@ -289,7 +272,8 @@ class SFT(Algorithm[SFTState]):
         num_updates = config.num_updates
         if self.data.num_batches is not None:
             num_updates = min(num_updates, -(-self.data.num_batches // config.optimizer.grad_accum_steps))
-        super().__init__(config, num_updates=num_updates, seed=config.seed)
+        super().__init__(config)
+        self.num_updates = num_updates
         self._structure = model_structure(config.model)
         self._optimizer = make_optimizer(config.optimizer, num_updates)
         self._learning_rate = lr_schedule(config.optimizer, num_updates)
@@ -297,24 +281,30 @@ class SFT(Algorithm[SFTState]):
         self._tokenizer = PromptTokenizer(config.tokenizer)
 
     @functools.cached_property
-    def environment(self) -> TextVectorEnvironment | None:
+    def text_env(self) -> TextVectorEnvironment | None:
         """Text environment for evaluation; None if the model is not trained on one."""
         env = trained_env(self.config)
         return None if env is None else env.make(self.config.prompt_format)
 
-    def compile(self) -> tuple[Start, Update]:
-        return self.start, self.update
+    def init(self, key: Key, params: PyTree | None = None) -> TrainState:
+        """Create the initial state, from the parameters of another run if `params` is given."""
+        if params is None:
+            params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
+        return TrainState(params, self._optimizer.init(params), jnp.int32(0))
 
-    def start(self, key: Key) -> SFTState:
-        """Create the initial state."""
-        params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
-        return SFTState(params, self._optimizer.init(params), jnp.int32(0))
+    def with_seed(self, seed: int) -> "SFT":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
 
-    def policy(self, state: SFTState) -> LanguageModel:
+    @property
+    def _compilation_key(self) -> tuple[Any, ...]:
+        # The schedule depends on the number of updates, which a plan can limit.
+        return (*super()._compilation_key, self.num_updates)
+
+    def policy(self, state: TrainState) -> LanguageModel:
         model: LanguageModel = eqx.combine(state.params, self._structure)
         return model
 
-    def update(self, state: SFTState) -> tuple[SFTState, UpdateResult]:
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Train on the next batches. Raises `StopIteration` at the end of the data."""
         next_batches = (self.data.next() for _ in range(self.config.optimizer.grad_accum_steps))
         batches = [batch for batch in next_batches if batch is not None]
@@ -332,7 +322,9 @@ class SFT(Algorithm[SFTState]):
         }
         return state, UpdateResult({**metrics, "mfu": mfu}, counts=counts)
 
-    def train_step(self, state: SFTState, batches: Sequence[TokenBatch]) -> tuple[SFTState, dict[str, Array]]:
+    def train_step(
+        self, state: TrainState, batches: Sequence[TokenBatch]
+    ) -> tuple[TrainState, dict[str, Array]]:
         """Take one optimizer step on several batches, as if they were one. `state` must not be used
         afterward."""
         if len(batches) == 1:
@@ -342,15 +334,15 @@ class SFT(Algorithm[SFTState]):
             total = self._add_gradients(total, state.params, batch)
         return self._train_on_gradients(state, total)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _train_on_batch(self, state: SFTState, batch: TokenBatch) -> tuple[SFTState, dict[str, Array]]:
+    @jit_method(donate=("state",))
+    def _train_on_batch(self, state: TrainState, batch: TokenBatch) -> tuple[TrainState, dict[str, Array]]:
         return self._apply_gradients(state, loss_and_grads(state.params, self._structure, batch))
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @jit_method
     def _gradients(self, params: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
         return loss_and_grads(params, self._structure, batch)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    @jit_method(donate=("total",))
     def _add_gradients(
         self, total: tuple[PyTree, LossSums], params: PyTree, batch: TokenBatch
     ) -> tuple[PyTree, LossSums]:
@@ -359,15 +351,15 @@ class SFT(Algorithm[SFTState]):
         )
         return added
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    @jit_method(donate=("state",))
     def _train_on_gradients(
-        self, state: SFTState, total: tuple[PyTree, LossSums]
-    ) -> tuple[SFTState, dict[str, Array]]:
+        self, state: TrainState, total: tuple[PyTree, LossSums]
+    ) -> tuple[TrainState, dict[str, Array]]:
         return self._apply_gradients(state, total)
 
     def _apply_gradients(
-        self, state: SFTState, total: tuple[PyTree, LossSums]
-    ) -> tuple[SFTState, dict[str, Array]]:
+        self, state: TrainState, total: tuple[PyTree, LossSums]
+    ) -> tuple[TrainState, dict[str, Array]]:
         gradients, sums = total
         num_tokens = jnp.maximum(sums.num_tokens, 1)
         gradients = jax.tree.map(lambda leaf: leaf / num_tokens, gradients)
@@ -380,20 +372,20 @@ class SFT(Algorithm[SFTState]):
             "gradient_norm": optax.tree.norm(gradients),
             "learning_rate": self._learning_rate(state.step),
         }
-        return SFTState(params, opt_state, state.step + 1), metrics
+        return TrainState(params, opt_state, state.step + 1), metrics
 
-    def evaluate(self, state: SFTState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: TrainState, update: int, final: bool) -> list[dict[str, Any]]:
         """Compute the loss on evaluation samples and run greedy episodes of the validation split."""
         num_episodes = self.config.evaluation.num_episodes
-        episodes = evaluation_records(self._lm_policy(state), self.environment, num_episodes)
+        episodes = evaluation_records(self._lm_policy(state), self.text_env, num_episodes)
         return [*self._loss_records(state), *episodes]
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @jit_method
     def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:
         """Compute the loss of a batch without training."""
         return sft_loss(eqx.combine(params, self._structure), batch)
 
-    def _loss_records(self, state: SFTState) -> list[dict[str, Any]]:
+    def _loss_records(self, state: TrainState) -> list[dict[str, Any]]:
         if not self._eval_batches:
             return []
         sums = [self.eval_loss(state.params, batch) for batch in self._eval_batches]
@@ -407,27 +399,27 @@ class SFT(Algorithm[SFTState]):
             }
         ]
 
-    def sample_episodes(self, state: SFTState, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
         """Run one validation episode of each task."""
-        return sample_conversations(self._lm_policy(state), self.environment, update)
+        return sample_conversations(self._lm_policy(state), self.text_env, update)
 
-    def _lm_policy(self, state: SFTState) -> LMPolicy:
+    def _lm_policy(self, state: TrainState) -> LMPolicy:
         return LMPolicy(self.policy(state), self._tokenizer)
 
     def data_fingerprint(self) -> str:
         return self.data.fingerprint
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Return the position in the data."""
         return self.data.save(folder, update, min(kept, default=update))
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self.data.restore(folder, saved)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        padding = 1 - outcome.counts.get("tokens", 0) / max(outcome.counts.get("num_slots", 0), 1)
-        lines = super().describe(outcome)
-        losses = [record for record in outcome.evaluations if record["mode"] == "next token"]
+    def summarize(self, result: TrainResult) -> list[str]:
+        padding = 1 - result.counts.get("tokens", 0) / max(result.counts.get("num_slots", 0), 1)
+        lines = super().summarize(result)
+        losses = [record for record in result.evaluations if record["mode"] == "next token"]
         if losses:
             first, last = losses[0], losses[-1]
             lines = [
@@ -629,7 +621,8 @@ def _open_episode_tokens(config: SFTConfig) -> tuple[_Stream, int, str]:
 
 
 def _open_puzzle_server(config: SFTConfig) -> tuple[_Stream, int, str]:
-    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
     from phalanx.puzzles.server.pool import ConnectionPoolConfig
     from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
@@ -638,8 +631,7 @@ def _open_puzzle_server(config: SFTConfig) -> tuple[_Stream, int, str]:
     if not host or not port.isdecimal():
         raise ValueError(f"env.address must be HOST:PORT, such as localhost:8023, got {env.address!r}")
     settings = CollectConfig(
-        host=host,
-        port=int(port),
+        client=PuzzleClientConfig(host=host, port=int(port), max_retries=12, retry_seed=config.seed),
         games=env.games,
         difficulties=(PuzzleDifficulty(env.difficulty),),
         seed=config.seed,
