@@ -710,6 +710,7 @@ print(len(rules) > 0, np.array_equal(rules, more_rules), np.array_equal(counts, 
 
 
 def test_the_type_stub_lists_the_contents_of_the_module() -> None:
+    """To update it: python -m nanobind.stubgen -m phalanx._native -o src/phalanx/_native.pyi"""
     stub = Path(__file__).parents[2] / "src" / "phalanx" / "_native.pyi"
     listed = {
         node.name: {child.name for child in node.body if isinstance(child, ast.FunctionDef)}
