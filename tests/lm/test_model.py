@@ -123,7 +123,7 @@ def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> Non
     kept = begun().params
     empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
     after, metrics = trainer.update(begun(), empty)
-    assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.update)) == (0.0, 0, 1)
+    assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.step)) == (0.0, 0, 1)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.params), kept)
 
 

@@ -16,6 +16,7 @@ from .environment import (
 )
 from .episodes import Trajectory as Trajectory, run_episode_batch as run_episode_batch
 from .evaluation import record_episodes as record_episodes, rollout_episodes as rollout_episodes
+from .expert import Expert as Expert, ExpertLabels as ExpertLabels
 from .profiling import (
     BatchPerformanceMonitor as BatchPerformanceMonitor,
     analyze_memory_usage as analyze_memory_usage,
