@@ -122,7 +122,7 @@ class TimedParts:
             states, observations, rewards, done, info = auto_reset.step(states, chosen)
             # All that a rollout keeps of a step is written here too.
             kept = (observations, info.final_observation, rewards, done, info.terminated)
-            return states, (*kept, environment.measures(info.info))
+            return states, (*kept, environment.episode_metrics(info.info))
 
         return jax.lax.scan(step, states, actions)
 

@@ -128,7 +128,13 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
 
             actions = jax.vmap(act)(observations, jax.random.split(key, count))
             states, seen, rewards, _, info = self.environment.batch_step(states, actions)
-            return (states, seen), (observations, actions, rewards, running, self.environment.measures(info))
+            return (states, seen), (
+                observations,
+                actions,
+                rewards,
+                running,
+                self.environment.episode_metrics(info),
+            )
 
         start = self.environment.batch_reset(jax.random.split(reset_key, count))
         _, (*played, measures) = jax.lax.scan(step, start, jnp.stack(keys))

@@ -103,7 +103,7 @@ class LightsOut(Environment[State, Sight, Array]):
         """The press that is masked out, or at the start a lamp that does not exist (-1)."""
         return state.pressed
 
-    def content(self, state: State) -> tuple[Array, Array]:
+    def comparable_state(self, state: State) -> tuple[Array, Array]:
         """What an invalid action must leave alone."""
         return state.lamps, state.pressed
 
@@ -139,7 +139,7 @@ class LightsOut(Environment[State, Sight, Array]):
     def action_text(self, action: Array, state: State) -> str:
         return str(int(action))
 
-    def measures(self, info: State) -> dict[str, Array]:
+    def episode_metrics(self, info: State) -> dict[str, Array]:
         """What is told of an episode that ended."""
         return {"success_mask": info.terminated}
 

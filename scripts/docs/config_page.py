@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Streams": {
         "phalanx.data.replay.config": ("ReplayBufferConfig",),
         "phalanx.data.replay_planner": ("WindowConfig",),
-        "phalanx.puzzles.server.gym_stream": ("CollectConfig",),
+        "phalanx.puzzles.server.episodes": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
     },
@@ -82,7 +82,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.arcade_scores": ("ArcadeEvaluationConfig",),
         "phalanx.training.lm.grpo": ("GRPOTrainingConfig",),
         "phalanx.training.curriculum": ("CurriculumConfig",),
-        "phalanx.lm.episodes.arcade": ("PuzzleServerConfig",),
+        "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
         "phalanx.training.lm.grpo_update": ("GRPOConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig", "ExperimentConfig")},

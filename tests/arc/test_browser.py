@@ -74,7 +74,7 @@ def acted(environment: ArcEnvironment, network: Any, states: Any, observations: 
 
     actions, logits = jax.vmap(one)(observations)
     states, observations, _, done, info = environment.batch_step(states, actions)
-    return states, observations, done, environment.measures(info)["success_mask"], actions, logits
+    return states, observations, done, environment.episode_metrics(info)["success_mask"], actions, logits
 
 
 @functools.cache

@@ -158,7 +158,7 @@ def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(ba
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) -> None:
     large, small = (ArcEnvironment.create(config(backend), tasks(count)) for count in (12, 1))
-    states = large.unbind(batch(large, 40))
+    states = large.detach_names(batch(large, 40))
     foreign = np.asarray(states.task_index) > 0
     assert foreign.any() and not foreign.all()
     fill = PointAction(*np.zeros((3, 40), np.int32))
@@ -206,7 +206,7 @@ def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
 @functools.cache
 def first_states() -> ArcState:
     environment = ArcEnvironment.create(config(), tasks())
-    return environment.unbind(batch(environment))
+    return environment.detach_names(batch(environment))
 
 
 @functools.cache

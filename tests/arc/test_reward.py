@@ -54,7 +54,7 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
     )
     states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
-    states = environment.unbind(states)
+    states = environment.detach_names(states)
     for turn in oracle_run(scenario).turns:
         action = batch_action(scenario.format, turn.operations, turn.selections)
         states, _, rewards, _, _ = step(environment, states, action)
@@ -121,7 +121,7 @@ class Bonus(eqx.Module):
 def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
-    states, actions = environment.unbind(states), PointAction([2, 2], [0, 0], [0, 1])
+    states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
     step = jax.jit(lambda e: e.batch_step(states, actions)[2])
     for size in (1.0, 8.0):
         assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
@@ -170,5 +170,8 @@ def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
     action = PointAction(99, 0, 0)
     assert float(generous.step(state, action)[2]) == 4.0
     step = jax.jit(lambda environment, state: environment.step(state, action)[2])
-    assert float(step(generous, plain.unbind(state))) == 4.0 and float(step(mine, plain.unbind(state))) == 0.0
+    assert (
+        float(step(generous, plain.detach_names(state))) == 4.0
+        and float(step(mine, plain.detach_names(state))) == 0.0
+    )
     assert repr(generous).startswith("Generous(canvas 2x4, ")

@@ -15,7 +15,8 @@ from phalanx.arc import (
     as_grid,
 )
 from phalanx.arc.task_sampling import cumulative_weights
-from phalanx.core import batch_reset, stack_states
+from phalanx.compat.jaxarc.batch_processing import stack_states
+from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 

@@ -27,7 +27,7 @@ def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, flo
     played = []
     for number in range(steps):
         action = sample_action(jax.random.fold_in(key, number), state)
-        text = environment.action_text(action, environment.bind(state))
+        text = environment.action_text(action, environment.attach_names(state))
         state, _, reward, done, _ = step(state, action)
         played.append((text, float(reward), bool(done)))
         if done:
@@ -49,7 +49,9 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     for seed in range(2):
         played = play(environment, seed, 4)
         state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
-        assert text.reset(seed) == environment.observation_text(environment.bind(state)) == text.prompt
+        assert (
+            text.reset(seed) == environment.observation_text(environment.attach_names(state)) == text.prompt
+        )
         for answer, reward, done in played:
             step = text.step(answer)
             assert (step.info.error, step.done) == ("", done)

@@ -82,7 +82,7 @@ def test_the_expert_needs_the_submit_operation():
     with pytest.raises(ValueError, match=r"add 34 \(Submit\) to env\.action\.allowed_operations"):
         ArcExpert(config.model_copy(update={"action": action}), (TASK,))
     endless = config.episode.model_copy(update={"require_submit": False})
-    with pytest.raises(ValueError, match="set env.episode.require_submit=true"):
+    with pytest.raises(ValueError, match=r"set env\.episode\.require_submit=true"):
         ArcEnvironment.create(config.model_copy(update={"episode": endless}), TASK).expert()
 
 

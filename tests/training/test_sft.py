@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -19,7 +20,6 @@ from phalanx.data import (
     write_samples,
 )
 from phalanx.logging import read_records
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import (
     LMTraining,
     LMTrainingConfig,

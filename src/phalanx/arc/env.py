@@ -101,8 +101,8 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
     """The outputs of test pairs, in evaluation."""
 
     version: ClassVar[int] = 2
-    traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward", "answers")
-    named_fields: ClassVar = ("tasks",)
+    array_fields: ClassVar = ("arrays", "weights", "numbers", "reward", "answers")
+    name_fields: ClassVar = ("tasks",)
 
     @classmethod
     def create(
@@ -262,7 +262,9 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         self._check_tasks(states)
 
     def _observation(self, state: ArcState, working: Array | None) -> Observation:
-        return observation_of(state if is_plain(self.config) else self.bind(state), self.config, working)
+        return observation_of(
+            state if is_plain(self.config) else self.attach_names(state), self.config, working
+        )
 
     def observe(self, state: ArcState) -> Observation:
         return self._observation(state, None)
@@ -283,7 +285,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
-    def content(self, state: ArcState) -> PyTree:
+    def comparable_state(self, state: ArcState) -> PyTree:
         registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
         return state.boards, registers, state.similarity, state.work
 
@@ -343,10 +345,10 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         """Input, working grid and, but in evaluation, the target."""
         from phalanx.arc.rendering.modes import render_picture
 
-        return render_picture(self.bind(state), mode, show_target=self.answers is None)
+        return render_picture(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
-        return words.task_of(self.bind(state)).id
+        return words.task_of(self.attach_names(state)).id
 
     @property
     def has_text(self) -> bool:
@@ -360,7 +362,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
     def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
         if prompt_format == "compact":
             return words.compact_observation_texts(self.task_buffer, states)
-        return words.observation_texts(self.config, self.bind(states), self.config.action.operations)
+        return words.observation_texts(self.config, self.attach_names(states), self.config.action.operations)
 
     def episode_keys(self, states: ArcState) -> list[str]:
         tasks = np.asarray(states.task_index).tolist()
@@ -375,7 +377,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
     def action_text(self, action: Action, state: ArcState) -> str:
         return words.action_text(action)
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
 
     def __repr__(self) -> str:

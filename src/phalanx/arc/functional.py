@@ -25,7 +25,7 @@ def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[A
     if has_tracers(key):
         return environment.reset(key)
     state, observation = _jit_reset(environment, key)
-    return environment.bind(state), observation
+    return environment.attach_names(state), observation
 
 
 def arc_step(
@@ -35,8 +35,8 @@ def arc_step(
     environment: Any = environment_of(config, state)
     if has_tracers(state, action):
         return environment.step(state, action)
-    after, *rest = _jit_step(environment, environment.unbind(state), action)
-    return environment.bind(after), *rest
+    after, *rest = _jit_step(environment, environment.detach_names(state), action)
+    return environment.attach_names(after), *rest
 
 
 @jax.jit

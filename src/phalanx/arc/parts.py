@@ -103,14 +103,14 @@ class ArcParts:
         """The tasks that states know."""
         return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
 
-    def bind(self, states: ArcState) -> ArcState:
+    def attach_names(self, states: ArcState) -> ArcState:
         return bound_to(UnnamedTasks(self.arrays) if self.tasks is None else self._shown, states)
 
     def reveal(self, states: ArcState) -> ArcState:
         """The same states with the answers: what evaluation keeps from agents, for those who look on."""
         return bound_to(self.task_buffer, states)
 
-    def unbind(self, states: ArcState) -> ArcState:
+    def detach_names(self, states: ArcState) -> ArcState:
         self._check_tasks(states)
         return bound_to(None, states)
 

@@ -47,8 +47,8 @@ class ArcState(eqx.Module):
     single state and on any batch shape.
 
     A state also knows the tasks that its indices refer to, unless it was made inside a compiled program that
-    has the environment as an argument: there tasks may change from call to call. `environment.bind(state)`
-    gives such a state its tasks back.
+    has the environment as an argument: there tasks may change from call to call.
+    `environment.attach_names(state)` gives such a state its tasks back.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
@@ -217,7 +217,7 @@ class ArcState(eqx.Module):
 
 
 def bound_to(tasks: TaskBuffer | UnnamedTasks | None, states: ArcState) -> ArcState:
-    """The same states with other knowledge of their tasks; `environment.bind` is how to ask for it."""
+    """The same states with other knowledge of their tasks; see `environment.attach_names`."""
     # At every call of `batch_step`, where an Equinox module's constructor or method would cost a step's time.
     copied = object.__new__(ArcState)
     vars(copied).update(vars(states), tasks=tasks)
@@ -233,7 +233,7 @@ def named_tasks(states: ArcState) -> TaskBuffer:
 
 _UNBOUND = (
     "this state does not know its tasks: it was made inside a compiled program that has its environment as "
-    "an argument. Read environment.bind(state) instead, or let the observation show what you need"
+    "an argument. Read environment.attach_names(state) instead, or let the observation show what you need"
 )
 
 

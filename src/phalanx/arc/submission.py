@@ -27,7 +27,7 @@ from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import Act, map_batches, rollout_episodes
+from phalanx.core.episodes import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action

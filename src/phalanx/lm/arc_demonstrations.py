@@ -78,7 +78,7 @@ def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> S
 
 def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[str]:
     if not compact:
-        named = jax.device_get(environment.bind(states))
+        named = jax.device_get(environment.attach_names(states))
         rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), named) for n in range(_AT_ONCE)]
         return [environment.observation_text(row) for row in rows]
     return environment.observation_texts(states, "compact")

@@ -152,7 +152,7 @@ class TextVectorWrapper(TextVectorEnvironment):
 
         seed = np.uint32(rng.getrandbits(32))
         actions = host_rows(_compiled().sample(self.environment, seed, self.states))
-        states = host_rows(self.environment.bind(self.states))
+        states = host_rows(self.environment.attach_names(self.states))
         return [self.environment.action_text(actions[row], states[row]) for row in rows]
 
     def state_keys(self) -> list[str]:
@@ -242,7 +242,7 @@ def _compiled() -> SimpleNamespace:
     def step_where(environment: Any, mask: Any, states: Any, observations: Any, actions: Any) -> Any:
         new_states, new_observations, reward, _, info = environment.batch_step(states, actions)
         states, observations = select_rows(mask, (new_states, new_observations), (states, observations))
-        solved = environment.measures(info).get("success_mask", jnp.zeros(mask.shape, bool))
+        solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(mask.shape, bool))
         done = info.terminated | info.truncated
         results = {
             "reward": reward,

@@ -205,7 +205,7 @@ class BC(PolicyAlgorithm[BCState]):
 
     def _reset(self, environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
         states, observations = environment.batch_reset(jax.random.split(key, self.settings.num_envs))
-        return environment.unbind(states), observations
+        return environment.detach_names(states), observations
 
     def _act(self, network: PolicyNetwork, observations: PyTree, key: Key) -> PyTree:
         """Sample the policy's actions."""
@@ -238,9 +238,9 @@ class BC(PolicyAlgorithm[BCState]):
             "episode_mask": done,
             "episode_returns": rewards,
             "episode_lengths": lengths,
-            **environment.measures(info),
+            **environment.episode_metrics(info),
         }
-        return environment.unbind(states), observations, jnp.where(done, 0, lengths), actions, episodes
+        return environment.detach_names(states), observations, jnp.where(done, 0, lengths), actions, episodes
 
     def _learn(
         self, steps: Steps, params: PyTree, opt_state: optax.OptState, update: Int32[Array, ""]

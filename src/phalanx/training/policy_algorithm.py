@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.core.environment import Environment, Key
-from phalanx.core.evaluation import record_episodes
+from phalanx.core.episodes import record_episodes
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method

@@ -126,11 +126,11 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def invalid_action(self, key: Key, state: CurriculumState) -> Int32[Array, ""]:
         return self.stages[0].invalid_action(key, state.proof)
 
-    def content(self, state: CurriculumState) -> PyTree:
-        return self.stages[0].content(state.proof)
+    def comparable_state(self, state: CurriculumState) -> PyTree:
+        return self.stages[0].comparable_state(state.proof)
 
-    def measures(self, info: Any) -> dict[str, Array]:
-        return self.stages[0].measures(info)
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
+        return self.stages[0].episode_metrics(info)
 
 
 class FamilyConfig(Config):

@@ -153,7 +153,7 @@ def collect_rollout(
             jnp.where(done, 0.0, returns),
             jnp.where(done, 0, lengths),
         )
-        return after, (steps, info.final_observation, episodes | environment.measures(info.info))
+        return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
 
     end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
     value = jax.vmap(lambda observation: network(observation)[1])
