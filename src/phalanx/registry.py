@@ -41,6 +41,8 @@ class EnvSpec:
     """Settings that a text spec can give after the name, separated by colons, as in `sudoku:easy:single`."""
     vector_factory: str = ""
     """`package.module:name` of the vector version of a text environment, which takes a list of specs."""
+    report_panel: tuple[str, str] | None = None
+    """Name of a file in the run folder and `package.module:name` of the JAX-free function that reads it."""
 
     @property
     def name(self) -> str:
@@ -75,6 +77,7 @@ def register(
     interface: Literal["jax", "text"] = "jax",
     fields: Sequence[str] = (),
     vector_factory: str = "",
+    report_panel: tuple[str, str] | None = None,
 ) -> None:
     """Make an environment known by an id that ends in its version, such as `maze-v1`.
 
@@ -93,7 +96,7 @@ def register(
     if id in _registered and _origin(_registered[id].factory) != _origin(factory):
         taken = _origin(_registered[id].factory)
         raise ValueError(f"{id!r} is registered already, as {taken}; choose another name")
-    _registered[id] = EnvSpec(id, factory, about, interface, tuple(fields), vector_factory)
+    _registered[id] = EnvSpec(id, factory, about, interface, tuple(fields), vector_factory, report_panel)
 
 
 def register_group(name: str, members: str, factory: str, fields: Sequence[str], vector_factory: str) -> None:
@@ -224,8 +227,9 @@ def _discover() -> None:
 # By name: the ground imports no domain.
 register(
     "arc-v2",
-    "phalanx.arc.making:make_arc",
+    "phalanx.arc.env:ArcEnvironment.from_config",
     "ARC grid puzzles: edit a working grid until it equals the pair's output",
+    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
 )
 register(
     "proofs-v1",

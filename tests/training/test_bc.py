@@ -140,7 +140,7 @@ def test_a_run_is_read_like_one_of_ppo(trained):
 
 def test_a_run_leaves_its_policy_for_the_report(trained):
     training, outcome = trained
-    agent = read_run(outcome.run_dir).agent
+    agent = read_run(outcome.run_dir).panels[0].data
     assert agent is not None
     assert len(agent["puzzles"]) == 16
     weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")

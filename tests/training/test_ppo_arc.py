@@ -25,11 +25,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
 def test_a_policy_that_the_page_can_run_is_exported_for_the_report(
     whole: TrainResult, tmp_path: Path
 ) -> None:
-    assert not (whole.run_dir / "agent.json").exists(), "the network of this run is another"
+    assert not (whole.run_dir / "browser_policy.json").exists(), "the network of this run is another"
     training = ArcTraining(small_config("network.kind=color_equivariant"))
     training.export(training.init(jax.random.key(0)), tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"status": "finished"}))
-    agent = read_run(tmp_path).agent
+    agent = read_run(tmp_path).panels[0].data
     assert agent is not None
     assert agent["network"]["width"] == 8
 

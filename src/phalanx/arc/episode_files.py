@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.observation import ArcObservation, is_plain
+from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import action_from_arrays
 from phalanx.core.expert import ExpertLabels
@@ -141,7 +141,7 @@ class _Reader:
             )
         working = jax.device_put(np.stack(self.working))
         observations: PyTree = working
-        if not is_plain(self.environment.config):
+        if not self.environment.config.observation.is_single_array:
             observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
         operations = np.array(self.operations, np.int32)[:, None]
         cells = np.array(self.cells, np.int32)[:, None]
