@@ -10,7 +10,6 @@ from jaxtyping import Bool, Int, Int8
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids, solution_plan
 from phalanx.arc.tasks import ArcTask
@@ -54,7 +53,7 @@ class ArcExpert:
     """Solutions computed so far, by task and pair."""
 
     def __post_init__(self) -> None:
-        if Operation.SUBMIT not in legal_operation_ids(self.config):
+        if Operation.SUBMIT not in self.config.action.operations:
             raise ValueError(
                 "the expert submits its grid: add 34 (Submit) to env.action.allowed_operations, got "
                 f"{self.config.action.allowed_operations}"
