@@ -227,7 +227,7 @@ def _discover() -> None:
 # By name: the ground imports no domain.
 register(
     "arc-v2",
-    "phalanx.arc.making:make_arc",
+    "phalanx.arc.env:ArcEnvironment.from_config",
     "ARC grid puzzles: edit a working grid until it equals the pair's output",
     report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
 )

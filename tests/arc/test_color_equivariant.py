@@ -51,7 +51,7 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
 
 
 def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    logits, values = jax.vmap(network)(seen)
+    logits, values = jax.vmap(network.logits)(seen)
     cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
 

@@ -169,5 +169,5 @@ def test_a_state_holds_no_answer_and_no_solution() -> None:
     buffers = [value for value in readable_of_tasks if isinstance(value, TaskBuffer)]
     assert buffers, "what its tasks lead to in public has no answers either"
     assert all(pair.output is None for buffer in buffers for task in buffer for pair in task.tests)
-    revealed = environment.reveal(state)
+    revealed = environment.with_answers(state)
     assert (np.asarray(revealed.target_grid) >= 0).any()

@@ -99,8 +99,8 @@ def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -
     stages = [
         environment,
         environment.with_tasks(stage(1)),
-        environment.with_tasks(stage(2, count=5)).with_weights([0, 1, 0, 2, 0]),
-        environment.with_weights(np.arange(9)),
+        environment.with_tasks(stage(2, count=5)).with_task_weights([0, 1, 0, 2, 0]),
+        environment.with_task_weights(np.arange(9)),
         environment.with_reward(similarity_weight=5.0, step_penalty=-0.25),
     ]
     assert_equal(compiled(environment, KEYS), environment)
@@ -167,7 +167,7 @@ def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(backend: str
 
 def test_a_population_over_tasks_and_weights_plays_as_its_members_do(backend: str) -> None:
     first = ArcEnvironment.create(small(backend), TaskBuffer.from_tasks(stage(0), **ROOM), weights=np.ones(9))
-    members = [first, first.with_tasks(stage(1)).with_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
+    members = [first, first.with_tasks(stage(1)).with_task_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
     members += [first.with_tasks(stage(2, count=4))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     states, rewards = jax.jit(jax.vmap(play, (0, None)))(stacked, KEYS)
@@ -210,7 +210,7 @@ def large_constants(text: str) -> list[str]:
 
 def test_the_buffer_is_no_constant_of_a_users_program() -> None:
     environment = ArcEnvironment.create(small(), stage(0))
-    shape = "x".join(map(str, environment.arrays.pairs.shape))
+    shape = "x".join(map(str, environment.task_arrays.pairs.shape))
     as_constant = jax.jit(lambda keys: play(environment, keys)).lower(KEYS).as_text()
     assert shape in large_constants(as_constant), "how a constant looks"
     as_argument = jax.jit(play).lower(environment, KEYS).as_text()
@@ -269,7 +269,7 @@ def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) ->
         lambda: other.batch_reset_where(jnp.ones(12, bool), KEYS, states, seen),
         lambda: other.detach_names(states),
     ):
-        with pytest.raises(ValueError, match="belong to other tasks than this environment's"):
+        with pytest.raises(ValueError, match="belong to other tasks than the environment"):
             attempt()
 
 
@@ -282,7 +282,7 @@ def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
     assert static._cache_size() == 1 and one == same and hash(one) == hash(same)
     for other in (
         one.with_tasks(stage(1)),
-        one.with_weights(np.ones(9)),
+        one.with_task_weights(np.ones(9)),
         one.with_reward(step_penalty=-1.0),
         one.with_reward(lambda happened: 0.0),
         ArcEnvironment.create(small(episode=EpisodeConfig(mode="evaluation")), stage(0)),
@@ -303,11 +303,11 @@ def test_reprs_are_short() -> None:
     layered = AutoReset(environment).reset(KEYS)[0]
     assert repr(states) == "ArcState(batch of 12, canvas 30x30, TaskBuffer(64 tasks, 256 pairs, up to 10x10))"
     assert repr(states[0]).startswith("ArcState(canvas 30x30, ")
-    assert repr(environment.detach_names(states)) == "ArcState(batch of 12, canvas 30x30, unbound)"
+    assert repr(environment.detach_names(states)) == "ArcState(batch of 12, canvas 30x30, no tasks)"
     for thing in (
         states,
         environment,
-        environment.with_weights(np.ones(64)),
+        environment.with_task_weights(np.ones(64)),
         layered,
         AutoReset(environment),
     ):

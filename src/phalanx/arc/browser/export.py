@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import SWITCHES
+from phalanx.arc.evaluation_mode import PAIR_SWITCHES
 from phalanx.arc.networks.arc import ColorEquivariantNetwork
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
@@ -70,7 +69,7 @@ def agent_record(
 
 def _obstacle(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
     """Why a policy cannot be played without Python, if so."""
-    if switches := sorted(set(legal_operation_ids(config)) & set(SWITCHES)):
+    if switches := sorted(set(config.action.operations) & set(PAIR_SWITCHES)):
         return f"its operations go to other pairs ({operation_name(switches[0])}), and a page shows one"
     if config.observation.target_grid:
         return "it was trained to see the output, which nobody has who asks for it"

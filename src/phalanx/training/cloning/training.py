@@ -25,7 +25,7 @@ from phalanx.arc.evaluation import evaluate_arc
 from phalanx.arc.expert import ArcExpert, ArcLabels
 from phalanx.arc.generators.generate import generate_tasks
 from phalanx.arc.networks.arc import create_arc_network
-from phalanx.arc.observation import working_of
+from phalanx.arc.observation import observed_grid
 from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
@@ -141,7 +141,7 @@ class CloningTraining(PolicyAlgorithm[BCState]):
         for step_key in jax.random.split(key, settings.num_steps):
             own = self._act(network, observations, step_key)
             where = (np.asarray(states.task_index), np.asarray(states.pair_index))
-            labels = expert.labels(*where, np.asarray(working_of(observations)), followed)
+            labels = expert.labels(*where, np.asarray(observed_grid(observations)), followed)
             # A policy that would hand a wrong grid in learns more from going on.
             too_early = (np.asarray(own.operation) == Operation.SUBMIT) & (
                 labels.operations[:, 0] != Operation.SUBMIT
