@@ -30,7 +30,7 @@ def test_config_has_the_sections_environment_and_logging() -> None:
 
 def test_batches_take_task_data() -> None:
     keys = jax.random.split(jax.random.PRNGKey(0), 4)
-    states, observations = batch_reset(keys, CONFIG, task_data=create_mock_task())
+    states, _ = batch_reset(keys, CONFIG, task_data=create_mock_task())
     actions = PointAction(jnp.full(4, 1), jnp.zeros(4, int), jnp.arange(4))
     states, _, rewards, dones, _ = batch_step(states, actions, CONFIG)
     assert rewards.shape == dones.shape == (4,) and not dones.any()
