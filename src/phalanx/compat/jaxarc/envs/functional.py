@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.arc import functional as arc_functional
-from phalanx.arc.actions import check_bounds_jax as check_bounds_jax
-from phalanx.arc.config import ArcConfig
-from phalanx.arc.observation import (
-    create_observation as create_observation,
-    validate_action_jax as validate_action_jax,
+from phalanx.arc.actions import (
+    check_bounds_jax as check_bounds_jax,
+    validate_action as validate_action_jax,
 )
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.observation import create_observation as create_observation
 from phalanx.arc.operations import NUM_OPERATIONS as NUM_OPERATIONS
 from phalanx.arc.reward import StepInfo as StepInfo
 from phalanx.arc.state import ArcState
