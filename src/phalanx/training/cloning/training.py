@@ -30,7 +30,7 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
 from phalanx.core.environment import Key
-from phalanx.nn.policy_network import select_action
+from phalanx.nn.policy_network import apply_batch, select_action
 from phalanx.training.algorithm import TrainResult, TrainState, UpdateResult
 from phalanx.training.arc_training import baselines, held_out, sampled, told_beside
 from phalanx.training.cloning.config import CloningTrainingConfig
@@ -241,13 +241,13 @@ class CloningTraining(PolicyAlgorithm[BCState]):
         def loss(arrays: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
             policy = self.network(arrays)
 
-            def one(observation: PyTree, actions: Any) -> tuple[Array, Array]:
-                distribution, _ = policy(observation)
+            def one(distribution: Any, actions: Any) -> tuple[Array, Array]:
                 chances = jax.vmap(functools.partial(_log_prob, distribution))(actions)
                 agrees = jnp.any(distribution.mode().operation == actions.operation)
                 return -jax.nn.logsumexp(chances), agrees
 
-            losses, agreed = jax.vmap(one)(steps.observations, steps.actions)
+            distributions, _ = apply_batch(policy, steps.observations)
+            losses, agreed = jax.vmap(one)(distributions, steps.actions)
             return jnp.mean(losses), jnp.mean(agreed.astype(jnp.float32))
 
         (value, agreement), gradient = jax.value_and_grad(loss, has_aux=True)(network)
