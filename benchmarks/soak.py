@@ -219,7 +219,7 @@ class Soak:
     async def _serve(self, stack: contextlib.ExitStack) -> list[asyncio.Task[None]]:
         from serve_load import solutions
 
-        command = [*_PHALANX, "serve", "lights_out", "--port", "0", "--sessions", "64"]
+        command = [*_PHALANX, "serve", "lights_out", "--port", "0", "--max-sessions", "64"]
         one = self._start("serving", command, -signal.SIGTERM, stack, piped=True)
         assert one.process.stdout is not None
         line = await asyncio.to_thread(one.process.stdout.readline)

@@ -222,7 +222,7 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
     pytest.importorskip("skyrl_gym")
     from phalanx.integrations.skyrl import SkyRLEnvironment
 
-    with pytest.raises(ValueError, match="must name an environment"):
+    with pytest.raises(ValueError, match="must have an environment"):
         SkyRLEnvironment({}, {"seed": 1})
     with pytest.raises(ValueError, match="seed must be an integer"):
         SkyRLEnvironment({"environment": "sudoku"}, {})
