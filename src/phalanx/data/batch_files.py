@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.data.collation import CollatedBatch, CollateFunction, Sample, collate_microbatch, default_collate
 from phalanx.data.plans.arrays import MicrobatchSpec
 from phalanx.data.plans.batch_plan import BatchPlan
 from phalanx.io.files import CorruptFileError, atomic_write, open_verified, remove_stale_temporaries
-from phalanx.models import FrozenModel, load_model, save_model
 
 _FORMAT = "phalanx.batches"
 _VERSION = 1

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
+from phalanx.config import check_type
 from phalanx.core import backends as engine
 from phalanx.data import bin_packing
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.models import check_type
 
 MAX_CAPACITY = 1 << 24
 """The largest bin: open bins are looked up in a table by the room they have left."""

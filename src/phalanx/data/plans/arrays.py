@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
 from pydantic import Field, model_validator
 
+from phalanx.config import FrozenModel
 from phalanx.core import backends as engine
 from phalanx.data.plans.buckets import BucketId
-from phalanx.models import FrozenModel
 
 _BATCHES_AT_ONCE = 1024
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.config import FrozenModel, check_type, load_model, save_model
 from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
 from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
@@ -34,7 +35,6 @@ from phalanx.io.files import (
     verify_sha256,
 )
 from phalanx.io.untrusted import parse_json
-from phalanx.models import FrozenModel, check_type, load_model, save_model
 
 HEADER = "plan.json"
 IDS = "ids.json.gz"

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.core import backends as engine
 from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.arrays import EpochBatches, MicrobatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.token_budget_sampler import BatchSpec
-from phalanx.models import FrozenModel, load_model, save_model
 
 FINGERPRINT_VERSION = 1
 DIGEST_VERSION = 1
