@@ -33,10 +33,10 @@ _FEW_RELATIONS = 32
 class PathNetworkConfig(Config):
     """Settings of `fit_path_network`; the same settings give the same network on any number of threads."""
 
-    removed_settings: ClassVar[dict[str, str]] = {
-        "layers": "was renamed to num_layers",
-        "specific": "was renamed to query_dependent_relations",
-        "epochs": "was renamed to num_epochs",
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "layers": "num_layers",
+        "specific": "query_dependent_relations",
+        "epochs": "num_epochs",
     }
 
     num_layers: int = Field(default=5, ge=1, le=8)

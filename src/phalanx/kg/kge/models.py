@@ -34,10 +34,10 @@ Queries = Float[Array, "n dim"]
 class KGEModelConfig(Config):
     """Settings of a knowledge-graph embedding model."""
 
-    removed_settings: ClassVar[dict[str, str]] = {
-        "model": "was renamed to name",
-        "dim": "was renamed to embedding_dim",
-        "identity_share": "was renamed to identity_fraction",
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "model": "name",
+        "dim": "embedding_dim",
+        "identity_share": "identity_fraction",
     }
 
     name: ModelName = "complex"

@@ -31,20 +31,20 @@ class MiningConfig(Config):
     Without `max_seconds`, the same settings give the same rules on any number of threads.
     """
 
-    removed_settings: ClassVar[dict[str, str]] = {
-        "length": "was renamed to max_length",
-        "constants": "was renamed to constant_rules",
-        "dangling": "was renamed to dangling_rules",
-        "pessimism": "was renamed to confidence_smoothing",
-        "max_constants": "was renamed to max_constant_rules",
-        "triples": "was renamed to max_triples",
-        "fan": "was renamed to max_edges_per_step",
-        "max_bodies": "was renamed to max_path_rules",
-        "enough": "was renamed to max_predictions",
-        "limit": "was renamed to max_paths",
-        "widest": "was renamed to max_entity_degree",
-        "threads": "was renamed to num_threads",
-        "seconds": "was renamed to max_seconds",
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "length": "max_length",
+        "constants": "constant_rules",
+        "dangling": "dangling_rules",
+        "pessimism": "confidence_smoothing",
+        "max_constants": "max_constant_rules",
+        "triples": "max_triples",
+        "fan": "max_edges_per_step",
+        "max_bodies": "max_path_rules",
+        "enough": "max_predictions",
+        "limit": "max_paths",
+        "widest": "max_entity_degree",
+        "threads": "num_threads",
+        "seconds": "max_seconds",
     }
 
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)

@@ -13,7 +13,8 @@ from phalanx.data.samples import SampleSource, StreamSample
 from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
+from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
 from phalanx.proofs.state import ProofState
 from phalanx.text.wrapper import TextVectorWrapper, host_rows
 
@@ -30,13 +31,15 @@ def proof_samples(
     out: the knowledge base does not tell. What an episode asks first decides on its split.
     """
     prompter, batch = ReadablePromptTokenizer(prompter), TextVectorWrapper(environment, size=_AT_ONCE)
-    search = BestFirstConfig(max_depth=environment.config.max_depth, batch_size=_AT_ONCE)
+    search = BestFirstConfig(max_depth=environment.config.max_episode_steps, batch_size=_AT_ONCE)
     for first in itertools.count(seed * _RUN_SEEDS, _AT_ONCE):
         prompts = batch.reset([number % 2**32 for number in range(first, first + _AT_ONCE)])
-        queries, labels = np.asarray(batch.states.query), np.asarray(batch.states.label)
+        queries, labels = np.asarray(batch.states.query.atom), np.asarray(batch.states.query.label)
         tried = best_first_search(
             environment.config, environment.program, BreadthFirstHeuristic(), queries, search
         )
+        assert tried.trace is not None
+        paths = tried.trace.paths
         running = [
             place
             for place in range(_AT_ONCE)
@@ -47,7 +50,7 @@ def proof_samples(
             answers = [""] * _AT_ONCE
             rows = host_rows(batch.states, np.asarray)
             for place in running:
-                action = next_action(rows[place], tried.ways.get(place), environment.program)
+                action = next_action(rows[place], paths.get(place), environment.program)
                 if action is None:
                     continue
                 answers[place] = environment.action_text(jnp.int32(action), rows[place])
@@ -66,7 +69,7 @@ def proof_samples(
 
 def next_action(state: ProofState, way: Sequence[np.ndarray] | None, program: Program) -> int | None:
     """The successor that is furthest on the way to a proof, or giving up where there is no way."""
-    successors = np.asarray(state.successors)[: int(state.count)]
+    successors = np.asarray(state.successors)[: int(state.num_actions)]
     ended = {int(rows[0, 0]): place for place, rows in enumerate(successors)}
     if way is None:
         return ended.get(program.end_index)
