@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from phalanx.core import backends as engine
+from phalanx.core.backends import register_ffi_targets
 from phalanx.lm import LanguageModel, LanguageModelConfig
 from phalanx.lm.generation import GenerationArrays, GenerationRequest, _generate
+from phalanx.native import is_native_available, native_unavailable_reason
 
-if not engine.is_native_available():
-    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "num_layers": 2, "num_heads": 2, "d_ff": 10}
 """Heads of 6 numbers: no size is that of a vector."""
@@ -117,10 +118,10 @@ def test_what_a_row_writes_does_not_depend_on_other_rows_or_threads_by_a_bit() -
     model, request = model_of(), request_of(90, 32, temperature=jnp.float32(0))
     many = _generate(model, request, NEW, 0, False, "native")
     try:
-        kernels.share_threads(10_000)
+        kernels.set_num_devices(10_000)
         one = jax.block_until_ready(_generate(model, request, NEW, 0, False, "native"))
     finally:
-        kernels.share_threads(len(jax.local_devices(backend="cpu")))
+        kernels.set_num_devices(len(jax.local_devices(backend="cpu")))
     jax.tree.map(np.testing.assert_array_equal, many, one)
     rows = jax.device_get((request.prompt_ids, request.prompt_start))
     few = request._replace(
@@ -188,10 +189,11 @@ def shapes_of(
 
 
 def call(operands: list[np.ndarray], made: list[tuple[int, ...]], **attributes: Any) -> list[np.ndarray]:
+    register_ffi_targets()
     kinds = (np.int32, np.float32, np.int32, bool)
     results = [jax.ShapeDtypeStruct(shape, kind) for shape, kind in zip(made, kinds, strict=True)]
-    options = {"heads": np.int64(2), "top_k": np.int64(0), "epsilon": np.float32(1e-6), **attributes}
-    return [np.asarray(one) for one in jax.ffi.ffi_call("phalanx_lm_write", results)(*operands, **options)]
+    options = {"num_heads": np.int64(2), "top_k": np.int64(0), "epsilon": np.float32(1e-6), **attributes}
+    return [np.asarray(one) for one in jax.ffi.ffi_call("phalanx_lm_generate", results)(*operands, **options)]
 
 
 RIGHT = shapes_of(5, 8, 2, 6, 2, 32, 2, 3, 4)
@@ -211,16 +213,16 @@ def test_the_writing_kernel_refuses_sizes_that_do_not_go_together(name: str) -> 
     for shape in wrong - {right, (2, 4) if name == "prompts" else right}:
         given_, made = ({**shapes, **({name: shape} if name in shapes else {})} for shapes in RIGHT)
         operands = [np.zeros(one, np.int32 if at in WHOLE else np.float32) for at, one in given_.items()]
-        with pytest.raises(jax.errors.JaxRuntimeError, match="phalanx_lm_write"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="phalanx_lm_generate"):
             call(operands, list(made.values()))
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"heads": np.int64(0)}, {"heads": np.int64(-2)}, {"heads": np.int64(3)}]
+    "attributes", [{"num_heads": np.int64(0)}, {"num_heads": np.int64(-2)}, {"num_heads": np.int64(3)}]
 )
 def test_the_writing_kernel_refuses_heads_that_do_not_go_together_with_its_width(attributes: dict) -> None:
     operands = [np.zeros(one, np.int32 if at in WHOLE else np.float32) for at, one in RIGHT[0].items()]
-    with pytest.raises(jax.errors.JaxRuntimeError, match="multiple of twice the heads"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="multiple of 2 \\* num_heads"):
         call(operands, list(RIGHT[1].values()), **attributes)
     with pytest.raises(jax.errors.JaxRuntimeError, match="top_k must not be negative"):
         call(operands, list(RIGHT[1].values()), top_k=np.int64(-1))
@@ -250,10 +252,10 @@ def test_the_writing_kernel_survives_any_content_of_its_buffers(data: st.DataObj
         operands.append(np.resize(np.array(drawn, np.int32 if name in WHOLE else np.float32), shape))
     top_k = np.int64(data.draw(st.integers(0, 25) | st.just(2**62)))
     try:
-        tokens, _, lengths, _ = call(operands, list(made.values()), heads=np.int64(heads), top_k=top_k)
+        tokens, _, lengths, _ = call(operands, list(made.values()), num_heads=np.int64(heads), top_k=top_k)
     except jax.errors.JaxRuntimeError as error:
         words = str(error)
     else:
-        words = "each prompt must have a token"
+        words = "each prompt must have at least one token"
         assert ((tokens >= 0) & (tokens < vocabulary)).all() and (lengths <= new).all()
-    assert "each prompt must have a token" in words
+    assert "each prompt must have at least one token" in words

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from phalanx.core import backends as native
+from phalanx.core.backends import register_ffi_targets
+from phalanx.native import is_native_available, native_unavailable_reason
 
-if not native.is_native_available():
-    pytest.skip(f"native engine: {native.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
+register_ffi_targets()
 
-import phalanx._native as kernels
+import phalanx._native as kernels  # noqa: E402
 
 EXAMPLES = int(os.environ.get("PHALANX_FUZZ", "50"))
 RUNS = settings(
@@ -77,8 +79,10 @@ def test_packing_survives_anything(data: st.DataObject) -> None:
     carried = data.draw(st.none() | sometimes_other(arrays(np.int16, None)))
     attempt(kernels.sort_random_keys, keys, data.draw(NUMBERS), data.draw(arrays(np.int32, None)), carried)
     runs = [data.draw(sometimes_other(arrays(np.int64, None, values=SMALL))) for _ in range(2)]
-    attempt(kernels.take_runs, lengths, *runs, bins)
-    attempt(kernels.join_texts, data.draw(st.lists(sometimes_other(st.text(max_size=3)), max_size=4)), bins)
+    attempt(kernels.gather_runs, lengths, *runs, bins)
+    attempt(
+        kernels.concat_strings, data.draw(st.lists(sometimes_other(st.text(max_size=3)), max_size=4)), bins
+    )
     rows, width = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 8))
     out = [data.draw(sometimes_other(st.just(np.zeros((rows, width), t)))) for t in ("i4", "i1", "i4", "i4")]
     attempt(
@@ -108,7 +112,10 @@ def test_puzzles_survive_anything(data: st.DataObject) -> None:
         parameters[place] = data.draw(st.integers(-3, 5) | EXTREMES)
     if kind != "sokoban" or (len(parameters) > 6 and parameters[6] < 100):
         attempt(
-            kernels.puzzle_records, kind, data.draw(st.lists(st.integers(-1, 2**64), max_size=1)), parameters
+            kernels.generate_puzzles,
+            kind,
+            data.draw(st.lists(st.integers(-1, 2**64), max_size=1)),
+            parameters,
         )
     sizes = {"sokoban": 65, "knights": 5 * size, "nonogram": 2 * size * ((size + 1) // 2)}
     count = data.draw(st.just(sizes.get(kind, size * size)) | st.integers(0, 90))
@@ -118,7 +125,7 @@ def test_puzzles_survive_anything(data: st.DataObject) -> None:
         border[1:-1, 1:-1] = True
         board = np.where(border, np.frombuffer(puzzle[:64], np.uint8).reshape(8, 8), 1)
         puzzle = bytes(board.astype(np.uint8)) + puzzle[64:]
-    attempt(kernels.puzzle_solutions, kind, puzzle, parameters, data.draw(st.sampled_from([0, 1, 3, -1])))
+    attempt(kernels.solve_puzzle, kind, puzzle, parameters, data.draw(st.sampled_from([0, 1, 3, -1])))
 
 
 @RUNS
@@ -129,7 +136,7 @@ def test_plans_between_grids_survive_anything(data: st.DataObject) -> None:
     rows, columns = (data.draw(st.integers(1, 6) | NUMBERS) for _ in range(2))
     words = data.draw(st.sampled_from(["point", "bbox", "mask", "", "line"]))
     allowed = data.draw(st.just(2**42 - 1) | st.integers(0, 2**64 - 1) | EXTREMES)
-    attempt(kernels.plan, start, target, rows, columns, words, allowed)
+    attempt(kernels.plan_grid_edit, start, target, rows, columns, words, allowed)
 
 
 @RUNS
@@ -138,46 +145,46 @@ def test_mining_survives_anything(data: st.DataObject) -> None:
     few = st.integers(0, 4)
     entities, relations = data.draw(few | st.sampled_from([-1, 2**31 - 1])), data.draw(few)
     triples = data.draw(sometimes_other(arrays(np.int32, None, 3, values=few | NUMBERS)))
-    graph = attempt(kernels.MiningGraph, triples, entities, relations)
+    graph = attempt(kernels.TripleGraph, triples, entities, relations)
     if graph is None:
         triples = np.array([[0, 0, 1], [1, 1, 2], [0, 2, 3], [1, 3, 0]], np.int32)
-        graph, entities, relations = kernels.MiningGraph(triples, 4, 2), 4, 2
+        graph, entities, relations = kernels.TripleGraph(triples, 4, 2), 4, 2
     threads = data.draw(st.integers(1, 2) | st.sampled_from([0, -1, 2**31 - 1]))
     limits = [data.draw(st.integers(1, 5) | NUMBERS) for _ in range(4)]
-    miner = attempt(kernels.PathMiner, data.draw(sometimes_other(st.just(graph))), *limits, 7, threads)
-    steps = st.sampled_from(["discover", "choose", "measure", "rules"])
+    miner = attempt(kernels.PathRuleMiner, data.draw(sometimes_other(st.just(graph))), *limits, 7, threads)
+    steps = st.sampled_from(["find_bodies", "select_rules", "count_predictions", "rules"])
     for name in data.draw(st.lists(steps, max_size=6)) if miner is not None else ():
-        given_ = [data.draw(NUMBERS) for _ in range(2 if name == "choose" else 1)]
+        given_ = [data.draw(NUMBERS) for _ in range(2 if name == "select_rules" else 1)]
         attempt(getattr(miner, name), *given_)
     spans = [data.draw(few | NUMBERS) for _ in range(2)]
-    attempt(kernels.mine_constants, graph, *spans, 1, 0.0, 5.0, data.draw(NUMBERS), True, True, threads)
+    attempt(kernels.mine_constant_rules, graph, *spans, 1, 0.0, 5.0, data.draw(NUMBERS), True, True, threads)
     rules = data.draw(sometimes_other(arrays(np.int32, None, 8, values=st.integers(-2, 3) | NUMBERS)))
     count = len(rules) if isinstance(rules, np.ndarray) else 1
     levels = data.draw(st.just(np.zeros(count, np.int32)) | arrays(np.int32, None))
-    applier = attempt(kernels.RuleApplier, graph, rules, levels, data.draw(NUMBERS), threads)
+    applier = attempt(kernels.RulePredictor, graph, rules, levels, data.draw(NUMBERS), threads)
     if applier is None:
         whole = np.array([[0, 2, -1, -1, -1, -1, -1, -1], [1, 2, 0, -1, -1, -1, -1, -1]], np.int32)
         if relations < 2:
             whole = whole[:0]
         count = len(whole)
-        applier = kernels.RuleApplier(graph, whole, np.zeros(count, np.int32), 10, 1)
+        applier = kernels.RulePredictor(graph, whole, np.zeros(count, np.int32), 10, 1)
     asked = data.draw(sometimes_other(arrays(np.int32, None, 2, values=few | NUMBERS)))
     number = len(asked) if isinstance(asked, np.ndarray) else 1
     weights = data.draw(st.just(np.zeros(2 * count)) | arrays(np.float64, None))
     how = data.draw(st.sampled_from(["maximum", "sum", "mean"]))
-    known = data.draw(st.just(graph) | st.just(kernels.MiningGraph(np.zeros((0, 3), np.int32), 9, 1)))
+    known = data.draw(st.just(graph) | st.just(kernels.TripleGraph(np.zeros((0, 3), np.int32), 9, 1)))
     targets = data.draw(arrays(np.int32, None))
     begins = data.draw(
         st.just(np.linspace(0, len(targets), number + 1).astype(np.int64)) | arrays(np.int64, None)
     )
     out = [data.draw(st.just(np.zeros(len(targets), np.int64)) | arrays(np.int64, None)) for _ in range(2)]
-    attempt(applier.rank, known, asked, begins, targets, how, weights, *out)
+    attempt(applier.count_ranks, known, asked, begins, targets, how, weights, *out)
     table = data.draw(
         st.just(np.zeros((number, max(entities, 0)), np.float32)) | arrays(np.float32, None, None)
     )
-    attempt(applier.scores, asked, how, weights, table)
+    attempt(applier.score, asked, how, weights, table)
     most = [data.draw(NUMBERS) for _ in range(2)]
-    attempt(applier.learn, weights, data.draw(arrays(np.int32, None)), *most, 1, 0.1, 0.1, 3)
+    attempt(applier.fit_weights, weights, data.draw(arrays(np.int32, None)), *most, 1, 0.1, 0.1, 3)
     attempt(applier.predict, data.draw(few | NUMBERS), data.draw(few | NUMBERS))
 
 
@@ -223,7 +230,7 @@ def expand(key: int, data: st.DataObject, states: int = 3) -> Any:
         name: np.bool_(data.draw(st.booleans())) for name in ("end_proof_action", "memory_pruning", "restart")
     }
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in node]
-    call = jax.ffi.ffi_call("phalanx_proof_expand", shapes)
+    call = jax.ffi.ffi_call("phalanx_proofs_expand", shapes)
     limit = np.int64(data.draw(st.integers(0, 9)))
     out = call(
         flags[0], filled(batch, 3), flags[1], *node, program=np.int64(key), unary_limit=limit, **options
@@ -233,7 +240,7 @@ def expand(key: int, data: st.DataObject, states: int = 3) -> Any:
 
 @pytest.fixture(scope="module")
 def held() -> Any:
-    assert native.is_native_available()
+    register_ffi_targets()
     return kernels.ProofProgram(77, FACTS, HEADS, BODIES, 2, 3)
 
 
@@ -273,10 +280,10 @@ def test_the_proof_kernel_refuses_sizes_that_do_not_go_together(held: Any, name:
             results[name] = shape
         kinds = {one: bool if one in ("where", "excluded", "overflow") else np.int32 for one in names}
         shapes = [jax.ShapeDtypeStruct(results[one], kinds[one]) for one in results]
-        call = jax.ffi.ffi_call("phalanx_proof_expand", shapes)
+        call = jax.ffi.ffi_call("phalanx_proofs_expand", shapes)
         arrays_ = [np.zeros(operands[one], kinds[one]) for one in names]
         options = {one: np.bool_(False) for one in ("end_proof_action", "memory_pruning", "restart")}
-        with pytest.raises(jax.errors.JaxRuntimeError, match="phalanx_proof_expand"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="phalanx_proofs_expand"):
             jax.block_until_ready(call(*arrays_, program=np.int64(77), unary_limit=np.int64(0), **options))
 
 
@@ -284,10 +291,10 @@ def test_the_proof_kernel_refuses_sizes_that_do_not_go_together(held: Any, name:
 def test_the_proof_kernel_refuses_unknown_programs_and_limits(held: Any, program: int, limit: int) -> None:
     kinds = {one: bool if one in ("where", "excluded", "overflow") else np.int32 for one in SHAPES}
     shapes = [jax.ShapeDtypeStruct(SHAPES[one], kinds[one]) for one in list(SHAPES)[3:]]
-    call = jax.ffi.ffi_call("phalanx_proof_expand", shapes)
+    call = jax.ffi.ffi_call("phalanx_proofs_expand", shapes)
     given_ = [np.zeros(shape, kinds[one]) for one, shape in SHAPES.items()]
     options = {one: np.bool_(False) for one in ("end_proof_action", "memory_pruning", "restart")}
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"Program is gone|steps without a choice"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"has been deleted|unary_limit"):
         jax.block_until_ready(
             call(*given_, program=np.int64(program), unary_limit=np.int64(limit), **options)
         )
@@ -311,7 +318,7 @@ ATTENTION_CALLS = {
 
 def call_attention(name: str, operands: list[np.ndarray], results: list[tuple[int, ...]]) -> Any:
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in results]
-    return jax.block_until_ready(jax.ffi.ffi_call(f"phalanx_attention_{name}", shapes)(*operands))
+    return jax.block_until_ready(jax.ffi.ffi_call(f"phalanx_lm_attention_{name}", shapes)(*operands))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +326,7 @@ def call_attention(name: str, operands: list[np.ndarray], results: list[tuple[in
     [(call, name) for call, (given_, made) in ATTENTION_CALLS.items() for name in (*given_, *made)],
 )
 def test_the_attention_kernel_refuses_sizes_that_do_not_go_together(call: str, name: str) -> None:
-    assert native.is_native_available()
+    register_ffi_targets()
     operands, results = ATTENTION_CALLS[call]
     right = ATTENTION[name]
     for shape in ((), (2,), right[:-1], (*right, 1), (*right[:-1], right[-1] + 1), (0, *right[1:])):
@@ -327,14 +334,14 @@ def test_the_attention_kernel_refuses_sizes_that_do_not_go_together(call: str, n
             continue  # XLA makes no call whose only result is empty
         shapes = {**ATTENTION, name: shape}
         given_ = [np.zeros(shapes[one], np.int32 if one == "segments" else np.float32) for one in operands]
-        with pytest.raises(jax.errors.JaxRuntimeError, match=f"phalanx_attention_{call}"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"phalanx_lm_attention_{call}"):
             call_attention(call, given_, [shapes[one] for one in results])
 
 
 @RUNS
 @given(st.data())
 def test_the_attention_kernel_survives_any_content_of_its_buffers(data: st.DataObject) -> None:
-    assert native.is_native_available()
+    register_ffi_targets()
     rows, heads = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2))
     tokens, half = data.draw(st.integers(0, 8) | st.sampled_from([48, 97, 145])), data.draw(st.integers(0, 9))
     whole, angles = (rows, tokens, 3, heads, 2 * half), (rows, tokens, half)
@@ -354,10 +361,10 @@ def test_the_attention_kernel_survives_any_content_of_its_buffers(data: st.DataO
 
 
 def test_the_small_functions_take_anything() -> None:
-    assert kernels.__file__.startswith(os.environ.get("PHALANX_SANITIZED", ""))
+    assert kernels.__file__.startswith(os.environ.get("PHALANX_NATIVE_LIBRARY", ""))
     for number in (0, -1, 2**62, -(2**63)):
-        kernels.share_threads(number)
-    kernels.share_threads(1)
-    assert kernels.isa() and set(kernels.targets())
+        kernels.set_num_devices(number)
+    kernels.set_num_devices(1)
+    assert kernels.instruction_set() and set(kernels.ffi_targets())
     for wrong in (None, "many", 2**70):
-        attempt(kernels.share_threads, wrong)
+        attempt(kernels.set_num_devices, wrong)

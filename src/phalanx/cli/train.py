@@ -249,7 +249,10 @@ def _quoted(games: str) -> str:
 )
 def custom(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A Python file that defines it, as examples/reinforce.py.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Python file with an Algorithm, such as examples/custom/algorithm.py."
+        ),
     ],
     overrides: options.Overrides = None,
     preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,

@@ -5,8 +5,8 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch
+from phalanx.io.atomic import atomic_directory
+from phalanx.io.download import Progress, fetch
 from phalanx.kg.knowledge_base import KnowledgeBase
 
 HOST = "https://raw.githubusercontent.com"
@@ -153,7 +153,7 @@ def download_dataset(
     with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         for file in source.files:
             downloaded = Path(scratch, file)
-            fetch(f"{host}/{source.path}/{file}.txt", downloaded, _MAX_FILE_BYTES, progress)
+            fetch(f"{host}/{source.path}/{file}.txt", downloaded, _MAX_FILE_BYTES, progress=progress)
             (folder / f"{file}.txt").write_bytes(_normalize(downloaded.read_bytes(), source.relation_first))
         digest = folder_digest(folder)
         if verify and digest != source.digest:

@@ -19,10 +19,12 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.formatting import format_count
-from phalanx.io.files import atomic_write, read_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.rules.mining import build_graph, require_native
+from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.time_limit import TimeLimit
+from phalanx.native import require_native
 
 HIDDEN_DIM = 32
 """Size of an entity's hidden state; the C++ kernel is written for this size."""
@@ -72,7 +74,7 @@ class PathNetwork:
         self._query_dependent = few if setting is None else setting
         self.triples = knowledge_base.triples("train")
         graph = build_graph(self.triples, self.vocabulary)
-        self.native = require_native().PathQuestions(
+        self.native = require_native("path networks").PathNetwork(
             graph, config.num_layers, self._query_dependent, num_threads
         )
         self.parameters = self._initial_parameters() if parameters is None else parameters
@@ -94,7 +96,7 @@ class PathNetwork:
     def scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Score all entities for (entity, directed relation) pairs: 2r for tails of r, 2r + 1 for heads."""
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
-        self.native.scores(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
+        self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
@@ -115,7 +117,7 @@ class PathNetwork:
             relations=np.array(self.vocabulary.predicates),
             config=np.array(json.dumps(self.config.model_dump())),
         )
-        with atomic_write(path, sealed=True) as file:
+        with atomic_write(path, checksum=True) as file:
             file.write(buffer.getvalue())
 
     @classmethod
@@ -188,7 +190,7 @@ def fit_path_network(
     warmup, loss = min(200, 1 + num_steps // 10), math.nan
     for step in range(num_steps):
         batch = queries[order[step * config.batch_size : (step + 1) * config.batch_size]]
-        batch_loss = network.native.learn(parameters, np.ascontiguousarray(batch), gradient) / len(batch)
+        batch_loss = network.native.loss_and_gradient(parameters, np.ascontiguousarray(batch), gradient) / len(batch)
         loss = batch_loss if step == 0 else loss + max(0.002, 1 / (step + 1)) * (batch_loss - loss)
         gradient /= len(batch)
         gradient *= min(1.0, 1.0 / max(float(np.linalg.norm(gradient)), 1e-9))

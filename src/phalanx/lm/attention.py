@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from phalanx.core.backends import Backend, dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
+from phalanx.core.backends import dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
 from phalanx.data.packed_batch import create_segment_attention_mask
+from phalanx.native import Backend
 
 _QUERY_BLOCK_SIZE, _MAX_QUERY_BLOCKS = 128, 8
 """XLA: queries are processed in blocks of this many tokens, or larger ones if that gives too many blocks."""
@@ -108,7 +109,7 @@ def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
             jax.ShapeDtypeStruct((rows, tokens, heads, head_dim), jnp.float32),
             jax.ShapeDtypeStruct((rows, heads, tokens), jnp.float32),
         )
-        output, logsumexp = jax.ffi.ffi_call("phalanx_attention_forward", results)(qkv, *rest)
+        output, logsumexp = jax.ffi.ffi_call("phalanx_lm_attention_forward", results)(qkv, *rest)
         return output, logsumexp
 
     return keep_batch_sharding(call, (), (qkv, *rest))
@@ -117,7 +118,7 @@ def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
 def _backward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
     def call(qkv: Array, *rest: Array) -> Array:
         result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
-        return jax.ffi.ffi_call("phalanx_attention_backward", result)(qkv, *rest)
+        return jax.ffi.ffi_call("phalanx_lm_attention_backward", result)(qkv, *rest)
 
     return keep_batch_sharding(call, (), (qkv, *rest))
 

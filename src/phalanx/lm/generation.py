@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from phalanx.core.backends import Backend, dispatch, resolve_backend
+from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
 from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
+from phalanx.native import Backend
 
 _PAD_MULTIPLE = 32
 """Prompt lengths and numbers of choices are rounded up to a multiple of this, to compile few shapes."""
@@ -230,7 +231,7 @@ def _generate_native(
         jax.ShapeDtypeStruct((batch,), bool),
     )
     choices = request.choices
-    arrays = jax.ffi.ffi_call("phalanx_lm_write", results)(
+    arrays = jax.ffi.ffi_call("phalanx_lm_generate", results)(
         model.embedding,
         model.head,
         model.norm.scale,
@@ -249,7 +250,7 @@ def _generate_native(
         request.top_p,
         request.stop_token_id,
         jnp.zeros((batch, 0, max_new_tokens), jnp.int32) if choices is None else choices,
-        heads=model.config.num_heads,
+        num_heads=model.config.num_heads,
         top_k=top_k,
         epsilon=np.float32(model.config.norm_eps),
     )

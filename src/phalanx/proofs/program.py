@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
+from phalanx.native import require_native
 from phalanx.proofs.vocabulary import ProofVocabulary, check_atoms
 
 _MAX_OFFSETS = 1 << 28
@@ -199,11 +200,10 @@ class Program(Fingerprinted):
 
     @functools.cached_property
     def _native_owner(self) -> list[Any]:
-        import phalanx._native as _native
-
+        extension = require_native("proof search with the native backend")
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
         owner = [
-            _native.ProofProgram(
+            extension.ProofProgram(
                 key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
             )
         ]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.proofs.config import Corruption, QueryConfig
 from phalanx.proofs.program import FactSet, row_offsets
 from phalanx.proofs.vocabulary import check_atoms

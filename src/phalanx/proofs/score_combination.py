@@ -9,7 +9,8 @@ from jaxtyping import Float64, Int
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.io.files import CorruptFileError, atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, read_verified_json, write_json
 from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
 from phalanx.kg.vocabulary import Vocabulary
 
@@ -104,7 +105,7 @@ class ScoreCombination:
             "shared": self.shared.tolist(),
             "by_relation": self.by_relation.tolist(),
         }
-        with atomic_write(path, "w", sealed=True) as file:
+        with atomic_write(path, "w", checksum=True) as file:
             write_json(file, record, indent=1)
 
     @classmethod

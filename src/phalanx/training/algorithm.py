@@ -142,7 +142,7 @@ class Algorithm(abc.ABC, Generic[Learner]):
 
     A learner is a pytree of arrays with all that changes: what is saved, and from which a run goes on to the
     same numbers. A file with one such class can be trained by `phalanx train custom FILE`, which makes it of
-    its config alone; `examples/reinforce.py` is one.
+    its config alone; `examples/custom/algorithm.py` is one.
     """
 
     kind: ClassVar[str]

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from phalanx.core.backends import native_module
 from phalanx.kg import MiningConfig, RulePredictor, RuleSet, mine_rules, rank_by_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase, read_rules
@@ -14,6 +13,7 @@ from phalanx.kg.questions import best_by_relation
 from phalanx.kg.rules import plain
 from phalanx.kg.rules.predictor import AGGREGATIONS, WAYS, Learning
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
@@ -90,7 +90,7 @@ def test_no_rule_uses_the_triple_that_it_predicts() -> None:
 def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
     """Every path rule of a small graph, by trying all walks between all pairs of entities."""
     index = IndexManager(data)
-    graph = plain.MiningGraph(index.encode_atoms(data.facts) - 1, index.num_constants, index.num_predicates)
+    graph = plain.TripleGraph(index.encode_atoms(data.facts) - 1, index.num_constants, index.num_predicates)
     rows, counts = [], []
     for size in range(1, length + 1):
         for body in itertools.product(range(graph.directed), repeat=size):
@@ -124,7 +124,7 @@ def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) 
     monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 2)
     data = random_base(11)
     fast = [mine_rules(data, threads=threads, **settings) for threads in (1, 2, 3)]
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     slow = mine_rules(data, **settings)
     assert len(slow) > 5
     for rules in fast:
@@ -147,12 +147,12 @@ def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None
             ranks = ranker.ranks("test", aggregation, weights)
             table = np.zeros((2, len(data.entities)), np.float32)
             how = "maximum" if aggregation == "maximum" else "sum"
-            ranker.applier.scores(np.array([(0, 1), (3, 2)], np.int32), how, weights, table)
+            ranker.applier.score(np.array([(0, 1), (3, 2)], np.int32), how, weights, table)
             found += [ranks.above, ranks.level, weights, table]
         return [*found, *ranker.applier.predict(2, 3)]
 
     fast = everything()
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     for one, other in zip(fast, everything(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 

@@ -16,14 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 from pydantic import ValidationError
 
 from phalanx import __version__
-from phalanx.io.files import (
-    CorruptFileError,
-    atomic_write,
-    read_verified,
-    read_verified_json,
-    remove_stale_temporaries,
-    write_json,
-)
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError, read_verified, read_verified_json, write_json
 from phalanx.kg.joins import encode_tuples
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig, create_model
 from phalanx.kg.vocabulary import Vocabulary
@@ -208,9 +202,9 @@ def save_kge(
     )
     data = buffer.getvalue()
     name = f"arrays-{hashlib.sha256(data).hexdigest()[:12]}.npz"
-    with atomic_write(path / name, sealed=True) as file:
+    with atomic_write(path / name, checksum=True) as file:
         file.write(data)
-    with atomic_write(path / CONFIG_FILE, "w", sealed=True) as text:
+    with atomic_write(path / CONFIG_FILE, "w", checksum=True) as text:
         header = {"format": FILE_FORMAT, "phalanx": __version__, "arrays": name, "metadata": metadata or {}}
         write_json(text, {**header, "config": config.model_dump(mode="json")}, indent=2)
     for old in path.glob("arrays-*.npz"):

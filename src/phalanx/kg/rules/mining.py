@@ -1,7 +1,6 @@
 """Rule mining: path rules and rules with constants, with support and confidence."""
 
 import itertools
-from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,12 +8,12 @@ from jaxtyping import Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import native_module, native_unavailable_reason
 from phalanx.formatting import format_count
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.ruleset import MAX_BODY_LENGTH, NUM_COLUMNS, RuleSet
 from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import Vocabulary
+from phalanx.native import require_native
 
 _TRIPLES_PER_ROUND = 1024
 _ENTITIES_PER_ROUND = 256
@@ -84,22 +83,11 @@ class MiningConfig(Config):
     """Time limit, checked between rounds; with a limit, the result depends on the machine."""
 
 
-def require_native() -> ModuleType:
-    """Return the compiled extension; raise `RuntimeError` if it is not available."""
-    compiled = native_module()
-    if compiled is None:
-        raise RuntimeError(
-            "mining and applying rules and path networks need Phalanx's compiled extension, but it is "
-            f"unavailable ({native_unavailable_reason()}); reinstall Phalanx with a C++ compiler"
-        )
-    return compiled
-
-
 def build_graph(triples: Int32[np.ndarray, "triples 3"], vocabulary: Vocabulary) -> Any:
     """Build the C++ graph of encoded triples."""
-    # A copy, because the extension accepts only writable arrays.
-    rows = np.array(triples, np.int32, order="C")
-    return require_native().MiningGraph(rows, vocabulary.num_entities, vocabulary.num_predicates)
+    extension = require_native("rule mining and prediction with rules")
+    rows = np.ascontiguousarray(triples, np.int32)
+    return extension.TripleGraph(rows, vocabulary.num_entities, vocabulary.num_predicates)
 
 
 def mine_rules(
@@ -127,7 +115,7 @@ def mine_rules(
         time_limit.log(f"encoding {format_count(len(knowledge_base.facts), 'fact')}")
     vocabulary = knowledge_base.vocabulary
     graph = build_graph(knowledge_base.triples("train"), vocabulary)
-    miner = require_native().PathMiner(
+    miner = require_native("rule mining").PathRuleMiner(
         graph,
         config.max_length,
         config.max_edges_per_step,
@@ -137,13 +125,13 @@ def mine_rules(
         config.num_threads,
     )
     is_complete = _find_paths(miner, config, time_limit, len(knowledge_base.facts))
-    num_rules = miner.choose(config.min_support, config.max_path_rules)
+    num_rules = miner.select_rules(config.min_support, config.max_path_rules)
     best = _BestRules(vocabulary, config)
     # Rules with constants take little time and should be included whenever the time is up.
     if config.constant_rules:
         is_complete &= _mine_constant_rules(graph, best, config, time_limit, vocabulary.num_entities)
     for number in itertools.count():
-        if not miner.measure(_ENTITIES_PER_ROUND):
+        if not miner.count_predictions(_ENTITIES_PER_ROUND):
             break
         fraction = min(1.0, (number + 1) * _ENTITIES_PER_ROUND / max(1, vocabulary.num_entities))
         time_limit.report(f"measuring {format_count(num_rules, 'rule')}: {fraction:.0%} of the entities")
@@ -158,7 +146,7 @@ def mine_rules(
 def _find_paths(miner: Any, config: MiningConfig, time_limit: TimeLimit, num_facts: int) -> bool:
     wanted = num_facts if config.max_triples is None else min(num_facts, config.max_triples)
     for start in range(0, wanted, _TRIPLES_PER_ROUND):
-        if not miner.discover(min(_TRIPLES_PER_ROUND, wanted - start)):
+        if not miner.find_bodies(min(_TRIPLES_PER_ROUND, wanted - start)):
             break
         time_limit.report(
             f"searching for paths: {start + _TRIPLES_PER_ROUND:,} of {format_count(wanted, 'triple')}"
@@ -173,7 +161,7 @@ def _mine_constant_rules(
 ) -> bool:
     for start in range(0, num_entities, _CONSTANTS_PER_ROUND):
         best.add(
-            *require_native().mine_constants(
+            *require_native("rule mining").mine_constant_rules(
                 graph,
                 start,
                 start + _CONSTANTS_PER_ROUND,

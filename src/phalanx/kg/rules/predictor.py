@@ -17,9 +17,10 @@ from phalanx.kg.evaluation import (
 )
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.predictor_ensemble import Ensemble, merge_counts, select_per_relation
-from phalanx.kg.rules.mining import build_graph, require_native
+from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.time_limit import TimeLimit
+from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
@@ -75,9 +76,10 @@ class RuleApplier:
     ) -> None:
         self.rules, self.knowledge_base = rules, knowledge_base.binary()
         # Rules of equal confidence are compared as equal.
-        levels = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
+        ranks = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
         graph = build_graph(rules.vocabulary.encode(self.knowledge_base.facts), rules.vocabulary)
-        self.native = require_native().RuleApplier(graph, rules.rows, levels, max_paths, num_threads)
+        extension = require_native("prediction with rules")
+        self.native = extension.RulePredictor(graph, rules.rows, ranks, max_paths, num_threads)
         self._known_graph: tuple[KnownAnswers, Any] | None = None
 
     def known_graph(self, known: KnownAnswers) -> Any:
@@ -185,7 +187,7 @@ class RulePredictor:
         for start in range(0, len(queries.pairs), _QUERIES_PER_ROUND):
             starts = queries.starts[start : start + _QUERIES_PER_ROUND + 1]
             lists = slice(starts[0], starts[-1])
-            self._applier.native.rank(
+            self._applier.native.count_ranks(
                 graph,
                 queries.pairs[start : start + _QUERIES_PER_ROUND],
                 starts - starts[0],
@@ -204,7 +206,7 @@ class RulePredictor:
     def raw_scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Return the aggregated scores of all entities for (entity, directed relation) pairs."""
         table = np.zeros((len(pairs), self._applier.rules.vocabulary.num_entities), np.float32)
-        self._applier.native.scores(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
+        self._applier.native.score(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
         return table
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
@@ -301,7 +303,7 @@ def rule_weights(
         relations = np.arange(2 * rules.vocabulary.num_predicates, dtype=np.int32)
         for start in range(0, len(relations), _RELATIONS_PER_ROUND):
             some = relations[start : start + _RELATIONS_PER_ROUND]
-            applier.native.learn(weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0)
+            applier.native.fit_weights(weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0)
             if time_limit is not None:
                 time_limit.report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
     return weights
