@@ -19,8 +19,8 @@ from typing import Any
 _UNQUOTED = r"[^\s(),'][^\s(),]*"
 _QUOTED = r"'(?:[^'\\\n]|\\.|'')*'"
 NAME = rf"({_QUOTED}|{_UNQUOTED})"
-# Only blanks, no line ends, so that the same pattern can be applied to a line or to a complete file. The group
-# of a missing argument is empty.
+# Only blanks, no line ends, so that the same pattern can be applied to a line or to a complete file. The
+# group of a missing argument is empty.
 _NEXT_ARGUMENT = rf"[ \t]*,[ \t]*{NAME}"
 ATOM = rf"{NAME}[ \t]*\([ \t]*{NAME}(?:{_NEXT_ARGUMENT})?(?:{_NEXT_ARGUMENT})?[ \t]*\)"
 MAX_ARGUMENTS = 3
@@ -147,9 +147,7 @@ def unquote_name(text: str) -> str:
     """
     if text[0] != "'":
         return text
-    return _ESCAPE_SEQUENCE.sub(
-        lambda found: _ESCAPED_CHARACTERS.get(found[1], found[1] or "'"), text[1:-1]
-    )
+    return _ESCAPE_SEQUENCE.sub(lambda found: _ESCAPED_CHARACTERS.get(found[1], found[1] or "'"), text[1:-1])
 
 
 def _add_quotes(name: str) -> str:

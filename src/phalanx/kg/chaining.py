@@ -63,8 +63,8 @@ def check_rules(rules: Sequence[EncodedRule]) -> None:
     for number, (head, body) in enumerate(rules):
         if not {term for term in head[1:] if term < 0}.issubset(term for atom in body for term in atom[1:]):
             raise ValueError(
-                f"rule {number} has a variable in its head that does not occur in its body, so its head would "
-                "be true of every constant; forward chaining needs every head variable in the body"
+                f"rule {number} has a variable in its head that does not occur in its body, so its head "
+                "would be true of every constant; forward chaining needs every head variable in the body"
             )
 
 
@@ -107,7 +107,7 @@ def bind_head(
 
 
 def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """Return one more than the largest constant: the base in which the arguments of an atom are one number."""
+    """Return one more than the largest constant, the base for encoding the arguments of an atom."""
     terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
     base = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
     arity = atoms[0].shape[1] - 1
@@ -192,7 +192,9 @@ class _Rounds:
         atoms, terms = sources[0], body[0]
         return merge_codes(
             [
-                self._heads(head, body[1:], sources[1:], atoms.bind(bindings, terms, rows, indices), len(rows))
+                self._heads(
+                    head, body[1:], sources[1:], atoms.bind(bindings, terms, rows, indices), len(rows)
+                )
                 for rows, indices in atoms.match(bindings, num_rows, terms)
                 if len(rows)
             ]

@@ -162,7 +162,7 @@ def download_dataset(
                 f"{source.digest}; use --no-verify to save it anyway"
             )
         knowledge_base = KnowledgeBase.load(folder, on_leak="allow")
-    return target, dataclasses.replace(knowledge_base, name=target.name)
+    return target, knowledge_base.replace(name=target.name)
 
 
 def folder_digest(folder: Path) -> str:

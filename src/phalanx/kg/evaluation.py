@@ -9,6 +9,7 @@ a table), and scores of the triples in candidate lists (`TripleScorer`).
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -380,7 +381,7 @@ def _side_chunks(
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of pairs that ask for one side and whose tables fit into memory."""
     boundaries = (0, queries.num_tail_pairs, len(queries.pairs))
-    for begin, end in zip(boundaries[:-1], boundaries[1:], strict=True):
+    for begin, end in itertools.pairwise(boundaries):
         size = chunk or table_rows(end - begin, num_entities)
         for start in range(begin, end, size):
             yield start, min(start + size, end)
@@ -674,9 +675,7 @@ def _list_generator(seed: int, triple: np.ndarray, side: int) -> np.random.Gener
     return np.random.Generator(np.random.PCG64(np.frombuffer(key, "<u4").tolist()))
 
 
-def count_ranks_in_lists(
-    candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]
-) -> RankCounts:
+def count_ranks_in_lists(candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]) -> RankCounts:
     """Rank the true triple of each list; higher scores are better, infinite scores are allowed."""
     if np.isnan(score).any():
         row = int(np.flatnonzero(np.isnan(score))[0])

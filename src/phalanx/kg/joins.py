@@ -81,9 +81,7 @@ class SortedTuples:
             some = np.arange(start, min(start + step, num_rows))
             yield np.repeat(some, len(free)), np.tile(free, len(some))
 
-    def _repeated_variables_agree(
-        self, terms: tuple[int, ...], bound: tuple[int, ...]
-    ) -> np.ndarray | None:
+    def _repeated_variables_agree(self, terms: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
         """Mask of the tuples with equal values wherever a free variable repeats; None if none repeats."""
         agree = None
         for position, term in enumerate(terms):

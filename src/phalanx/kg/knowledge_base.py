@@ -50,8 +50,8 @@ class KnowledgeBase:
     """Constants by domain; empty if no file lists any."""
     name: str = dataclasses.field(default="knowledge base", compare=False)
     on_leak: OnLeak = dataclasses.field(default="warn", compare=False)
-    """Handling of validation and test queries that are facts: `warn`, raise an `error`, `drop` these facts, or
-    `allow` them."""
+    """Handling of validation and test queries that are facts: `warn`, raise an `error`, `drop` these facts,
+    or `allow` them."""
 
     def __post_init__(self) -> None:
         if self.on_leak not in ("warn", "error", "drop", "allow"):
@@ -62,8 +62,8 @@ class KnowledgeBase:
             self._check_rules(frozenset(self.entities))
         self.arities  # noqa: B018 - raises if a predicate has several arities
 
-    @classmethod
-    def load(cls, path: str | Path, *, on_leak: OnLeak = "warn") -> "KnowledgeBase":
+    @staticmethod
+    def load(path: str | Path, *, on_leak: OnLeak = "warn") -> "KnowledgeBase":
         """Read a knowledge base from a folder or a file of triples.
 
         Args:
@@ -72,7 +72,7 @@ class KnowledgeBase:
             on_leak: Handling of validation and test queries that are facts.
         """
         if path == GENERATED:
-            return cls.generate()
+            return KnowledgeBase.generate(on_leak=on_leak)
         folder = Path(path)
         if not folder.exists():
             from phalanx.kg.datasets import DATASETS, dataset_folder
@@ -84,11 +84,10 @@ class KnowledgeBase:
                         f"{folder} does not exist; download it with `phalanx kg download {path}`"
                     )
         name = folder.stem if folder.is_file() else folder.name
-        return cls(**read_folder(folder), name=name, on_leak=on_leak)
+        return KnowledgeBase(**read_folder(folder), name=name, on_leak=on_leak)
 
-    @classmethod
+    @staticmethod
     def generate(
-        cls,
         num_families: int = 8,
         generations: int = 4,
         *,
@@ -99,10 +98,8 @@ class KnowledgeBase:
         """Generate the built-in knowledge base about families; see `generate_family`."""
         from phalanx.kg.family_generator import generate_family
 
-        generated = generate_family(
-            num_families, generations, seed=seed, queries_per_depth=queries_per_depth
-        )
-        return generated if on_leak == "warn" else dataclasses.replace(generated, on_leak=on_leak)
+        generated = generate_family(num_families, generations, seed=seed, queries_per_depth=queries_per_depth)
+        return generated if on_leak == "warn" else generated.replace(on_leak=on_leak)
 
     def save(self, folder: str | Path) -> None:
         """Write the files that `load` reads; other files in an existing folder are kept."""
@@ -114,6 +111,11 @@ class KnowledgeBase:
             split_depths=self.split_depths,
             domains=self.domains,
         )
+
+    def replace(self, **changes: Any) -> "KnowledgeBase":
+        """Return a knowledge base with some fields changed."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(KnowledgeBase)}
+        return KnowledgeBase(**{**fields, **changes})
 
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
@@ -128,7 +130,7 @@ class KnowledgeBase:
         return atoms
 
     def depths(self, split: str) -> Mapping[Atom, int] | None:
-        """Return the given proof depths of a split's queries (-1: no proof), None if there is no depth file."""
+        """Return the given proof depths of a split's queries (-1: no proof), None without a depth file."""
         _check_split(split)
         return self.split_depths.get(split)
 
@@ -225,8 +227,7 @@ class KnowledgeBase:
             UserWarning,
             stacklevel=5,
         )
-        return dataclasses.replace(
-            self,
+        return self.replace(
             train=train,
             valid=keep(self.valid),
             test=keep(self.test),
@@ -260,8 +261,8 @@ class KnowledgeBase:
                 break
         if not held_out:
             raise ValueError(
-                f"{self.name} has no validation queries, and no fact can be held out, because each is the only "
-                "one of a constant or a predicate: add a valid.txt"
+                f"{self.name} has no validation queries, and no fact can be held out, because each is the "
+                "only one of a constant or a predicate: add a valid.txt"
             )
         warnings.warn(
             f"{self.name} has no validation queries: {len(held_out)} of {len(facts)} training triples are "
@@ -270,9 +271,7 @@ class KnowledgeBase:
             stacklevel=2,
         )
         train = tuple(atom for atom in facts if atom not in held_out)
-        return dataclasses.replace(
-            self, train=train, valid=tuple(held_out), split_depths={}, on_leak="allow"
-        )
+        return self.replace(train=train, valid=tuple(held_out), split_depths={}, on_leak="allow")
 
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
         """Return the validation and test queries that are training atoms, by split."""

@@ -182,15 +182,15 @@ def fit_path_network(
         raise ValueError(f"{knowledge_base.name} has no facts about two different entities to learn from")
     num_steps = max(1, round(config.num_epochs * len(queries) / config.batch_size))
     draw = np.random.default_rng(config.seed + 1)
-    order = np.concatenate(
-        [draw.permutation(len(queries)) for _ in range(math.ceil(config.num_epochs) + 1)]
-    )
+    order = np.concatenate([draw.permutation(len(queries)) for _ in range(math.ceil(config.num_epochs) + 1)])
     parameters, gradient = network.parameters, np.empty_like(network.parameters)
     mean, square = np.zeros_like(parameters), np.zeros_like(parameters)
     warmup, loss = min(200, 1 + num_steps // 10), math.nan
     for step in range(num_steps):
         batch = queries[order[step * config.batch_size : (step + 1) * config.batch_size]]
-        batch_loss = network.native.loss_and_gradient(parameters, np.ascontiguousarray(batch), gradient) / len(batch)
+        batch_loss = network.native.loss_and_gradient(
+            parameters, np.ascontiguousarray(batch), gradient
+        ) / len(batch)
         loss = batch_loss if step == 0 else loss + max(0.002, 1 / (step + 1)) * (batch_loss - loss)
         gradient /= len(batch)
         gradient *= min(1.0, 1.0 / max(float(np.linalg.norm(gradient)), 1e-9))

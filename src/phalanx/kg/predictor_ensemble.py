@@ -145,7 +145,7 @@ def best_per_relation(
     relations: Int64[np.ndarray, " lists"],
     num_relations: int,
 ) -> Int64[np.ndarray, " relations"]:
-    """Return the predictor with the best mean for each relation; means are shrunk towards the overall mean."""
+    """Return the best predictor of each relation by its mean, shrunk towards the overall mean."""
     sums = np.stack([np.bincount(relations, weights=row, minlength=num_relations) for row in reciprocal])
     sizes = np.bincount(relations, minlength=num_relations)
     means = (sums + _PRIOR_QUERIES * reciprocal.mean(axis=1, keepdims=True)) / (sizes + _PRIOR_QUERIES)

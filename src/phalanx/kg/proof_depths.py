@@ -79,8 +79,8 @@ def proof_depths(
             depths[open_queries] = _depths_up_to(depth, queries[open_queries], facts, rules, limit)
         except TimeLimitExceeded:
             limit.log(
-                f"out of time after {limit.elapsed:.0f} s: the search for proofs of {depth} and more steps is "
-                f"incomplete for {len(open_queries)} of {len(queries)} queries"
+                f"out of time after {limit.elapsed:.0f} s: the search for proofs of {depth} and more steps "
+                f"is incomplete for {len(open_queries)} of {len(queries)} queries"
             )
             return np.where(depths >= 0, depths, UNDECIDED).astype(np.int32)
     return depths
@@ -90,9 +90,7 @@ def _depths_up_to(
     max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], limit: TimeLimit
 ) -> np.ndarray:
     base = encoding_base(rules, queries, facts)
-    tables = _build_cost_tables(
-        facts, rules, np.unique(queries[:, 0]).tolist(), base, max_depth - 1, limit
-    )
+    tables = _build_cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), base, max_depth - 1, limit)
     codes = encode_tuples(queries.T[1:], base)
     depths = np.full(len(queries), NO_PROOF, np.int32)
     is_fact = np.zeros(len(queries), bool)
@@ -240,8 +238,8 @@ def _build_cost_tables(
 ) -> _CostTables:
     """Compute costs up to `max_cost` of every goal that ground goals of these predicates lead to.
 
-    Each rule adds one step, so atoms of one cost follow from atoms of lower costs: one round of joins per cost
-    and, for each rule, one join per way to distribute the cost over its body.
+    Each rule adds one step, so atoms of one cost follow from atoms of lower costs: one round of joins per
+    cost and, for each rule, one join per way to distribute the cost over its body.
     """
     arity = facts.shape[1] - 1
     adorned, calls = _adorn(rules, predicates, arity)
@@ -284,7 +282,7 @@ def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
 def _body_bindings(
     rule: _AdornedRule, levels: Mapping[Call, _CostLevels], last: int, cost: int, check: Callable[[], None]
 ) -> Iterator[tuple[Bindings, int]]:
-    """Yield bindings (and their number of rows) that prove the body up to atom `last` at exactly this cost."""
+    """Yield bindings (and their number of rows) that prove the body up to atom `last` at this cost."""
     if last < 0:
         if cost == 0:
             yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
@@ -350,8 +348,8 @@ def _costs_without_query(
 
     The costs in the tables, in which all queries are facts, are lower bounds. For each query, a budget grows
     from the bound of its best rule. All bodies of all goals below the query that fit into the budget and do
-    not use the query are collected, and the cheapest proof among them is computed. It is optimal as soon as it
-    fits into the budget.
+    not use the query are collected, and the cheapest proof among them is computed. It is optimal as soon as
+    it fits into the budget.
     """
     answers = np.full(len(codes), -1)
     for start in range(0, len(codes), _QUERIES_PER_BATCH):

@@ -36,7 +36,7 @@ class Proof:
 
     @property
     def depth(self) -> int:
-        """Number of environment steps: one per rule, and one per fact that was found for a goal with variables.
+        """Number of environment steps: one per rule, and one per fact for a goal with variables.
 
         Ground goals that are facts are dropped at no cost, but a query that is a fact still takes one step.
         """
@@ -77,7 +77,7 @@ class Proof:
         for child, free in zip(self.children, free_arguments(rule, self.free), strict=True):
             if child.free != free:
                 raise ValueError(
-                    f"{child.goal} was selected with free arguments {free}, but the proof records {child.free}"
+                    f"{child.goal} was selected with free arguments {free}, but the proof has {child.free}"
                 )
             child._check(facts, rules)
 

@@ -85,9 +85,7 @@ class Prover:
         ]
 
 
-def _explain_rule(
-    tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int
-) -> str:
+def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
     rows = tables.start(rule, plan, goal)
     if not rows:
         return f"{rule.name}: its head, {rule.format_atom(rule.head)}, does not match"

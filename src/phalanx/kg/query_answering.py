@@ -71,7 +71,9 @@ class QueryAnswerer:
     @functools.cached_property
     def rules(self) -> RuleSet:
         """The rules; mined on first use if none were given."""
-        return mine_rules(self.knowledge_base, self._config) if self._given_rules is None else self._given_rules
+        return (
+            mine_rules(self.knowledge_base, self._config) if self._given_rules is None else self._given_rules
+        )
 
     @functools.cached_property
     def _predictor(self) -> RulePredictor:
@@ -257,10 +259,7 @@ def answer_query(
         explain: Whether to include proofs.
         exclude_facts: Whether to leave out answers that are facts.
     """
-    if rules is None:
-        answerer = knowledge_base.query_answerer
-    else:
-        answerer = QueryAnswerer(knowledge_base, rules)
+    answerer = knowledge_base.query_answerer if rules is None else QueryAnswerer(knowledge_base, rules)
     return answerer.query(query, top, explain=explain, exclude_facts=exclude_facts)
 
 

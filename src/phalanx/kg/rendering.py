@@ -131,9 +131,7 @@ def _count_levels(tree: _LaidOutProof) -> int:
     return 1 + max(map(_count_levels, tree.children), default=0)
 
 
-def _draw_tree(
-    tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, is_root: bool = False
-) -> None:
+def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, is_root: bool = False) -> None:
     proof = tree.proof
     middle, bottom = x + tree.middle, y + _BOX_HEIGHT
     if proof.rule is not None:

@@ -1,4 +1,4 @@
-"""Tabling for exact proving: the least-cost answers of goals, computed top down as larger costs are needed."""
+"""Tabling for exact proving: the least-cost answers of goals, computed top down."""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """Whether each argument is an unbound variable when the goal is selected; determines the cost of facts."""
+    """Whether each argument is unbound when the goal is selected; determines the cost of facts."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must equal (its own if there is none)."""
     values: PartialTerms
@@ -66,8 +66,8 @@ class FactIndex:
             unbound = set(rule.head[1:]) - rule.constants.union(*(atom[1:] for atom in rule.body))
             if unbound:
                 raise ValueError(
-                    f"rule {rule.name!r} has {min(unbound)} in its head but not in its body, so its head would "
-                    "be true of everything; proofs need every head variable in the body"
+                    f"rule {rule.name!r} has {min(unbound)} in its head but not in its body, so its head "
+                    "would be true of everything; proofs need every head variable in the body"
                 )
             self.rules[rule.head.predicate].append(rule)
 

@@ -94,7 +94,7 @@ class Vocabulary:
         return set(self.arities.values()) <= {2}
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
-        """Encode a rule; variables are numbered -1, -2, ... as they occur in the head and then in the body."""
+        """Encode a rule; variables are -1, -2, ... as they occur in the head and then in the body."""
         terms = {name: -number for number, name in enumerate(rule.variables, 1)}
 
         def encode(atom: Atom) -> EncodedAtom:

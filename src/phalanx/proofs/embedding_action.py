@@ -22,9 +22,9 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 class KGELeafScorer(Fingerprinted):
     """An embedding that can close the first goal if it is ground.
 
-    Such a state has one more successor, after all others: itself, with the `_kge` predicate in its first goal.
-    This action removes the goal and adds the log-probability of the embedding to the score. It is not offered
-    if the remaining goals have been visited, because it would lead in a circle.
+    Such a state has one more successor, after all others: itself, with the `_kge` predicate in its first
+    goal. This action removes the goal and adds the log-probability of the embedding to the score. It is not
+    offered if the remaining goals have been visited, because it would lead in a circle.
     """
 
     kge: KGE
@@ -39,14 +39,14 @@ class KGELeafScorer(Fingerprinted):
         sizes = (kge.num_relations, kge.num_entities)
         if sizes != (program.num_predicates, program.num_constants):
             raise ValueError(
-                f"the embedding has {sizes[0]} predicates and {sizes[1]} constants, but the knowledge base has "
-                f"{program.num_predicates} and {program.num_constants}; load it with "
+                f"the embedding has {sizes[0]} predicates and {sizes[1]} constants, but the knowledge base "
+                f"has {program.num_predicates} and {program.num_constants}; load it with "
                 "load_kge(folder, vocabulary)"
             )
         if program.arity != 2:
             raise ValueError(
-                "an embedding can only close goals with two arguments, but this knowledge base has predicates "
-                "with three; remove the embedding"
+                "an embedding can only close goals with two arguments, but this knowledge base has "
+                "predicates with three; remove the embedding"
             )
         if config.skip_unary_actions:
             raise ValueError(

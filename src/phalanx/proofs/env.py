@@ -76,8 +76,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Proof search over a knowledge graph: the agent reduces a query to True, one goal at a time.
 
     - Observation: `goals` int32 [goals, 3], the goals after each action `successors` int32
-      [actions, goals, 3], `action_mask` bool [actions], and fields for bookkeeping. The last dimension is 4 if
-      a predicate has three arguments.
+      [actions, goals, 3], `action_mask` bool [actions], and fields for bookkeeping. The last dimension is 4
+      if a predicate has three arguments.
     - Action: the index of a successor; the first `state.num_actions` are legal.
     - Reward: at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
     - Termination: True (proved) or False (failed or gave up); truncation after `max_episode_steps`. A final

@@ -230,10 +230,10 @@ def evaluate_proofs(
     """Rank the queries of a split among corruptions.
 
     Args:
-        mode: The scores. `exact`: fewer rounds of forward chaining are better (needs no policy); `policy`: the
-            log-probability of the best proof that a search with the policy finds; `kge`: an embedding's score;
-            `hybrid`: both with the config's weights; `learned`: both with the weights of `combination`. In
-            `hybrid` and `learned`, proofs are exact if there is no policy.
+        mode: The scores. `exact`: fewer rounds of forward chaining are better (needs no policy); `policy`:
+            the log-probability of the best proof that a search with the policy finds; `kge`: an embedding's
+            score; `hybrid`: both with the config's weights; `learned`: both with the weights of
+            `combination`. In `hybrid` and `learned`, proofs are exact if there is no policy.
         link_prediction: The knowledge base and the settings.
         policy: The policy.
         kge: The embedding.
@@ -366,8 +366,8 @@ def exact_scorer(
             found = chaining_rounds(triples, facts, rules, limit, time_limit)
             if len(is_fact := np.flatnonzero(found == 0)):
                 raise ValueError(
-                    f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude "
-                    "it from its own proof; use by='depth'"
+                    f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot "
+                    "exclude it from its own proof; use by='depth'"
                 )
         proved = found > 0
         scores = np.where(proved, -found.astype(np.float64), -np.inf)

@@ -56,8 +56,8 @@ class ProgramArrays(NamedTuple):
     starts: Int32[Array, "arguments cells"]
     """For each argument: where the facts of (predicate, argument) start, and the end of the last ones."""
     facts: Int32[Array, "arguments facts arguments"]
-    """Arguments of the facts, for each argument sorted by predicate, that argument, and then all arguments; one
-    empty row if there are no facts."""
+    """Arguments of the facts, for each argument sorted by predicate, that argument, and then all arguments;
+    one empty row if there are no facts."""
     fact_set: FactSet
     rule_start: Int32[Array, " predicates_and_two"]
     """Where the rules of a head predicate start."""
@@ -71,8 +71,8 @@ class ProgramArrays(NamedTuple):
 class Program(Fingerprinted):
     """Indexed facts and rules; compared by content and static under `jit`.
 
-    Predicates are 1 to P and constants 1 to C; `True`, `False` and `End` are P + 1, P + 2 and P + 3; variables
-    start at C + 1. All atoms have two terms, or all have three; see `ProofVocabulary`.
+    Predicates are 1 to P and constants 1 to C; `True`, `False` and `End` are P + 1, P + 2 and P + 3;
+    variables start at C + 1. All atoms have two terms, or all have three; see `ProofVocabulary`.
     """
 
     facts: np.ndarray
@@ -88,9 +88,7 @@ class Program(Fingerprinted):
     num_constants: int
 
     @classmethod
-    def from_knowledge_base(
-        cls, knowledge_base: KnowledgeBase, vocabulary: ProofVocabulary
-    ) -> "Program":
+    def from_knowledge_base(cls, knowledge_base: KnowledgeBase, vocabulary: ProofVocabulary) -> "Program":
         """Index the facts and rules of a knowledge base."""
         facts = vocabulary.encode(knowledge_base.facts)
         rules = vocabulary.encode_rules(knowledge_base.rules)
@@ -104,7 +102,7 @@ class Program(Fingerprinted):
         num_predicates: int,
         num_constants: int,
     ) -> "Program":
-        """Index facts (in any order, may be repeated) and rules; raise `ValueError` if an index is invalid."""
+        """Index facts (in any order, may be repeated) and rules; raise `ValueError` for invalid indices."""
         if num_predicates < 1 or num_constants < 1:
             raise ValueError(
                 f"a program needs predicates and constants, got {num_predicates} and {num_constants}"
@@ -207,7 +205,8 @@ class Program(Fingerprinted):
                 key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
             )
         ]
-        # Compiled functions keep their program until the process exits, when the extension would report a leak.
+        # Compiled functions keep their program until the process exits, when the extension would report a
+        # leak.
         weakref.finalize(self, owner.clear)
         return owner
 
@@ -245,14 +244,14 @@ def row_offsets(
     num_predicates: int,
     num_constants: int,
 ) -> Int32[np.ndarray, " cells"]:
-    """Return where the rows of each (predicate, argument) start once the rows are sorted by them, and the end."""
+    """Return where the rows of each (predicate, argument) start after sorting, and the end."""
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
-    """Return one of the two possible slots of an atom, given its predicate-and-first key and its other terms."""
+    """Return one of the two slots of an atom, given its predicate-and-first key and its other terms."""
     factors = ((0x9E3779B1, 0x85EBCA6B, 0x165667B1), (0xC2B2AE35, 0x27D4EB2F, 0xD3A2646D))[side]
     mixed = (key ^ salt) * np.uint32(factors[0])
     for column, factor in enumerate(factors[1 : 1 + others.shape[-1]]):

@@ -29,10 +29,10 @@ _MAX_DRAWS = 16
 
 
 class KnownArrays(eqx.Module):
-    """Known triples on the device: for each side, the known values given the predicate and the other argument.
+    """Known triples on the device: for each side, the known values by predicate and other argument.
 
-    Side 0 is the first argument, side 1 the second. Constants are renumbered domain by domain, so that a domain
-    is a range of positions.
+    Side 0 is the first argument, side 1 the second. Constants are renumbered domain by domain, so that a
+    domain is a range of positions.
     """
 
     starts: Int32[Array, "2 cells"]
@@ -162,9 +162,9 @@ def corrupt(
 
     One argument is replaced by a constant of its domain for which the triple is not known. All of them are
     equally likely: the choice is by rank, so no rejection sampling is needed. `either` uses the other side if
-    one side has no such constant; `both` replaces the first argument by any other constant of its domain, then
-    the second. In an atom with one argument, this argument is replaced. Atoms with three terms use rejection
-    sampling.
+    one side has no such constant; `both` replaces the first argument by any other constant of its domain,
+    then the second. In an atom with one argument, this argument is replaced. Atoms with three terms use
+    rejection sampling.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)

@@ -66,10 +66,7 @@ def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> l
     """Convert the states of one episode to frames that grow line by line."""
     # One transfer of the fields that are needed; the other arrays of a state are large.
     fields = jax.device_get(
-        [
-            (s.goals, s.num_actions, s.successors[:, 0, 0], s.query, s.status, s.step_count)
-            for s in states
-        ]
+        [(s.goals, s.num_actions, s.successors[:, 0, 0], s.query, s.status, s.step_count) for s in states]
     )
     episode = tuple(_goal_names(goals, vocabulary) for goals, *_ in fields)
     could_give_up = False
@@ -168,7 +165,9 @@ def _draw_row(
             is_first = next(counter) == 0
             style = _box_style(frame.status if is_current else "running", text, is_first)
             kind = "goal" + " next" * is_first
-            group.append(draw_box(text, MARGIN + 34 + x, y + _LINE_HEIGHT * row, width, 30, style, class_=kind))
+            group.append(
+                draw_box(text, MARGIN + 34 + x, y + _LINE_HEIGHT * row, width, 30, style, class_=kind)
+            )
     return group
 
 

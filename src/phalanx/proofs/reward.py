@@ -28,7 +28,7 @@ def episode_reward(
     gave_up: Bool[Array, "*batch"],
     log_score: Float32[Array, "*batch"] | None,
 ) -> Float32[Array, "*batch"]:
-    """Return the reward of episodes that end; with an embedding, its expectation over the proof's validity."""
+    """Return the reward of episodes that end; with an embedding, the expectation over its proofs."""
     reward = final_reward(config.reward, label, proved, gave_up)
     if log_score is None or config.kge_reward == "log":
         return reward

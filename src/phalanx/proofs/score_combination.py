@@ -33,8 +33,8 @@ class HybridConfig(Config):
     unproved_penalty: float = 0.5
     """Subtracted from the score of unproved triples."""
     policy_weight: float | None = Field(default=None, ge=0)
-    """Weight of the proof's log-probability under the policy; None: the best value on validation data, or 0 if
-    there is no validation data or no policy."""
+    """Weight of the proof's log-probability under the policy; None: the best value on validation data, or 0
+    if there is no validation data or no policy."""
 
 
 def hybrid_scorer(
@@ -129,9 +129,7 @@ class ScoreCombination:
         if tuple(features) != FEATURES:
             raise ValueError(f"{path} has the features {features}, expected {list(FEATURES)}: fit it again")
         if names != vocabulary.predicates:
-            raise ValueError(
-                f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}"
-            )
+            raise ValueError(f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}")
         shapes = [(len(FEATURES),)] * 3 + [(len(names), len(FEATURES))]
         if [array.shape for array in arrays] != shapes:
             raise ValueError(

@@ -22,9 +22,7 @@ def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
     """Return the goals after each legal action of one state."""
-    return [
-        format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]
-    ]
+    return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
 def format_goals(rows: Any, vocabulary: ProofVocabulary) -> str:
@@ -48,7 +46,9 @@ def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:
     """Describe the query, the goals and the successors; the label of the query is not included."""
     query = _format_atom(vocabulary, *np.asarray(state.query.atom).tolist())
-    choices = "\n".join(f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary)))
+    choices = "\n".join(
+        f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))
+    )
     return (
         "Prove the query from the facts and rules of a knowledge base, or give up where it cannot be proved. "
         "A step replaces the first goal by what a fact or a rule leaves of it; `True` is a finished proof. "

@@ -42,8 +42,8 @@ class ProofVocabulary:
         if len(self.predicate_indices) != len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise ValueError(
-                f"the predicate name {repeated!r} is reserved: {TRUE}, {FALSE}, {END} and the name of another "
-                f"predicate followed by {KGE_SUFFIX} cannot be used"
+                f"the predicate name {repeated!r} is reserved: {TRUE}, {FALSE}, {END} and the name of "
+                f"another predicate followed by {KGE_SUFFIX} cannot be used"
             )
 
     @property
@@ -146,7 +146,7 @@ class ProofVocabulary:
         return self.kg.encode(atoms) + np.int32(1)
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
-        """Encode a rule; variables are numbered -1, -2, ... as they occur in the head and then in the body."""
+        """Encode a rule; variables are -1, -2, ... as they occur in the head and then in the body."""
         head, body = self.kg.encode_rule(rule)
         return _shift(head), tuple(map(_shift, body))
 

@@ -158,9 +158,7 @@ class Examples:
             raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.rows = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = [
-            (known := TripleIndex(self.rows, side), known.ranges(self.rows)) for side in (2, 1)
-        ]
+        self._answers = [(known := TripleIndex(self.rows, side), known.ranges(self.rows)) for side in (2, 1)]
         self._room = 0
 
     def __len__(self) -> int:

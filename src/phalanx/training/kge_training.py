@@ -40,7 +40,6 @@ from phalanx.training.kge import KGEConfig, KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 
 
-
 class Validation(NamedTuple):
     """Filtered mean reciprocal ranks of the validation queries, ties `realistic`."""
 

@@ -260,7 +260,9 @@ class ProofSetting:
         split = config.evaluation.split
         held_out = training
         if split != "train":
-            held_out = ProofEnvironment.from_knowledge_base(data, everything, split, vocabulary=index, **depths)
+            held_out = ProofEnvironment.from_knowledge_base(
+                data, everything, split, vocabulary=index, **depths
+            )
             # The same facts and known triples; one of each is enough.
             held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
         stages = {0: settings.queries}

@@ -210,7 +210,9 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
 
     def _figures(self, guide: Heuristic) -> dict[str, Any]:
-        search = self.config.guide.search.model_copy(update={"max_expansions": self.config.evaluation.expansions})
+        search = self.config.guide.search.model_copy(
+            update={"max_expansions": self.config.evaluation.expansions}
+        )
         tried = self.search(guide, self.valid, search.max_expansions, search.max_depth)
         return {
             "queries": len(self.valid),

@@ -185,9 +185,7 @@ def save_kge(
         metadata: Numbers and text to save with it.
     """
     path = Path(folder)
-    if path.exists() and (
-        not path.is_dir() or (any(path.iterdir()) and not (path / CONFIG_FILE).is_file())
-    ):
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / CONFIG_FILE).is_file())):
         raise ValueError(f"{path} is not an embedding, so it is not overwritten: choose another folder")
     _check_sizes(kge, vocabulary)
     path.mkdir(parents=True, exist_ok=True)

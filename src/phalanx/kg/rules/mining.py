@@ -57,8 +57,8 @@ class MiningConfig(Config):
     min_confidence: float = Field(default=0.001, ge=0, le=1)
     """Least confidence of a rule."""
     confidence: Literal["standard", "pca"] = "standard"
-    """`standard`: fraction of predictions that are facts; `pca`: only counts predictions whose X has a fact of
-    the relation (partial completeness assumption, AMIE)."""
+    """`standard`: fraction of predictions that are facts; `pca`: only counts predictions whose X has a fact
+    of the relation (partial completeness assumption, AMIE)."""
     confidence_smoothing: float = Field(default=5.0, ge=0)
     """Number of wrong predictions added to every rule, so that rules with few predictions are not certain."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
@@ -222,7 +222,5 @@ class _BestRules:
 
     def _confidence(self, counts: np.ndarray) -> np.ndarray:
         predictions = counts[:, 2 if self._config.confidence == "pca" else 1]
-        confidence: np.ndarray = counts[:, 0] / np.maximum(
-            predictions + self._config.confidence_smoothing, 1
-        )
+        confidence: np.ndarray = counts[:, 0] / np.maximum(predictions + self._config.confidence_smoothing, 1)
         return confidence

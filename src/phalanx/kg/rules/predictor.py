@@ -303,7 +303,9 @@ def rule_weights(
         relations = np.arange(2 * rules.vocabulary.num_predicates, dtype=np.int32)
         for start in range(0, len(relations), _RELATIONS_PER_ROUND):
             some = relations[start : start + _RELATIONS_PER_ROUND]
-            applier.native.fit_weights(weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0)
+            applier.native.fit_weights(
+                weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0
+            )
             if time_limit is not None:
                 time_limit.report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
     return weights

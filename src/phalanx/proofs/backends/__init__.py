@@ -24,9 +24,9 @@ def expand(
     variables are removed without being counted. The search stops when one more successor than fits is found;
     it is cut off, and `overflow` is set.
 
-    The end action, if enabled, comes last. Without any successor, the only one is False. A True or False state
-    has itself as its only successor. With `skip_unary_actions`, goals with exactly one successor, not counting
-    the end action, are replaced by it unless it is True.
+    The end action, if enabled, comes last. Without any successor, the only one is False. A True or False
+    state has itself as its only successor. With `skip_unary_actions`, goals with exactly one successor, not
+    counting the end action, are replaced by it unless it is True.
 
     Args:
         config: How goals are expanded; the backend must be resolved.

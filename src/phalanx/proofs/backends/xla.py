@@ -217,7 +217,12 @@ class _Walk(NamedTuple):
 
 
 def expand(
-    config: ProofConfig, program: Program, restart: bool, arrays: ProgramArrays, request: ExpandRequest, node: SearchNode
+    config: ProofConfig,
+    program: Program,
+    restart: bool,
+    arrays: ProgramArrays,
+    request: ExpandRequest,
+    node: SearchNode,
 ) -> SearchNode:
     """Expand a flat batch of nodes."""
     memory = node.visited.shape[1]
@@ -238,7 +243,9 @@ def expand(
             slot = jnp.where(rows, count, memory)
             visited = visited.at[jnp.arange(batch), slot].set(walk.goals, mode="drop")
             count = jnp.where(rows, jnp.minimum(count + 1, memory), count)
-        search = _search(config, program, arrays, request, rows, walk.goals, visited, count, budget, walk.search)
+        search = _search(
+            config, program, arrays, request, rows, walk.goals, visited, count, budget, walk.search
+        )
         return _Walk(walk.goals, visited, count, walk.num_skipped, search)
 
     def has_single_successor(walk: _Walk) -> Bool[Array, " batch"]:

@@ -41,7 +41,7 @@ class ProofPolicy(Protocol):
     def score(
         self, state: Float[Array, " dim"], successors: Float[Array, "actions dim"]
     ) -> Float[Array, " actions"]:
-        """Return the logits of a state's successors; each depends only on its own embedding and the state's."""
+        """Return the logits of a state's successors; each depends on its own embedding and the state's."""
 
 
 class UniformPolicy(eqx.Module):
@@ -252,9 +252,7 @@ def _search(
             kge_log_prob = kge_scorer.log_probability(jnp.any(is_kge, axis=1), offered.goals[:, 0])
             slots = slice(0, config.max_actions)
             log_probs = log_probs.at[:, slots].add(jnp.where(is_kge, kge_log_prob[:, None], 0.0))
-            predicates = predicates.at[:, slots].set(
-                jnp.where(is_kge, rest[:, :1, 0], predicates[:, slots])
-            )
+            predicates = predicates.at[:, slots].set(jnp.where(is_kge, rest[:, :1, 0], predicates[:, slots]))
         log_probs = (log_probs + lanes.log_prob.reshape(-1, 1)).reshape(num_lanes, width, -1)
         predicates = predicates.reshape(log_probs.shape)
 
@@ -276,9 +274,7 @@ def _search(
         after = _Lanes(node, log_prob, lanes.query_index, lanes.depth + 1, steps_since_proof, result)
         is_over = (lanes.query_index >= 0) & (is_last | jnp.all(log_prob == -jnp.inf, axis=1))
         row = jnp.where(is_over, lanes.query_index, queries.shape[0])
-        results = jax.tree.map(
-            lambda every, some: every.at[row].set(some, mode="drop"), loop.results, result
-        )
+        results = jax.tree.map(lambda every, some: every.at[row].set(some, mode="drop"), loop.results, result)
         return _start_queries(_Loop(after, loop.next_query, results), is_over, queries, count)
 
     blank = _Lanes(
@@ -386,8 +382,8 @@ def _select_best(
 ) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
     """Return nodes at the best distinct successors of each lane, best first, and their log-probabilities.
 
-    One successor is selected at a time, from the node with the best remaining one. Only that node's successors
-    are scanned again, whereas sorting would process all slots many times.
+    One successor is selected at a time, from the node with the best remaining one. Only that node's
+    successors are scanned again, whereas sorting would process all slots many times.
     """
     lanes, width, _ = values.shape
     states = node.successors.shape[1]

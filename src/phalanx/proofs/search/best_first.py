@@ -49,7 +49,7 @@ class SuccessorBatch(NamedTuple):
 
 @runtime_checkable
 class Heuristic(Protocol):
-    """Determines which node is expanded next: the one with the least path cost plus estimated remaining cost."""
+    """Determines the next node: the one with the least path cost plus estimated remaining cost."""
 
     def costs(
         self, batch: SuccessorBatch
@@ -86,8 +86,8 @@ def best_first_search(
 ) -> SearchResult:
     """Search for a proof of each query, without using the query as a fact.
 
-    A node is expanded once, regardless of the names of its variables; among equal costs, the oldest node comes
-    first. The result has a trace but no log-probabilities.
+    A node is expanded once, regardless of the names of its variables; among equal costs, the oldest node
+    comes first. The result has a trace but no log-probabilities.
 
     Args:
         config: How goals are expanded.

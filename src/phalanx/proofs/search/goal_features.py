@@ -73,9 +73,7 @@ class GoalFeatureExtractor:
             np.log1p(self._totals[goals[..., 0]]), np.log1p(rules), *similarities, has_no_match,
         ]  # fmt: skip
         atoms = np.where(real[..., None], np.stack(columns, axis=-1), 0).astype(np.float32)
-        return GoalFeatures(
-            goals[..., 0], batch.queries[owner, 0], atoms, self._states(batch, real, ground)
-        )
+        return GoalFeatures(goals[..., 0], batch.queries[owner, 0], atoms, self._states(batch, real, ground))
 
     def confidence(self, batch: SuccessorBatch) -> Float32[np.ndarray, " successors"]:
         """Return the confidence of the rule that led to each successor; 1 if it was a fact."""
@@ -94,7 +92,9 @@ class GoalFeatureExtractor:
         first, last = constant.argmax(axis=1), constant.shape[1] - 1 - constant[:, ::-1].argmax(axis=1)
         ends = constant.any(axis=1)
         start, stop = terms[rows, first], terms[rows, last]
-        similarities = [np.where(ends, self._similarity(table, start, stop, ends), 0) for table in self._projected]
+        similarities = [
+            np.where(ends, self._similarity(table, start, stop, ends), 0) for table in self._projected
+        ]
         count = np.bincount(owner, minlength=len(batch.parents))
         variables = (real[..., None] & ~ground).sum(axis=(1, 2))
         columns = [

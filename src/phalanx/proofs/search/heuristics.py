@@ -38,7 +38,8 @@ class BreadthFirstHeuristic:
 class UniformHeuristic:
     """Expands the most probable paths under a uniform policy first; ties are broken at random.
 
-    Without random tie-breaking, the order of the rules would matter, and mined rules are sorted by confidence.
+    Without random tie-breaking, the order of the rules would matter, and mined rules are sorted by
+    confidence.
     """
 
     def __init__(self, seed: int = 0) -> None:
