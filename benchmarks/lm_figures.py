@@ -20,7 +20,9 @@ from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data.offline_stream import write_samples
 from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
-from phalanx.training import LMTraining, load_lm_training, train
+from phalanx.training.lm.config import load_lm_training
+from phalanx.training.lm.training import LMTraining
+from phalanx.training.run import train
 
 BINARY = ("binary",)
 MIXED = ("binary", "bridges", "futoshiki", "hitori", "lights", "tents")

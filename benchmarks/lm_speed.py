@@ -20,8 +20,9 @@ from torch import nn
 
 from phalanx.core.backends import resolve_backend
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
-from phalanx.training import LMTrainer, OptimizerConfig
 from phalanx.training.lm.batches import TokenBatch
+from phalanx.training.lm.config import OptimizerConfig
+from phalanx.training.lm.update import LMTrainer
 
 ROWS, WIDTH = 4, 1056
 ENGINE = resolve_backend("auto")

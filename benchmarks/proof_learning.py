@@ -69,7 +69,9 @@ def measure_ranking(
     """Candidates a second of a policy's search, every one of them searched."""
     data, index = read_data(config)
     # Without the screen by forward chaining, which would answer for most of them.
-    ranking = ProofLinkPrediction.create(data, index, config.proofs, LinkPredictionConfig(screen=False))
+    ranking = ProofLinkPrediction.create(
+        data, index, config.proofs, LinkPredictionConfig(skip_unprovable=False)
+    )
     score = ranking.search_scorer(untrained_policy(config))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]

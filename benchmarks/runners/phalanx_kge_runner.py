@@ -13,9 +13,11 @@ os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from phalanx.kg.kge import KGEConfig  # noqa: E402
 from phalanx.kg.kge.embedding import validate  # noqa: E402
-from phalanx.training import KGETrainer  # noqa: E402
+from phalanx.training.kge import (
+    KGEConfig,
+    KGETrainer,
+)
 from phalanx.training.kge_training import KGEData  # noqa: E402
 
 data = KGEData.read(str(arguments.data))

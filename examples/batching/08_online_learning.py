@@ -20,7 +20,9 @@ from phalanx.data import (
 )
 from phalanx.lm import LanguageModelConfig
 from phalanx.puzzles.server import MockGymStream
-from phalanx.training import LMTrainer, OptimizerConfig, token_batch
+from phalanx.training.lm.batches import token_batch
+from phalanx.training.lm.config import OptimizerConfig
+from phalanx.training.lm.update import LMTrainer
 
 WIDTH = 256
 

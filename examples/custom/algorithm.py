@@ -30,7 +30,7 @@ from phalanx.arc import (
     evaluate_arc,
 )
 from phalanx.core import record_episodes
-from phalanx.training import Algorithm, RunConfig, UpdateResult
+from phalanx.training.algorithm import Algorithm, RunConfig, UpdateResult
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),

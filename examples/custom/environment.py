@@ -22,7 +22,8 @@ from phalanx import make, register
 from phalanx.core import Box, Composite, Discrete, Environment, record_episodes
 from phalanx.core.testing import check_environment
 from phalanx.nn import MaskedCategorical
-from phalanx.training import PPO, PPOConfig
+from phalanx.training.ppo.config import PPOConfig
+from phalanx.training.ppo.update import PPO
 
 SIDE = 3
 LAMPS = SIDE * SIDE

@@ -30,7 +30,9 @@ from phalanx.data import (
 )
 from phalanx.lm import LanguageModelConfig, generate
 from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
-from phalanx.training import LMTrainer, OptimizerConfig, token_batch
+from phalanx.training.lm.batches import token_batch
+from phalanx.training.lm.config import OptimizerConfig
+from phalanx.training.lm.update import LMTrainer
 
 TEXT = ByteTokenizer()
 WINDOW = 128

@@ -20,7 +20,8 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import puzzles_to_play
 from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
 from phalanx.lm import ArcTokenizer, EnvironmentStream
-from phalanx.training import load_lm_training, open_source
+from phalanx.training.lm.config import load_lm_training
+from phalanx.training.lm.sources import open_source
 
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
 SECOND = GridPair(as_grid([[3, 3]]), as_grid([[3, 4]]))

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.logging import LoggingConfig
-from phalanx.training import Algorithm, CheckpointConfig, EvaluationConfig, RunConfig, UpdateResult
+from phalanx.training.algorithm import Algorithm, CheckpointConfig, EvaluationConfig, RunConfig, UpdateResult
 
 
 class DescentConfig(RunConfig):

@@ -31,14 +31,10 @@ from phalanx.puzzles.kinds import KINDS
 from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
 from phalanx.text.env import TextVectorEnvironment
-from phalanx.training import (
-    LMTraining,
-    LMTrainingConfig,
-    load_language_model,
-    load_lm_training,
-    open_source,
-    train,
-)
+from phalanx.training.lm.config import LMTrainingConfig, load_lm_training
+from phalanx.training.lm.sources import open_source
+from phalanx.training.lm.training import LMTraining, load_language_model
+from phalanx.training.run import train
 from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 

@@ -787,8 +787,8 @@ def bc_arc_agi_1() -> Digests:
 @workload("floats")
 def demo() -> Digests:
     """Run the training of `phalanx demo`, shortened, with evaluations, checkpoints and logs."""
-    from phalanx.training import train
     from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.run import train
 
     small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
     algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))

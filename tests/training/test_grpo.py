@@ -14,9 +14,12 @@ import pytest
 from phalanx.config import load_config
 from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
 from phalanx.logging import read_records
-from phalanx.training import GRPOConfig, GRPOTraining, GRPOTrainingConfig, OptimizerConfig, Progress, train
+from phalanx.training.algorithm import Progress
+from phalanx.training.lm.config import OptimizerConfig
+from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
 from phalanx.training.lm.grpo_update import (
     Completion,
+    GRPOConfig,
     GRPOState,
     GRPOTrainer,
     group_advantages,
@@ -25,6 +28,7 @@ from phalanx.training.lm.grpo_update import (
     turn_advantages,
     with_reference,
 )
+from phalanx.training.run import train
 
 MODEL = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
 TINY = (

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 
 from phalanx.config import list_presets
-from phalanx.kg.kge.files import load_kge, read_kge_facts
+from phalanx.kg.kge.embedding import load_kge, read_kge_metadata
 from phalanx.logging import read_records
 from phalanx.logging.report import read_run
-from phalanx.training import (
-    KGEData,
-    KGETraining,
-    KGETrainingConfig,
-    Progress,
-    TrainResult,
-    load_kge_training,
-    run_dir as runs,
-    train,
-)
+from phalanx.training import run_dir as runs
+from phalanx.training.algorithm import Progress, TrainResult
+from phalanx.training.kge_training import KGEData, KGETraining, KGETrainingConfig, load_kge_training
+from phalanx.training.run import train
 
 SMALL = (
     "kge.dim=8",
@@ -73,7 +67,7 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     best = max(evaluations, key=lambda line: line["mrr_100"])
     assert (best["step"], best["mrr_100"]) == (result.epoch, result.mrr_100)
     assert bits(load_kge(run / "kge", data.index_manager)) == bits(result.kge)
-    assert read_kge_facts(run / "kge")["epoch"] == result.epoch
+    assert read_kge_metadata(run / "kge")["epoch"] == result.epoch
     assert read_run(run).metrics.last("mrr") is not None
 
 
@@ -131,4 +125,4 @@ def test_an_embedding_of_random_triples_does_not_validate_on_what_it_learned(tmp
 def test_every_preset_is_a_config_that_differs_from_the_defaults(name: str) -> None:
     config = load_kge_training(name)
     assert config != KGETrainingConfig()
-    assert config.dataset == "generated", "which folder it is, only the user knows"
+    assert config.name == "generated", "which folder it is, only the user knows"

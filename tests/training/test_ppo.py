@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from phalanx.config import format_validation_error
 from phalanx.nn.distributions import MaskedCategorical
-from phalanx.training import UpdateResult
+from phalanx.training.algorithm import UpdateResult
 from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.update import PPO, PPOBatch, PPOState
 from phalanx.training.rollout import Rollout, collect, start_rollouts

@@ -12,15 +12,11 @@ import numpy as np
 import pytest
 
 from phalanx.logging import read_records
-from phalanx.training import (
-    CheckpointConfig,
-    CheckpointRef,
-    EvaluationConfig,
-    read_metadata,
-    restore_policy,
-    train,
-)
-from phalanx.training.run_dir import run_status
+from phalanx.training.algorithm import CheckpointConfig, EvaluationConfig
+from phalanx.training.loading import restore_policy
+from phalanx.training.run import train
+from phalanx.training.run_dir import read_metadata, run_status
+from phalanx.training.warm_start import CheckpointRef
 from tests.helpers.descent import Descent, DescentConfig
 
 KILLED = """

@@ -15,16 +15,10 @@ import pytest
 
 from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
-from phalanx.training import (
-    CheckpointConfig,
-    EvaluationConfig,
-    Progress,
-    UpdateResult,
-    initial_policy,
-    read_metadata,
-    restore_policy,
-    train,
-)
+from phalanx.training.algorithm import CheckpointConfig, EvaluationConfig, Progress, UpdateResult
+from phalanx.training.loading import initial_policy, restore_policy
+from phalanx.training.run import train
+from phalanx.training.run_dir import read_metadata
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import write_json
 

@@ -20,19 +20,12 @@ from phalanx.data import (
 )
 from phalanx.logging import read_records
 from phalanx.puzzles.server import MockGymStream
-from phalanx.training import (
-    LMTraining,
-    LMTrainingConfig,
-    PlannedBatches,
-    Progress,
-    StreamedBatches,
-    TrainResult,
-    load_language_model,
-    open_source,
-    train,
-)
-from phalanx.training.lm.batches import TokenBatch
-from phalanx.training.lm.sources import blocking
+from phalanx.training.algorithm import Progress, TrainResult
+from phalanx.training.lm.batches import PlannedBatches, StreamedBatches, TokenBatch
+from phalanx.training.lm.config import LMTrainingConfig
+from phalanx.training.lm.sources import blocking, open_source
+from phalanx.training.lm.training import LMTraining, load_language_model
+from phalanx.training.run import train
 
 TINY = (
     "model.d_model=8",

@@ -10,21 +10,14 @@ import numpy as np
 import pytest
 
 from phalanx.arc.networks.arc import create_arc_network
-from phalanx.training import (
-    Algorithm,
-    ArcTraining,
-    CheckpointRef,
-    KGETraining,
-    LMTraining,
-    ProofTraining,
-    RunConfig,
-    UpdateResult,
-    load_kge_training,
-    load_proof_training,
-    read_metadata,
-    train,
-)
-from phalanx.training.warm_start import begin_with, weight_names
+from phalanx.training.algorithm import Algorithm, RunConfig, UpdateResult
+from phalanx.training.arc_training import ArcTraining
+from phalanx.training.kge_training import KGETraining, load_kge_training
+from phalanx.training.lm.training import LMTraining
+from phalanx.training.proof_training import ProofTraining, load_proof_training
+from phalanx.training.run import train
+from phalanx.training.run_dir import read_metadata
+from phalanx.training.warm_start import CheckpointRef, begin_with, weight_names
 from tests.helpers.small_training import small_config
 from tests.training.test_ppo_proofs import SMALL as SMALL_PROOFS
 from tests.training.test_sft import config_of, samples as samples

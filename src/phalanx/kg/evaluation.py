@@ -88,6 +88,7 @@ class TripleScores:
         return TripleScores(*selected)
 
 
+@runtime_checkable
 class TripleScorer(Protocol):
     """Scores triples (relation, head, tail); `evaluate_candidates` never passes the same triple twice."""
 

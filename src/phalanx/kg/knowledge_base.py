@@ -49,7 +49,7 @@ class KnowledgeBase:
     domains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Constants by domain; empty if no file lists any."""
     name: str = dataclasses.field(default="knowledge base", compare=False)
-    on_leak: OnLeak = dataclasses.field(default="warn", compare=False)
+    on_leak: OnLeak = dataclasses.field(default="allow", compare=False)
     """Handling of validation and test queries that are facts: `warn`, raise an `error`, `drop` these facts,
     or `allow` them."""
 
@@ -93,13 +93,13 @@ class KnowledgeBase:
         *,
         seed: int = 0,
         queries_per_depth: int = 8,
-        on_leak: OnLeak = "warn",
+        on_leak: OnLeak = "allow",
     ) -> "KnowledgeBase":
         """Generate the built-in knowledge base about families; see `generate_family`."""
         from phalanx.kg.family_generator import generate_family
 
         generated = generate_family(num_families, generations, seed=seed, queries_per_depth=queries_per_depth)
-        return generated if on_leak == "warn" else generated.replace(on_leak=on_leak)
+        return generated if on_leak == "allow" else generated.replace(on_leak=on_leak)
 
     def save(self, folder: str | Path) -> None:
         """Write the files that `load` reads; other files in an existing folder are kept."""
@@ -287,7 +287,7 @@ class KnowledgeBase:
             atoms = (rule.head, *rule.body)
             for atom in atoms:
                 for name in rule.constants.intersection(atom[1:]):
-                    hint = f" (rule {rule.name!r}); a variable starts with a capital letter, _ or ?"
+                    hint = f"In rule {rule.name!r}, a variable starts with a capital letter, _ or ?"
                     check_name(name, constants, "constant", atom, hint)
             if both := constants.intersection(rule.variables):
                 raise ValueError(

@@ -208,7 +208,7 @@ def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuer
             # Each `_` is a separate variable.
             free[position] = f"_{position + 1}" if text == "_" else name
         else:
-            hint = "; a variable is one capital letter, ?name or _name"
+            hint = "A variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
     return ProofQuery(atom, tuple(free))
 

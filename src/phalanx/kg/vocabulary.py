@@ -145,14 +145,16 @@ def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: s
         names: The known names.
         kind: `constant` or `predicate`, for the message.
         atom: The atom that contains the name, for the message.
-        hint: Text to append to the message.
+        hint: A sentence to append to the message.
     """
     if name not in names:
         similar = [other for other in names if other.casefold() == name.casefold()][:3]
         similar = similar or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
         similar = similar or difflib.get_close_matches(name, names, n=1, cutoff=0.0)
         suggestion = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        raise ValueError(f"no {kind} {name!r} in this knowledge base (in {atom}){suggestion}{hint}")
+        raise ValueError(
+            f"no {kind} {name!r} in this knowledge base (in {atom}){suggestion}{hint and ' ' + hint}"
+        )
 
 
 def look_up(name: str, ids: Mapping[str, int], kind: str, atom: Atom) -> int:

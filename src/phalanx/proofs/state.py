@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.proofs.config import ProofConfig
@@ -12,6 +13,8 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQuery
 
 TERMINATED, TRUNCATED = 1, 2
+Numbers = Array | np.ndarray
+"""States can also be held on the host."""
 
 
 class ExpandRequest(NamedTuple):
@@ -76,17 +79,17 @@ class ProofState(eqx.Module):
     """Sum of the log-probabilities of goals that an embedding scored; None without an embedding."""
 
     @property
-    def goals(self) -> Int32[Array, "*batch goals atom"]:
+    def goals(self) -> Int32[Numbers, "*batch goals atom"]:
         """The remaining goals."""
         return self.node.goals
 
     @property
-    def successors(self) -> Int32[Array, "*batch actions goals atom"]:
+    def successors(self) -> Int32[Numbers, "*batch actions goals atom"]:
         """The goals after each action."""
         return self.node.successors
 
     @property
-    def num_actions(self) -> Int32[Array, "*batch"]:
+    def num_actions(self) -> Any:
         """Number of legal actions, which come first."""
         return self.node.num_actions
 
@@ -101,7 +104,7 @@ class ProofState(eqx.Module):
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
-    def episode_done(self) -> Bool[Array, "*batch"]:
+    def episode_done(self) -> Bool[Numbers, "*batch"]:
         """Whether the episode has ended."""
         return self.status != 0
 

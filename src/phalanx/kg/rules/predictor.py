@@ -175,7 +175,7 @@ class RulePredictor:
 
     @property
     def _method(self) -> str:
-        return "maximum" if self.aggregation == "maxplus" else "sum"
+        return "maxplus" if self.aggregation == "maxplus" else "sum"
 
     def count_ranks(
         self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None

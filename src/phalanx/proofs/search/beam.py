@@ -82,7 +82,7 @@ class SearchResult(NamedTuple):
     """The result of a search for each query."""
 
     proved: Bool[Array, " queries"] | np.ndarray
-    log_prob: Float32[Array, " queries"] | None
+    log_prob: Any
     """Log-probability of the best proof under the policy, minus infinity without a proof; None if the search
     does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray

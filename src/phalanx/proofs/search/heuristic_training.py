@@ -68,6 +68,7 @@ class FoundProof(NamedTuple):
     @classmethod
     def of(cls, tried: SearchResult, asked: Int32[np.ndarray, "queries atom"], number: int) -> "FoundProof":
         """What a search found for one of its queries."""
+        assert tried.trace is not None
         way, lost = np.stack(tried.trace.paths[number]), tried.trace.dead_ends[number][-_LOST:]
         return cls(asked[number], way, np.stack(lost) if lost else way[:0])
 
@@ -118,6 +119,7 @@ class HeuristicTrainer:
         asked = self._queries[np.take(self._order, places, mode="wrap")]
         guide = LearnedHeuristic(network, self.features, config.value_weight) if number else self._first
         tried = best_first_search(self.environment, self.program, guide, asked, config.search)
+        assert tried.trace is not None
         self.learn([FoundProof.of(tried, asked, query) for query in tried.trace.paths])
         if self._examples.choices:
             network = _fitted(network, self._examples, config, np.random.default_rng((config.seed, number)))
