@@ -9,6 +9,7 @@ import asyncio
 
 import jax
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     PackingConfig,
@@ -19,10 +20,7 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig
-from phalanx.puzzles.server import MockGymStream
-from phalanx.training.lm.batches import token_batch
-from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMTrainer
+from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 WIDTH = 256
 

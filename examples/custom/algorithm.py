@@ -1,6 +1,6 @@
 """An algorithm of your own in one file: REINFORCE on small ARC puzzles, trained by Phalanx's own run loop.
 
-The class below says how to start, how to update and what was learned. Folder, logs, evaluations, checkpoints,
+The class below creates the initial state and updates it. Folder, logs, evaluations, checkpoints,
 signals, seeds, trackers and the report come with the run:
 
 phalanx train custom examples/custom/algorithm.py --out runs/reinforce           (half a minute of CPU time)
@@ -9,9 +9,8 @@ phalanx train custom examples/custom/algorithm.py --out runs/reinforce --resume
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -29,8 +28,7 @@ from phalanx.arc import (
     create_arc_network,
     evaluate_arc,
 )
-from phalanx.core import record_episodes
-from phalanx.training.algorithm import Algorithm, RunConfig, UpdateResult
+from phalanx.training import PolicyAlgorithm, RunConfig, TrainState, UpdateResult, jit_method
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),
@@ -61,45 +59,42 @@ class ReinforceConfig(RunConfig):
     """What acts."""
 
 
-class Learner(NamedTuple):
-    """Everything that changes: what a checkpoint holds."""
+class ReinforceState(TrainState):
+    """Parameters, optimizer state, step and the key of the next update: the contents of a checkpoint."""
 
-    network: PyTree
-    optimizer: PyTree
     key: Array
 
 
-class Reinforce(Algorithm[Learner]):
+class Reinforce(PolicyAlgorithm[ReinforceState]):
     """Makes actions likelier by how much more than the batch's mean came after them (Williams, 1992)."""
 
-    kind = "reinforce"
+    name = "reinforce"
     config_type = ReinforceConfig
 
     def __init__(self, config: ReinforceConfig) -> None:
-        super().__init__(config, num_updates=config.num_updates, seed=config.seed, num_seeds=config.num_seeds)
-        self.environment = ArcEnvironment.create(config.arc)
-        self.make_network = functools.partial(create_arc_network, config.network, config.arc)
-        self.structure = eqx.filter(self.make_network(jax.random.key(0)), eqx.is_array, inverse=True)
-        self.optimizer = optax.adam(config.learning_rate)
         self.steps = config.arc.episode.max_episode_steps
+        super().__init__(
+            config,
+            ArcEnvironment.create(config.arc),
+            functools.partial(create_arc_network, config.network, config.arc),
+            max_episode_steps=self.steps,
+        )
+        self.optimizer = optax.adam(config.learning_rate)
 
-    def start(self, key: Array) -> Learner:
-        network_key, key = jax.random.split(key)
-        arrays = eqx.filter(self.make_network(network_key), eqx.is_array)
-        return Learner(arrays, self.optimizer.init(arrays), key)
+    def init(self, key: Array, params: PyTree | None = None) -> ReinforceState:
+        params_key, key = jax.random.split(key)
+        params = self.init_params(params_key) if params is None else params
+        return ReinforceState(params, self.optimizer.init(params), jnp.int32(0), key)
 
-    def policy(self, learner: Learner) -> Any:
-        return eqx.combine(learner.network, self.structure)
-
-    def update(self, learner: Learner) -> tuple[Learner, UpdateResult]:
-        """Pure, so that the run may compile it, and `vmap` it over the seeds."""
-        key, play_key = jax.random.split(learner.key)
-        (observations, actions, rewards, running), measures = self._play(self.policy(learner), play_key)
+    @jit_method(donate=("state",))
+    def update(self, state: ReinforceState) -> tuple[ReinforceState, UpdateResult]:
+        key, play_key = jax.random.split(state.key)
+        (observations, actions, rewards, running), measures = self._play(self.policy(state), play_key)
         to_go = jnp.cumsum(rewards[::-1], axis=0)[::-1]
         advantages = to_go - to_go.mean(axis=1, keepdims=True)
 
         def loss(arrays: PyTree) -> tuple[Array, Array]:
-            network = eqx.combine(arrays, self.structure)
+            network = self.network(arrays)
 
             def one(observation: PyTree, action: PyTree) -> tuple[Array, Array]:
                 policy, _ = network(observation)
@@ -110,9 +105,10 @@ class Reinforce(Algorithm[Learner]):
             policy_loss = -jnp.mean(log_probs * advantages, where=running)
             return policy_loss - self.config.entropy_coefficient * entropy, entropy
 
-        (total, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(learner.network)
-        changes, optimizer = self.optimizer.update(gradient, learner.optimizer)
-        after = Learner(optax.apply_updates(learner.network, changes), optimizer, key)
+        (total, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        changes, optimizer = self.optimizer.update(gradient, state.opt_state)
+        params = optax.apply_updates(state.params, changes)
+        after = ReinforceState(params, optimizer, state.step + 1, key)
         metrics = {"total_loss": total, "entropy": entropy, "gradient_norm": optax.tree.norm(gradient)}
         lengths = running.sum(axis=0)
         episodes = {"episode_returns": to_go[0], "episode_lengths": lengths, **measures}
@@ -132,20 +128,22 @@ class Reinforce(Algorithm[Learner]):
 
             actions = jax.vmap(act)(observations, jax.random.split(key, count))
             states, seen, rewards, _, info = self.environment.batch_step(states, actions)
-            return (states, seen), (observations, actions, rewards, running, self.environment.measures(info))
+            return (states, seen), (
+                observations,
+                actions,
+                rewards,
+                running,
+                self.environment.episode_metrics(info),
+            )
 
         start = self.environment.batch_reset(jax.random.split(reset_key, count))
         _, (*played, measures) = jax.lax.scan(step, start, jnp.stack(keys))
         ends = jnp.sum(played[3], axis=0) - 1
         return tuple(played), {name: found[ends, jnp.arange(count)] for name, found in measures.items()}
 
-    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = evaluate_arc(self.environment, self.policy(learner))
+    def evaluate(self, state: ReinforceState, update: int, final: bool) -> list[dict[str, Any]]:
+        scores = evaluate_arc(self.environment, self.policy(state))
         return [scores.as_record("training")]
-
-    def sample_episodes(self, learner: Learner, key: Array, update: int) -> list[dict[str, Any]]:
-        play = (self.environment, self.policy(learner), key)
-        return record_episodes(*play, self.config.logging.num_samples, self.steps, episode_num=update)
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint

@@ -22,8 +22,7 @@ from phalanx import make, register
 from phalanx.core import Box, Composite, Discrete, Environment, record_episodes
 from phalanx.core.testing import check_environment
 from phalanx.nn import MaskedCategorical
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.update import PPO
+from phalanx.training import PPO, PPOConfig, PPOTrainingConfig
 
 SIDE = 3
 LAMPS = SIDE * SIDE
@@ -104,7 +103,7 @@ class LightsOut(Environment[State, Sight, Array]):
         """The press that is masked out, or at the start a lamp that does not exist (-1)."""
         return state.pressed
 
-    def content(self, state: State) -> tuple[Array, Array]:
+    def comparable_state(self, state: State) -> tuple[Array, Array]:
         """What an invalid action must leave alone."""
         return state.lamps, state.pressed
 
@@ -140,7 +139,7 @@ class LightsOut(Environment[State, Sight, Array]):
     def action_text(self, action: Array, state: State) -> str:
         return str(int(action))
 
-    def measures(self, info: State) -> dict[str, Array]:
+    def episode_metrics(self, info: State) -> dict[str, Array]:
         """What is told of an episode that ended."""
         return {"success_mask": info.terminated}
 
@@ -162,19 +161,17 @@ class Network(eqx.Module):
 
 
 def learn(environment: LightsOut, config: PPOConfig) -> Any:
-    """Update after update; the network at the end."""
-    network = Network(jax.random.key(0))
-    ppo = PPO.of(environment, config, network)
-    update = jax.jit(ppo.update, donate_argnums=0)
-    learner = ppo.start(network, jax.random.key(1))
+    """Train with PPO and return the network."""
+    ppo = PPO(PPOTrainingConfig(ppo=config), environment, Network, max_episode_steps=environment.max_steps)
+    state = ppo.init(jax.random.key(0))
     for number in range(1, config.num_updates + 1):
-        learner, report = update(learner)
+        state, result = ppo.update(state)
         if number == 1 or number % max(1, config.num_updates // 8) == 0:
-            ended = report.episodes["episode_mask"]
-            solved = jnp.mean(report.episodes["success_mask"], where=ended)
-            steps = jnp.mean(report.episodes["episode_lengths"], where=ended)
+            ended = result.episodes["episode_mask"]
+            solved = jnp.mean(result.episodes["success_mask"], where=ended)
+            steps = jnp.mean(result.episodes["episode_lengths"], where=ended)
             print(f"update {number:3}: {solved:6.1%} solved, {steps:4.1f} steps an episode")
-    return ppo.network(learner.network)
+    return ppo.policy(state)
 
 
 def draw(environment: LightsOut, states: list[State]) -> str:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     ByteTokenizer,
@@ -29,10 +30,8 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig, generate
-from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
-from phalanx.training.lm.batches import token_batch
-from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMTrainer
+from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
+from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 TEXT = ByteTokenizer()
 WINDOW = 128
@@ -60,7 +59,9 @@ async def main(arguments: argparse.Namespace) -> None:
     if arguments.host is None:
         stream, width = MockGymStream(num_episodes=1_000_000, success_rate=1.0), 128
     else:
-        config = CollectConfig(host=arguments.host, port=arguments.port, games=("binary",))
+        config = CollectConfig(
+            client=PuzzleClientConfig(host=arguments.host, port=arguments.port), games=("binary",)
+        )
         stream, width = PuzzleSampleStream(config), 1056
     packing = PackingConfig(max_length=width)
     batching = BatchingConfig.predictable(

@@ -20,7 +20,7 @@ def main(composed: Any) -> None:
     """Train with the settings under `train.arc`, in the folder that Hydra made for this job."""
     config = load_config(ArcTrainingConfig, settings=OmegaConf.to_container(composed.train.arc))
     outcome = train(ArcTraining(config), f"{HydraConfig.get().runtime.output_dir}/run")
-    print(f"{outcome.run}: {outcome.evaluations[-1]['success_rate']:.0%} handed in right")
+    print(f"{outcome.run_dir}: {outcome.evaluations[-1]['success_rate']:.0%} handed in right")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ NB_MODULE(_native, module) {
       "ffi_targets",
       [] {
         nb::typed<nb::dict, nb::str, nb::object> handlers;
-        for (const auto& [name, handler] : targets) handlers[name] = nb::capsule(reinterpret_cast<void*>(handler));
+        for (const auto& [name, handler] : targets)
+          handlers[name] = nb::capsule(reinterpret_cast<void*>(handler));
         return handlers;
       },
       "Return the custom calls by name, for `jax.ffi.register_ffi_target`.");

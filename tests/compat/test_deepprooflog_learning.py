@@ -14,7 +14,7 @@ from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
 from phalanx.compat.deepprooflog.data_handler import DataHandler  # noqa: E402
 from phalanx.compat.deepprooflog.index_manager import IndexManager  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
-from phalanx.training.ppo.config import gae  # noqa: E402
+from phalanx.training.ppo import gae  # noqa: E402
 from tests.helpers.ancestors import ancestors, index_manager  # noqa: E402
 from tests.helpers.torch_policies import actor_and_critic, ppo_update  # noqa: E402
 

@@ -1,11 +1,7 @@
 """The path network: gradients as JAX's, any number of threads, what it learns, and its files."""
 
-import os
-from contextlib import suppress
-
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from phalanx.kg import (
     Ensemble,
@@ -80,27 +76,6 @@ def test_questions_outside_the_graph_and_other_sizes_are_refused() -> None:
         questions.loss_and_gradient(parameters[1:], rows[:1], gradient[1:])
     with pytest.raises(ValueError, match="num_layers must be 1 to 8"):
         native.PathNetwork(native.TripleGraph(triples, 10, 2), 9, False, 1)
-
-
-@needs_native
-@settings(max_examples=int(os.environ.get("PHALANX_FUZZ", "50")), deadline=None, derandomize=True)
-@given(
-    st.lists(st.tuples(*[st.sampled_from([0, 1, 3, 4, 9, 10, -1, 2**31 - 1, -(2**31)])] * 3), max_size=4),
-    st.integers(0, 9),
-    st.booleans(),
-    st.sampled_from([-1, 0, 1]),
-    st.sampled_from([0.3, 1e30, np.nan]),
-)
-def test_learning_and_scoring_survive_anything(rows, layers, specific, more, scale) -> None:
-    triples, _, parameters = drawn(specific, max(layers, 1))
-    asked = np.array(rows, np.int32).reshape(-1, 3)
-    given_parameters = np.resize(parameters * np.float32(scale), len(parameters) + more)
-    with suppress(ValueError):
-        questions = native.PathNetwork(native.TripleGraph(triples, 10, 2), layers, specific, 2)
-        questions.score(
-            given_parameters, np.ascontiguousarray(asked[:, :2]), np.empty((len(asked), 10), np.float32)
-        )
-        questions.loss_and_gradient(given_parameters, asked, np.empty_like(given_parameters))
 
 
 @needs_native

@@ -120,11 +120,11 @@ def test_a_new_model_is_about_as_good_as_guessing() -> None:
 
 def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
     trainer = LMTrainer(CONFIG, OptimizerConfig(weight_decay=0.0, num_updates=5))
-    kept = begun().arrays
+    kept = begun().params
     empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
     after, metrics = trainer.update(begun(), empty)
     assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.update)) == (0.0, 0, 1)
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.arrays), kept)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.params), kept)
 
 
 @pytest.mark.parametrize("method", ["adamw", "muon"])
@@ -196,7 +196,7 @@ def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() ->
     large, expected = trainer.update(begun(), whole)
     small, metrics = trainer.update_on(begun(), [first, second])
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
-    for a, b in zip(jax.tree.leaves(small.arrays), jax.tree.leaves(large.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(small.params), jax.tree.leaves(large.params), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 

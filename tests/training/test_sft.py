@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -19,13 +20,19 @@ from phalanx.data import (
     write_samples,
 )
 from phalanx.logging import read_records
-from phalanx.puzzles.server import MockGymStream
-from phalanx.training.algorithm import Progress, TrainResult
-from phalanx.training.lm.batches import PlannedBatches, StreamedBatches, TokenBatch
-from phalanx.training.lm.config import LMTrainingConfig
-from phalanx.training.lm.sources import blocking, open_source
-from phalanx.training.lm.training import LMTraining, load_language_model
-from phalanx.training.run import train
+from phalanx.training import (
+    LMTraining,
+    LMTrainingConfig,
+    PlannedBatches,
+    Progress,
+    StreamedBatches,
+    TrainResult,
+    load_language_model,
+    open_source,
+    train,
+)
+from phalanx.training.lm.batches import TokenBatch
+from phalanx.training.lm.sources import blocking
 
 TINY = (
     "model.d_model=8",
@@ -99,7 +106,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert losses(tmp_path / "half") == losses(tmp_path / "whole")
     assert rest.counts == whole.counts
     assert rest.counts["padded_tokens"] > rest.counts["real_tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     # The files of the buffer go with their checkpoints.
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
@@ -107,7 +114,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.learner.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

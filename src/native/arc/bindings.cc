@@ -1,5 +1,5 @@
-// Python function of the planner, and the custom calls of ARC. Python code validates the arguments; the checks here only
-// prevent reads and writes outside of arrays.
+// Python function of the planner, and the custom calls of ARC. Python code validates the arguments; the
+// checks here only prevent reads and writes outside of arrays.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -52,8 +52,8 @@ SelectionFormat to_format(const std::string& name) {
   throw std::invalid_argument("unknown selection format " + name);
 }
 
-std::tuple<nb::bytes, nb::bytes, int> plan_grid_edit(const Cells& start, const Cells& target, int rows, int columns,
-                                                     const std::string& selection_format,
+std::tuple<nb::bytes, nb::bytes, int> plan_grid_edit(const Cells& start, const Cells& target, int rows,
+                                                     int columns, const std::string& selection_format,
                                                      uint64_t allowed_operations) {
   const Grid from = read_grid(start, rows, columns), to = read_grid(target, rows, columns);
   const PlannerOptions options{to_format(selection_format), allowed_operations, rows, columns};
@@ -82,10 +82,11 @@ void bind_arc(nb::module_& module, FfiTargets& targets) {
   targets.emplace_back("phalanx_arc_color_equivariant_forward_with_residuals",
                        phalanx_arc_color_equivariant_forward_with_residuals);
   targets.emplace_back("phalanx_arc_color_equivariant_backward", phalanx_arc_color_equivariant_backward);
-  module.def("plan_grid_edit", &arc::plan_grid_edit, nb::arg("start").noconvert(), nb::arg("target").noconvert(),
-             nb::arg("rows"), nb::arg("columns"), nb::arg("selection_format"), nb::arg("allowed_operations"),
-             "Plan the steps from one grid to another. Return the operations (int32), the selected cells of each as "
-             "`rows` bit masks of columns (uint32), and the number of cells that remain wrong.");
+  module.def(
+      "plan_grid_edit", &arc::plan_grid_edit, nb::arg("start").noconvert(), nb::arg("target").noconvert(),
+      nb::arg("rows"), nb::arg("columns"), nb::arg("selection_format"), nb::arg("allowed_operations"),
+      "Plan the steps from one grid to another. Return the operations (int32), the selected cells of each as "
+      "`rows` bit masks of columns (uint32), and the number of cells that remain wrong.");
 }
 
 }  // namespace phalanx

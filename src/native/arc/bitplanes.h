@@ -1,5 +1,5 @@
-// Arithmetic on bit masks of rows and on 32x32 bit boards. Everything has internal linkage, because kernels are compiled
-// once per instruction set; no standard library templates here.
+// Arithmetic on bit masks of rows and on 32x32 bit boards. Everything has internal linkage, because kernels
+// are compiled once per instruction set; no standard library templates here.
 #pragma once
 
 #include <stdint.h>
@@ -52,7 +52,8 @@ inline uint32_t fill_run(uint32_t run, uint32_t seed) {
 
 // Grows `region` to its 4-connected component within `open`.
 inline void flood(const uint32_t* open, uint32_t* region, int rows) {
-  // Sweep down and up until nothing changes. A winding path needs many sweeps; usually, two or three are enough.
+  // Sweep down and up until nothing changes. A winding path needs many sweeps; usually, two or three are
+  // enough.
   bool changed = true;
   while (changed) {
     changed = false;

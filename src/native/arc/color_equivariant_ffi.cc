@@ -1,5 +1,5 @@
-// The custom calls `phalanx_arc_color_equivariant_{forward,forward_with_residuals,backward}`. Gradients are summed in an
-// order that does not depend on the number of threads.
+// The custom calls `phalanx_arc_color_equivariant_{forward,forward_with_residuals,backward}`. Gradients are
+// summed in an order that does not depend on the number of threads.
 
 #include <algorithm>
 #include <array>
@@ -19,8 +19,8 @@ using S8 = ffi::Buffer<ffi::S8>;
 using F32 = ffi::Buffer<ffi::F32>;
 using U8 = ffi::Buffer<ffi::U8>;
 
-// The gradients of this many blocks of samples are summed by one worker, one after another. The number is fixed, so the
-// order of all sums is, too.
+// The gradients of this many blocks of samples are summed by one worker, one after another. The number is
+// fixed, so the order of all sums is, too.
 constexpr int64_t kBlocksPerSum = 4;
 
 constexpr int kNumWeights = 8;
@@ -35,7 +35,9 @@ struct Weights {
   }
 };
 
-bool has_kernel(int64_t width) { return width == 8 || width == 12 || width == 16 || width == 24 || width == 32; }
+bool has_kernel(int64_t width) {
+  return width == 8 || width == 12 || width == 16 || width == 24 || width == 32;
+}
 
 // Returns the number of vectors that a block of samples needs before the first layer.
 int64_t sample_vectors(const Shape& s) { return (4 + kColors) * s.num_grids * s.cells() + s.cells(); }
@@ -43,8 +45,14 @@ int64_t sample_vectors(const Shape& s) { return (4 + kColors) * s.num_grids * s.
 // Returns the number of floats in each array of weights, in the order of `Parameters`.
 std::array<int64_t, kNumWeights> weight_sizes(const Shape& s) {
   const int64_t w = s.width, n = s.num_layers;
-  return {s.num_grids * kNumMarks * w, w,     kColors * w,   n * kWindowSize * w * w, n * 2 * w * w, n * w,
-          n * 2 * w * w,               n * w};
+  return {s.num_grids * kNumMarks * w,
+          w,
+          kColors * w,
+          n * kWindowSize * w * w,
+          n * 2 * w * w,
+          n * w,
+          n * 2 * w * w,
+          n * w};
 }
 
 template <typename Number>
@@ -52,7 +60,8 @@ Parameters<Number> to_parameters(Number* const* arrays) {
   return {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], arrays[7]};
 }
 
-Shape read_shape(ShapeCheck& check, const S8& grids, const Weights& weights, Parameters<const float>& parameters) {
+Shape read_shape(ShapeCheck& check, const S8& grids, const Weights& weights,
+                 Parameters<const float>& parameters) {
   const Shape s = {axis_size(grids, 0),
                    static_cast<int>(axis_size(grids, 1)),
                    static_cast<int>(axis_size(grids, 2)),
@@ -78,7 +87,8 @@ Shape read_shape(ShapeCheck& check, const S8& grids, const Weights& weights, Par
 }
 
 ffi::Error run_forward(ffi::ThreadPool& pool, ShapeCheck& check, const S8& grids, const Weights& weights,
-                       ffi::Result<F32>& features, ffi::Result<F32>* saved_features, ffi::Result<U8>* active) {
+                       ffi::Result<F32>& features, ffi::Result<F32>* saved_features,
+                       ffi::Result<U8>* active) {
   ForwardCall call = {};
   call.shape = read_shape(check, grids, weights, call.weights);
   if (check.failed()) return check.error();
@@ -102,26 +112,28 @@ ffi::Error run_forward(ffi::ThreadPool& pool, ShapeCheck& check, const S8& grids
   return ffi::Error::Success();
 }
 
-ffi::Error forward(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors, F32 convolution, F32 across,
-                   F32 across_bias, F32 context, F32 context_bias, ffi::Result<F32> features) {
+ffi::Error forward(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors, F32 convolution,
+                   F32 across, F32 across_bias, F32 context, F32 context_bias, ffi::Result<F32> features) {
   ShapeCheck check("phalanx_arc_color_equivariant_forward");
   const Weights weights = {stem, stem_bias, colors, convolution, across, across_bias, context, context_bias};
   return run_forward(pool, check, grids, weights, features, nullptr, nullptr);
 }
 
-ffi::Error forward_with_residuals(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors, F32 convolution,
-                                  F32 across, F32 across_bias, F32 context, F32 context_bias,
-                                  ffi::Result<F32> features, ffi::Result<F32> saved_features, ffi::Result<U8> active) {
+ffi::Error forward_with_residuals(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors,
+                                  F32 convolution, F32 across, F32 across_bias, F32 context, F32 context_bias,
+                                  ffi::Result<F32> features, ffi::Result<F32> saved_features,
+                                  ffi::Result<U8> active) {
   ShapeCheck check("phalanx_arc_color_equivariant_forward_with_residuals");
   const Weights weights = {stem, stem_bias, colors, convolution, across, across_bias, context, context_bias};
   return run_forward(pool, check, grids, weights, features, &saved_features, &active);
 }
 
-ffi::Error backward(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors, F32 convolution, F32 across,
-                    F32 across_bias, F32 context, F32 context_bias, F32 saved_features, U8 active,
+ffi::Error backward(ffi::ThreadPool pool, S8 grids, F32 stem, F32 stem_bias, F32 colors, F32 convolution,
+                    F32 across, F32 across_bias, F32 context, F32 context_bias, F32 saved_features, U8 active,
                     F32 features_gradient, ffi::Result<F32> d_stem, ffi::Result<F32> d_stem_bias,
                     ffi::Result<F32> d_colors, ffi::Result<F32> d_convolution, ffi::Result<F32> d_across,
-                    ffi::Result<F32> d_across_bias, ffi::Result<F32> d_context, ffi::Result<F32> d_context_bias) {
+                    ffi::Result<F32> d_across_bias, ffi::Result<F32> d_context,
+                    ffi::Result<F32> d_context_bias) {
   ShapeCheck check("phalanx_arc_color_equivariant_backward");
   const Weights weights = {stem, stem_bias, colors, convolution, across, across_bias, context, context_bias};
   BackwardCall call = {};

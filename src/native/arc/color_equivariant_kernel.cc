@@ -1,5 +1,4 @@
 #include "arc/color_equivariant.h"
-
 #include "common/simd.h"
 
 namespace phalanx::arc::color_equivariant::PHALANX_ISA {
@@ -16,11 +15,11 @@ constexpr int block_size() {
 // The inputs of a block of samples that do not depend on weights.
 struct SampleBlock {
   int num_grids, cells;
-  Vector* marks;  // [num_grids][black, another color, outside][cells]: 1 or 0
+  Vector* marks;      // [num_grids][black, another color, outside][cells]: 1 or 0
   Vector* own_color;  // [num_grids][kColors][cells]
-  Vector* inside;  // [cells]
-  Vector num_cells;  // cells inside, at least 1
-  Mask has_cells;  // whether any cell is inside
+  Vector* inside;     // [cells]
+  Vector num_cells;   // cells inside, at least 1
+  Mask has_cells;     // whether any cell is inside
 };
 
 inline void read_samples(const Shape& shape, const int8_t* grids, int64_t block, SampleBlock& out) {
@@ -43,7 +42,8 @@ inline void read_samples(const Shape& shape, const int8_t* grids, int64_t block,
       marks[p] = select(black, one, zero);
       marks[cells + p] = select(black | outside, zero, one);
       marks[2 * cells + p] = select(outside, one, zero);
-      for (int c = 0; c < kColors; ++c) out.own_color[(g * kColors + c) * cells + p] = select(value == c, one, zero);
+      for (int c = 0; c < kColors; ++c)
+        out.own_color[(g * kColors + c) * cells + p] = select(value == c, one, zero);
       if (g == 0) {
         out.inside[p] = select(outside, zero, one);
         num_cells += out.inside[p];
@@ -64,7 +64,8 @@ void stem(const SampleBlock& samples, const Parameters<const float>& weights, Ve
       const float* rows = weights.stem + g * kNumMarks * W;
       const Vector* marks = samples.marks + 3 * g * cells;
       for (int o = 0; o < W; ++o)
-        base[o] += marks[p] * rows[W + o] + marks[cells + p] * rows[2 * W + o] + marks[2 * cells + p] * rows[3 * W + o];
+        base[o] += marks[p] * rows[W + o] + marks[cells + p] * rows[2 * W + o] +
+                   marks[2 * cells + p] * rows[3 * W + o];
     }
     for (int c = 0; c < kColors; ++c) {
       Vector* to = x + (c * cells + p) * W;
@@ -153,8 +154,8 @@ inline Mask to_mask(uint8_t bits) {
 }
 
 template <int W>
-void block_forward(const Shape& shape, const SampleBlock& samples, const Parameters<const float>& weights, int layer,
-                   const Vector* x, Vector* out, uint8_t* active, Vector* scratch) {
+void block_forward(const Shape& shape, const SampleBlock& samples, const Parameters<const float>& weights,
+                   int layer, const Vector* x, Vector* out, uint8_t* active, Vector* scratch) {
   constexpr int B = block_size<W>();
   const int cells = samples.cells;
   const float* convolution = weights.convolution + static_cast<int64_t>(layer) * kWindowSize * W * W;
@@ -241,9 +242,9 @@ void forward_blocks(const ForwardCall& call, int64_t begin, int64_t end, float* 
   Vector* layer_buffers[2] = {arena.allocate(layer), arena.allocate(layer)};
   for (int64_t u = begin; u < end; ++u) {
     read_samples(shape, call.grids, u, samples);
-    Vector* saved_features = call.saved_features == nullptr
-                       ? nullptr
-                       : reinterpret_cast<Vector*>(call.saved_features) + u * (shape.num_layers + 1) * layer;
+    Vector* saved_features = call.saved_features == nullptr ? nullptr
+                                                            : reinterpret_cast<Vector*>(call.saved_features) +
+                                                                  u * (shape.num_layers + 1) * layer;
     Vector* x = saved_features != nullptr ? saved_features : layer_buffers[0];
     stem<W>(samples, call.weights, x);
     for (int l = 0; l < shape.num_layers; ++l) {
@@ -275,10 +276,11 @@ void add_transposed_product(const float* w, const Vector* gradient, Vector* inpu
   }
 }
 
-// Adds the gradients of the inputs of the convolution to `input_gradient`, and those of its weights to `sums`.
+// Adds the gradients of the inputs of the convolution to `input_gradient`, and those of its weights to
+// `sums`.
 template <int W>
-void convolution_backward(const Shape& shape, const float* transposed_convolution, const Vector* plane, const Vector* preactivation_gradient, Vector* input_gradient,
-                          Vector* sums) {
+void convolution_backward(const Shape& shape, const float* transposed_convolution, const Vector* plane,
+                          const Vector* preactivation_gradient, Vector* input_gradient, Vector* sums) {
   constexpr int B = block_size<W>();
   const int cells = static_cast<int>(shape.cells());
   for (int p = 0; p < cells; ++p) {
@@ -286,7 +288,8 @@ void convolution_backward(const Shape& shape, const float* transposed_convolutio
     for (int block = 0; block < W; block += B) {
       Vector sum[B] = {};
       for (int k = 0; k < window.size; ++k) {
-        // A cell sees its neighbor at index k of its window; the neighbor sees the cell at the opposite index.
+        // A cell sees its neighbor at index k of its window; the neighbor sees the cell at the opposite
+        // index.
         const float* w = transposed_convolution + (kWindowSize - 1 - window.kernel_index[k]) * W * W + block;
         const Vector* from = preactivation_gradient + window.cell[k] * W;
         for (int o = 0; o < W; ++o)
@@ -322,9 +325,10 @@ void convolution_backward(const Shape& shape, const float* transposed_convolutio
 }
 
 template <int W>
-void block_backward(const Shape& shape, const SampleBlock& samples, const Parameters<const float>& weights, int layer,
-                    const float* transposed_convolution, const Vector* x, const uint8_t* active, Vector* gradient,
-                    const Parameters<Vector>& sums, Vector* preactivation_gradient, Vector* across_gradient) {
+void block_backward(const Shape& shape, const SampleBlock& samples, const Parameters<const float>& weights,
+                    int layer, const float* transposed_convolution, const Vector* x, const uint8_t* active,
+                    Vector* gradient, const Parameters<Vector>& sums, Vector* preactivation_gradient,
+                    Vector* across_gradient) {
   const int cells = samples.cells;
   const float *across = weights.across + layer * 2 * W * W, *context = weights.context + layer * 2 * W * W;
   Vector* across_sums = sums.across + layer * 2 * W * W;
@@ -353,18 +357,22 @@ void block_backward(const Shape& shape, const SampleBlock& samples, const Parame
     add_transposed_product<W>(context + W * W, color_gradient, max_gradient);
     for (int p = 0; p < cells; ++p)
       for (int i = 0; i < W; ++i)
-        num_ties[i] += select((plane[p * W + i] == max[i]) & (samples.inside[p] > 0.0f), broadcast(1.0f), zero);
+        num_ties[i] +=
+            select((plane[p * W + i] == max[i]) & (samples.inside[p] > 0.0f), broadcast(1.0f), zero);
     for (int i = 0; i < W; ++i) {
       mean_gradient[i] /= samples.num_cells;
       // The maximum of no cells is the constant zero.
-      max_gradient[i] = select(samples.has_cells, max_gradient[i] / max_lanes(num_ties[i], broadcast(1.0f)), zero);
+      max_gradient[i] =
+          select(samples.has_cells, max_gradient[i] / max_lanes(num_ties[i], broadcast(1.0f)), zero);
     }
-    convolution_backward<W>(shape, transposed_convolution, plane, preactivation_gradient, input_gradient, sums.convolution + layer * kWindowSize * W * W);
+    convolution_backward<W>(shape, transposed_convolution, plane, preactivation_gradient, input_gradient,
+                            sums.convolution + layer * kWindowSize * W * W);
     for (int p = 0; p < cells; ++p) {
       const Mask in = samples.inside[p] > 0.0f;
       for (int i = 0; i < W; ++i) {
         const int at = p * W + i;
-        input_gradient[at] += select(in, mean_gradient[i] + select(plane[at] == max[i], max_gradient[i], zero), zero);
+        input_gradient[at] +=
+            select(in, mean_gradient[i] + select(plane[at] == max[i], max_gradient[i], zero), zero);
       }
     }
   }
@@ -397,7 +405,8 @@ void stem_backward(const SampleBlock& samples, const Vector* gradient, const Par
     Vector summed_gradient[W] = {};
     for (int c = 0; c < kColors; ++c) {
       const Vector* color_gradient = gradient + (c * cells + p) * W;
-      for (int o = 0; o < W; ++o) summed_gradient[o] += color_gradient[o], sums.colors[c * W + o] += color_gradient[o];
+      for (int o = 0; o < W; ++o)
+        summed_gradient[o] += color_gradient[o], sums.colors[c * W + o] += color_gradient[o];
       for (int k = 0; k < samples.num_grids; ++k) {
         Vector* rows = sums.stem + k * kNumMarks * W;
         const Vector own_color = samples.own_color[(k * kColors + c) * cells + p];
@@ -421,28 +430,34 @@ void stem_backward(const SampleBlock& samples, const Vector* gradient, const Par
 
 template <int W>
 void backward_blocks(const BackwardCall& call, int64_t begin, int64_t end, const Parameters<float>& floats,
-                    float* scratch) {
+                     float* scratch) {
   const Shape& shape = call.shape;
   const auto vectors = [](float* from) { return reinterpret_cast<Vector*>(from); };
-  const Parameters<Vector> sums = {vectors(floats.stem),        vectors(floats.stem_bias), vectors(floats.colors),
-                                   vectors(floats.convolution), vectors(floats.across),    vectors(floats.across_bias),
-                                   vectors(floats.context),     vectors(floats.context_bias)};
+  const Parameters<Vector> sums = {vectors(floats.stem),    vectors(floats.stem_bias),
+                                   vectors(floats.colors),  vectors(floats.convolution),
+                                   vectors(floats.across),  vectors(floats.across_bias),
+                                   vectors(floats.context), vectors(floats.context_bias)};
   VectorArena arena{reinterpret_cast<Vector*>(scratch)};
   SampleBlock samples = allocate_samples(arena, shape);
   const int64_t layer = shape.layer_floats() / kLanes;
-  Vector *preactivation_gradient = arena.allocate(shape.cells() * W), *across_gradient = arena.allocate(shape.cells() * W), *gradient = arena.allocate(layer);
+  Vector *preactivation_gradient = arena.allocate(shape.cells() * W),
+         *across_gradient = arena.allocate(shape.cells() * W), *gradient = arena.allocate(layer);
   // Convolutions with inputs and outputs exchanged, so that the backward pass reads consecutive weights.
   float* transposed_convolution = reinterpret_cast<float*>(arena.next);
   for (int64_t m = 0; m < static_cast<int64_t>(shape.num_layers) * kWindowSize; ++m)
     for (int i = 0; i < W; ++i)
-      for (int o = 0; o < W; ++o) transposed_convolution[(m * W + o) * W + i] = call.weights.convolution[(m * W + i) * W + o];
+      for (int o = 0; o < W; ++o)
+        transposed_convolution[(m * W + o) * W + i] = call.weights.convolution[(m * W + i) * W + o];
   for (int64_t u = begin; u < end; ++u) {
     read_samples(shape, call.grids, u, samples);
     load_samples(shape, call.features_gradient, u, gradient);
-    const Vector* saved_features = reinterpret_cast<const Vector*>(call.saved_features) + u * (shape.num_layers + 1) * layer;
+    const Vector* saved_features =
+        reinterpret_cast<const Vector*>(call.saved_features) + u * (shape.num_layers + 1) * layer;
     for (int l = shape.num_layers - 1; l >= 0; --l)
-      block_backward<W>(shape, samples, call.weights, l, transposed_convolution + static_cast<int64_t>(l) * kWindowSize * W * W,
-                        saved_features + l * layer, call.active + (u * shape.num_layers + l) * layer, gradient, sums, preactivation_gradient, across_gradient);
+      block_backward<W>(shape, samples, call.weights, l,
+                        transposed_convolution + static_cast<int64_t>(l) * kWindowSize * W * W,
+                        saved_features + l * layer, call.active + (u * shape.num_layers + l) * layer,
+                        gradient, sums, preactivation_gradient, across_gradient);
     stem_backward<W>(samples, gradient, sums);
   }
 }
@@ -452,19 +467,18 @@ void backward_blocks(const BackwardCall& call, int64_t begin, int64_t end, const
 bool forward(const ForwardCall& call, int64_t begin, int64_t end, float* scratch) {
   switch (call.shape.width) {
 #define PHALANX_CASE(W) \
-  case W:               \
-    return forward_blocks<W>(call, begin, end, scratch), true;
+  case W: return forward_blocks<W>(call, begin, end, scratch), true;
     PHALANX_WIDTHS(PHALANX_CASE)
 #undef PHALANX_CASE
     default: return false;
   }
 }
 
-bool backward(const BackwardCall& call, int64_t begin, int64_t end, const Parameters<float>& sums, float* scratch) {
+bool backward(const BackwardCall& call, int64_t begin, int64_t end, const Parameters<float>& sums,
+              float* scratch) {
   switch (call.shape.width) {
 #define PHALANX_CASE(W) \
-  case W:               \
-    return backward_blocks<W>(call, begin, end, sums, scratch), true;
+  case W: return backward_blocks<W>(call, begin, end, sums, scratch), true;
     PHALANX_WIDTHS(PHALANX_CASE)
 #undef PHALANX_CASE
     default: return false;

@@ -1,5 +1,5 @@
-// The state of one ARC environment and the 42 operations on it. Compiled once per instruction set, so no standard library
-// templates here: the linker keeps one copy of each, and it might be the wrong one.
+// The state of one ARC environment and the 42 operations on it. Compiled once per instruction set, so no
+// standard library templates here: the linker keeps one copy of each, and it might be the wrong one.
 #pragma once
 
 #include "arc/bitplanes.h"
@@ -85,13 +85,14 @@ struct Environment {
   uint32_t inside() const { return low_bits(registers[kWidth]); }
   const int32_t* task_row() const { return tasks.task_table + 3 * registers[kTask]; }
 
-  // Returns whether the registers are within the tasks and the grid. States come from users and may belong to other tasks.
-  // An invalid state is never stepped, so that nothing outside of the arrays is read or written.
+  // Returns whether the registers are within the tasks and the grid. States come from users and may belong to
+  // other tasks. An invalid state is never stepped, so that nothing outside of the arrays is read or written.
   bool is_valid() const {
     if (registers[kTask] < 0 || registers[kTask] >= tasks.count) return false;
     const int64_t first = task_row()[0], demos = task_row()[1], tests = task_row()[2];
     const int64_t pairs = demos + tests;
-    if (first < 0 || demos < 0 || tests < 0 || pairs > kMaxPairs || first + pairs > tasks.num_pairs) return false;
+    if (first < 0 || demos < 0 || tests < 0 || pairs > kMaxPairs || first + pairs > tasks.num_pairs)
+      return false;
     return 0 <= registers[kPair] && registers[kPair] < pairs && 1 <= registers[kHeight] &&
            registers[kHeight] <= rows && 1 <= registers[kWidth] && registers[kWidth] <= columns;
   }
@@ -159,7 +160,8 @@ struct Environment {
     }
     int count = 0;
     for (int r = 0; r < common_rows; ++r) count += __builtin_popcount(equal_cells[r]);
-    const int cells = height() * registers[kWidth] + target.height * target.width - common_rows * common_columns;
+    const int cells =
+        height() * registers[kWidth] + target.height * target.width - common_rows * common_columns;
     return static_cast<float>(count) / static_cast<float>(cells);
   }
 
@@ -196,7 +198,8 @@ struct Environment {
     paint(region, color);
   }
 
-  // Moves, rotates or flips the selected object, leaving zeros behind. `object` becomes the mask of its new cells.
+  // Moves, rotates or flips the selected object, leaving zeros behind. `object` becomes the mask of its new
+  // cells.
   void transform(int operation, uint32_t* object) const {
     const Box box = bounding_box(object, rows);
     uint32_t object_planes[5][kRows] = {};  // four color planes and the mask
@@ -230,19 +233,15 @@ struct Environment {
         uint32_t bits;
         switch (operation) {
           case kRotateClockwise:  // column `left + k` of the object becomes row `top + k`, from bottom to top
-            bits = shift_columns(reverse_bits(from[box.left + r - target_box.top]), box.left + box.bottom - 31);
+            bits =
+                shift_columns(reverse_bits(from[box.left + r - target_box.top]), box.left + box.bottom - 31);
             break;
           case kRotateCounterclockwise:
             bits = shift_columns(from[box.right - (r - target_box.top)], box.left - box.top);
             break;
-          case kFlipHorizontal:
-            bits = shift_columns(reverse_bits(from[r]), box.left + box.right - 31);
-            break;
-          case kFlipVertical:
-            source_row = box.top + box.bottom - r;
-            [[fallthrough]];
-          default:
-            bits = shift_columns(from[source_row], columns_right);
+          case kFlipHorizontal: bits = shift_columns(reverse_bits(from[r]), box.left + box.right - 31); break;
+          case kFlipVertical: source_row = box.top + box.bottom - r; [[fallthrough]];
+          default: bits = shift_columns(from[source_row], columns_right);
         }
         bits &= inside();
         to[target] = plane == 4 ? bits : (to[target] & ~object[target]) | bits;
@@ -292,11 +291,9 @@ struct Environment {
     const bool is_current = first <= pair && pair < first + count;
     switch (operation) {
       case kNextDemo:
-      case kNextTest:
-        return is_current ? first + (pair - first + 1) % count : first;
+      case kNextTest: return is_current ? first + (pair - first + 1) % count : first;
       case kPreviousDemo:
-      case kPreviousTest:
-        return is_current ? first + (pair - first + count - 1) % count : first + count - 1;
+      case kPreviousTest: return is_current ? first + (pair - first + count - 1) % count : first + count - 1;
       default:
         for (int k = first; k < first + count; ++k)
           if ((static_cast<uint32_t>(registers[kSolvedPairs]) >> k & 1u) == 0) return k;

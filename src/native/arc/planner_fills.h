@@ -11,12 +11,14 @@ namespace {
 
 struct PlannerOptions {
   SelectionFormat format;
-  uint64_t allowed;  // a bit per operation
+  uint64_t allowed;   // a bit per operation
   int rows, columns;  // maximum size of a grid
 
   bool is_allowed(int operation) const { return allowed >> operation & 1; }
   // Returns the operation that fills the selection with a color, or -1 if none is allowed.
-  int fill_operation(int color) const { return is_allowed(color) ? color : color == 0 && is_allowed(kClear) ? kClear : -1; }
+  int fill_operation(int color) const {
+    return is_allowed(color) ? color : color == 0 && is_allowed(kClear) ? kClear : -1;
+  }
 };
 
 // Steps, and the number of cells that remain wrong.
@@ -28,8 +30,8 @@ struct FillPlan {
   int cost() const { return static_cast<int>(steps.size()) + 1000 * num_wrong; }
 };
 
-// Boxes of one color that may overlap, found from the last to the first. The last box may only contain cells of its color.
-// What it covers can have any color before, so earlier boxes can be larger.
+// Boxes of one color that may overlap, found from the last to the first. The last box may only contain cells
+// of its color. What it covers can have any color before, so earlier boxes can be larger.
 inline FillPlan fill_boxes(const Grid& grid, const Grid& target, const PlannerOptions& options, int limit) {
   struct Layer {
     int color;
@@ -70,8 +72,8 @@ inline FillPlan fill_boxes(const Grid& grid, const Grid& target, const PlannerOp
           uncovered += count(run & ~covered[r]);
           adjacent |= wanted[r] & (run << 1 | run >> 1) & ~run;
         }
-        // Prefer boxes that complete a region, which needs its own step in any case, then the number of wrong cells, then the
-        // number of cells that become free for earlier layers.
+        // Prefer boxes that complete a region, which needs its own step in any case, then the number of wrong
+        // cells, then the number of cells that become free for earlier layers.
         const int score = gain == 0 ? 0 : (adjacent == 0 ? 1 << 24 : 0) + gain * 1024 + uncovered;
         if (score > best) {
           best = score;
@@ -96,7 +98,8 @@ inline FillPlan fill_boxes(const Grid& grid, const Grid& target, const PlannerOp
     const CellSet needed = layer->uncovered & wrong_now;
     if (is_empty(needed.data(), kRows)) continue;
     const CellSet cells = cells_in_box(bounding_box(needed.data(), kRows));
-    for (int r = 0; r < height; ++r) wrong_now[r] = (wrong_now[r] & ~cells[r]) | (cells[r] & ~of[layer->color][r]);
+    for (int r = 0; r < height; ++r)
+      wrong_now[r] = (wrong_now[r] & ~cells[r]) | (cells[r] & ~of[layer->color][r]);
     out.steps.push_back({options.fill_operation(layer->color), cells});
   }
   return out;
@@ -128,10 +131,12 @@ inline CellSet neighbors(const CellSet& cells) {
   return near;
 }
 
-// Corrects one region of the target: cell by cell where a flood fill would cross its border, and by flood fills inside.
+// Corrects one region of the target: cell by cell where a flood fill would cross its border, and by flood
+// fills inside.
 inline FillPlan fill_region(Grid& grid, const CellSet& region, int color, const PlannerOptions& options) {
   FillPlan out;
-  const int fill_operation = options.fill_operation(color), flood_fill = options.is_allowed(kFlood + color) ? kFlood + color : -1;
+  const int fill_operation = options.fill_operation(color),
+            flood_fill = options.is_allowed(kFlood + color) ? kFlood + color : -1;
   for (int old = 0; old < 10; ++old) {
     const CellSet of_old = grid.cells_of_color(old);
     CellSet part = region & of_old;
@@ -197,10 +202,11 @@ inline FillPlan fill_regions(Grid grid, const Grid& target, const PlannerOptions
 }
 
 // Returns the best of these plans. Plans with more than `limit` steps are not needed.
-inline FillPlan plan_fills(const Grid& grid, const Grid& target, const PlannerOptions& options, int limit = kRows * kRows) {
+inline FillPlan plan_fills(const Grid& grid, const Grid& target, const PlannerOptions& options,
+                           int limit = kRows * kRows) {
   if (options.format == SelectionFormat::kPoint) return fill_regions(grid, target, options, limit);
   FillPlan out = options.format == SelectionFormat::kBox ? fill_boxes(grid, target, options, limit)
-                                            : fill_masks(grid, target, options);
+                                                         : fill_masks(grid, target, options);
   if (out.num_wrong == 0 || out.num_wrong == kRows * kRows) return out;
   FillPlan other = fill_regions(grid, target, options, limit);
   return other.cost() < out.cost() ? other : out;

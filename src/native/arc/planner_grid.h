@@ -1,5 +1,5 @@
-// Grids, cell sets and steps of the planner. A grid is a state of the environment, so a step has exactly the effect that
-// it has in the kernels.
+// Grids, cell sets and steps of the planner. A grid is a state of the environment, so a step has exactly the
+// effect that it has in the kernels.
 #pragma once
 
 #include <array>
@@ -35,7 +35,8 @@ inline CellSet cells_in_box(const Box& box) {
 
 inline CellSet single_cell(int row, int column) { return cells_in_box({row, row, column, column}); }
 
-// Without the popcount instruction, which is not part of the baseline, the built-in function is slower than this.
+// Without the popcount instruction, which is not part of the baseline, the built-in function is slower than
+// this.
 inline int count(uint32_t row) {
   row -= row >> 1 & 0x55555555u;
   row = (row & 0x33333333u) + (row >> 2 & 0x33333333u);
@@ -109,14 +110,16 @@ struct Grid {
     return cells;
   }
 
-  // Returns the cells that have the color that `other` has `rows_down` rows below and `columns_right` columns to the right.
+  // Returns the cells that have the color that `other` has `rows_down` rows below and `columns_right` columns
+  // to the right.
   CellSet equal(const Grid& other, int rows_down, int columns_right) const {
     CellSet cells{};
     const int first = rows_down < 0 ? -rows_down : 0;
     const int end = height() < other.height() - rows_down ? height() : other.height() - rows_down;
     const uint32_t inside = low_bits(width()) & shift_columns(low_bits(other.width()), -columns_right);
     for (int plane = 0; plane < 4; ++plane) {
-      const uint32_t *own_plane = boards + plane * kRows, *other_plane = other.boards + plane * kRows + rows_down;
+      const uint32_t *own_plane = boards + plane * kRows,
+                     *other_plane = other.boards + plane * kRows + rows_down;
       if (columns_right >= 0) {
         for (int r = first; r < end; ++r) cells[r] |= own_plane[r] ^ other_plane[r] >> columns_right;
       } else {
@@ -201,15 +204,14 @@ inline Grid transform_grid(const Grid& grid, int symmetry) {
 
 // Returns the operations that transform a grid.
 inline std::vector<int> symmetry_operations(int symmetry) {
-  static const std::vector<int> table[kSymmetries] = {
-      {},
-      {kFlipHorizontal},
-      {kFlipVertical},
-      {kFlipHorizontal, kFlipVertical},
-      {kRotateClockwise, kFlipHorizontal},
-      {kRotateCounterclockwise},
-      {kRotateClockwise},
-      {kRotateClockwise, kFlipVertical}};
+  static const std::vector<int> table[kSymmetries] = {{},
+                                                      {kFlipHorizontal},
+                                                      {kFlipVertical},
+                                                      {kFlipHorizontal, kFlipVertical},
+                                                      {kRotateClockwise, kFlipHorizontal},
+                                                      {kRotateCounterclockwise},
+                                                      {kRotateClockwise},
+                                                      {kRotateClockwise, kFlipVertical}};
   return table[symmetry];
 }
 

@@ -1,6 +1,7 @@
-// Plans short sequences of operations that turn one grid into another. A plan ends with fills that correct the remaining
-// cells. The steps before are found greedily: of many candidates (transforming the grid, copying, moving or flooding
-// parts of it), the one is added after which the fewest steps remain, for as long as it shortens the plan.
+// Plans short sequences of operations that turn one grid into another. A plan ends with fills that correct
+// the remaining cells. The steps before are found greedily: of many candidates (transforming the grid,
+// copying, moving or flooding parts of it), the one is added after which the fewest steps remain, for as long
+// as it shortens the plan.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +53,8 @@ struct CellGains {
     for (size_t i = 0; i < last.size(); ++i) {
       const Grid before = grid;
       grid.apply(last[i]);
-      for_each_cell(wrong_cells(before, grid) & wrong, [&](int r, int c) { painting_step[r][c] = static_cast<int>(i) + 1; });
+      for_each_cell(wrong_cells(before, grid) & wrong,
+                    [&](int r, int c) { painting_step[r][c] = static_cast<int>(i) + 1; });
     }
     for_each_cell(wrong, [&](int r, int c) { ++num_painted[painting_step[r][c]]; });
     for_each_cell(wrong, [&](int r, int c) { cells[r][c] = kStepGain / num_painted[painting_step[r][c]]; });
@@ -62,28 +64,30 @@ struct CellGains {
 // A box of the target that equals a box of a transformed source at an offset.
 struct Match {
   int gain, symmetry, rows_down, columns_right;
-  bool from_target;  // the source is the target itself: it must be painted before it can be copied
+  bool from_target;   // the source is the target itself: it must be painted before it can be copied
   int height, width;  // size of the source
   Box to;
 
   // Returns the box of the source that equals a part of `to`.
   Box from(const Box& part) const {
-    int r1 = part.top + rows_down, c1 = part.left + columns_right, r2 = part.bottom + rows_down, c2 = part.right + columns_right;
+    int r1 = part.top + rows_down, c1 = part.left + columns_right, r2 = part.bottom + rows_down,
+        c2 = part.right + columns_right;
     source_cell(symmetry, height, width, r1, c1);
     source_cell(symmetry, height, width, r2, c2);
     return {std::min(r1, r2), std::max(r1, r2), std::min(c1, c2), std::max(c1, c2)};
   }
 
-  // If source and destination overlap, as in a repeating pattern, returns a part of `to` for which they do not.
+  // If source and destination overlap, as in a repeating pattern, returns a part of `to` for which they do
+  // not.
   Box first_strip() const {
     if (is_empty(intersection(from(to), to))) return to;
     const int rows = std::abs(rows_down) * (to.right - to.left + 1);
     const int columns = std::abs(columns_right) * (to.bottom - to.top + 1);
     if (rows >= columns)
       return rows_down > 0 ? Box{to.top, to.top + rows_down - 1, to.left, to.right}
-                      : Box{to.bottom + rows_down + 1, to.bottom, to.left, to.right};
+                           : Box{to.bottom + rows_down + 1, to.bottom, to.left, to.right};
     return columns_right > 0 ? Box{to.top, to.bottom, to.left, to.left + columns_right - 1}
-                     : Box{to.top, to.bottom, to.right + columns_right + 1, to.right};
+                             : Box{to.top, to.bottom, to.right + columns_right + 1, to.right};
   }
 };
 
@@ -111,7 +115,8 @@ class MatchFinder {
  private:
   void search(const Grid& source, bool from_target, int symmetry) {
     const int num_operations = static_cast<int>(symmetry_operations(symmetry).size());
-    const int in_place_cost = kStepGain * std::max(num_operations, 1), copy_cost = kStepGain * (2 + num_operations);
+    const int in_place_cost = kStepGain * std::max(num_operations, 1),
+              copy_cost = kStepGain * (2 + num_operations);
     // An object that is moved leaves zeros behind, which may be correct as well.
     const int cleared_gain = from_target ? 0 : cleared_gains_.of(target_.area());
     if (wrong_gains_.of(target_.area()) + cleared_gain <= (from_target ? copy_cost : in_place_cost)) return;
@@ -119,13 +124,15 @@ class MatchFinder {
     for (int rows_down = 1 - target_.height(); rows_down < image_grid.height(); ++rows_down) {
       for (int columns_right = 1 - target_.width(); columns_right < image_grid.width(); ++columns_right) {
         if (symmetry == 0 && rows_down == 0 && columns_right == 0) continue;
-        const bool is_movable = !from_target && (symmetry != 0 || std::abs(rows_down) + std::abs(columns_right) == 1);
+        const bool is_movable =
+            !from_target && (symmetry != 0 || std::abs(rows_down) + std::abs(columns_right) == 1);
         const CellSet equal = target_.equal(image_grid, rows_down, columns_right);
         int gain = cleared_gain;
         for_each_cell(equal & gains_.wrong, [&](int r, int c) { gain += gains_.cells[r][c]; });
         if (gain <= (is_movable ? in_place_cost : copy_cost)) continue;
         for_each_maximal_box(equal, equal & gains_.wrong, target_.height(), [&](const Box& box) {
-          Match match{0, symmetry, rows_down, columns_right, from_target, source.height(), source.width(), box};
+          Match match{0,           symmetry,        rows_down,      columns_right,
+                      from_target, source.height(), source.width(), box};
           if (from_target && symmetry == 0) match.to = match.first_strip();
           const Box from = match.from(match.to), overlap = intersection(from, match.to);
           const int gain_at_target = wrong_gains_.of(match.to);
@@ -281,7 +288,8 @@ class Planner {
     }
   }
 
-  // Copies parts of the grid, or of the target once they are painted, to where the target has the same content.
+  // Copies parts of the grid, or of the target once they are painted, to where the target has the same
+  // content.
   void try_copies(const PartialPlan& base) {
     Candidate resized = candidate(base);
     resized.resize();
@@ -317,7 +325,8 @@ class Planner {
       for (int columns_right = 1 - base.grid.width(); columns_right < base.grid.width(); ++columns_right) {
         const int moves = std::abs(rows_down) + std::abs(columns_right);
         if (moves == 0 || moves + static_cast<int>(base.steps.size()) >= best_.total) continue;
-        found.push_back({moves - count(target_.equal(base.grid, -rows_down, -columns_right)), rows_down, columns_right});
+        found.push_back(
+            {moves - count(target_.equal(base.grid, -rows_down, -columns_right)), rows_down, columns_right});
       }
     }
     std::stable_sort(found.begin(), found.end(),

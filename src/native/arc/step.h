@@ -36,16 +36,8 @@ struct States {
 
 struct Rules {
   int64_t rows, columns, max_steps, allowed_operations;
-  bool evaluation, require_submit, reward_on_submit_only;
+  bool evaluation, require_submit;
 };
-
-// The order is that of the reward weights in Python.
-struct RewardWeights {
-  float similarity_weight, step_penalty, success_bonus, efficiency_bonus, efficiency_threshold;
-  float unsolved_submission_penalty, invalid_action_penalty;
-};
-constexpr int64_t kNumRewardWeights = 7;
-static_assert(sizeof(RewardWeights) == kNumRewardWeights * sizeof(float));
 
 // The corners of a box in any order. A mask, if given, replaces the box.
 struct Actions {
@@ -54,7 +46,7 @@ struct Actions {
 };
 
 struct StepResults {
-  float *reward, *improvement;
+  float* improvement;
   int32_t *operation_type, *step_count;
   bool *done, *terminated, *truncated, *solved;
 };
@@ -62,8 +54,6 @@ struct StepResults {
 struct StepCall {
   Tasks tasks;
   Rules rules;
-  const RewardWeights* reward_weights;  // one for each `envs_per_reward_weights` environments, or one for all if that is 0
-  int64_t envs_per_reward_weights;
   Actions actions;
   States states;
   StepResults results;

@@ -51,15 +51,15 @@ void check_grids(ShapeCheck& check, const char* name, const Grids& grids, int64_
     check.expect(name, grids, {batch, rows, columns});
 }
 
-ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 grids, S32 task_table, F32 reward_weights, S32 operation, S32 r1, S32 c1,
+ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 grids, S32 task_table, S32 operation, S32 r1, S32 c1,
                 S32 r2, S32 c2, Flags mask, U32 boards, S32 registers, F32 similarity,
                 ffi::Result<U32> new_boards, ffi::Result<S32> new_registers, ffi::Result<F32> new_similarity,
-                ffi::Result<S8> observation, ffi::Result<F32> reward, ffi::Result<F32> improvement,
+                ffi::Result<S8> observation, ffi::Result<F32> improvement,
                 ffi::Result<S32> operation_type, ffi::Result<S32> step_count, ffi::Result<Flags> done,
                 ffi::Result<Flags> terminated, ffi::Result<Flags> truncated, ffi::Result<Flags> solved,
-                ffi::Span<const int64_t> limits) {
-  if (limits.size() != 6) return ffi::Error::InvalidArgument("phalanx_arc_step: limits must have 6 elements");
-  const int64_t batch = axis_size(operation, 0), rows = axis_size(boards, 2), columns = limits[0];
+                ffi::Span<const int64_t> rules) {
+  if (rules.size() != 5) return ffi::Error::InvalidArgument("phalanx_arc_step: rules must have 5 elements");
+  const int64_t batch = axis_size(operation, 0), rows = axis_size(boards, 2), columns = rules[0];
   ShapeCheck check("phalanx_arc_step");
   StepCall call;
   call.tasks = read_tasks(check, pairs, grids, task_table);
@@ -68,26 +68,19 @@ ffi::Error step(ffi::ThreadPool pool, U32 pairs, S32 grids, S32 task_table, F32 
   for (const S32* field : {&operation, &r1, &c1, &r2, &c2}) check.expect("action fields", *field, {batch});
   check_grids(check, "mask", mask, batch, rows, columns);
   check_grids(check, "observation", *observation, batch, rows, columns);
-  for (const F32* number : {&*reward, &*improvement}) check.expect("results", *number, {batch});
+  check.expect("results", *improvement, {batch});
   for (const S32* count : {&*operation_type, &*step_count}) check.expect("results", *count, {batch});
   for (const Flags* flag : {&*done, &*terminated, &*truncated, &*solved}) check.expect("results", *flag, {batch});
-  const int64_t num_weights = axis_size(reward_weights, 0);
-  check.expect("reward_weights", reward_weights, {num_weights, kNumRewardWeights});
-  check.require(num_weights >= 1 && batch % num_weights == 0, "the number of rows of reward_weights must divide the batch size");
   if (check.failed()) return check.error();
 
-  call.rules = {rows, columns, limits[1], limits[2], limits[3] != 0, limits[4] != 0, limits[5] != 0};
-  // `RewardWeights` consists of floats, so the rows of the buffer can be used directly.
-  call.reward_weights = static_cast<const RewardWeights*>(static_cast<const void*>(reward_weights.typed_data()));
-  call.envs_per_reward_weights = num_weights == 1 ? 0 : batch / num_weights;
+  call.rules = {rows, columns, rules[1], rules[2], rules[3] != 0, rules[4] != 0};
   call.actions = {operation.typed_data(), r1.typed_data(), c1.typed_data(), r2.typed_data(), c2.typed_data(),
                   mask.element_count() != 0 ? static_cast<const uint8_t*>(mask.untyped_data()) : nullptr};
   call.states = {update_in_place(boards, new_boards), update_in_place(registers, new_registers),
                  update_in_place(similarity, new_similarity),
                  observation->element_count() != 0 ? observation->typed_data() : nullptr};
-  call.results = {reward->typed_data(),     improvement->typed_data(), operation_type->typed_data(),
-                   step_count->typed_data(), done->typed_data(),        terminated->typed_data(),
-                   truncated->typed_data(),  solved->typed_data()};
+  call.results = {improvement->typed_data(), operation_type->typed_data(), step_count->typed_data(), done->typed_data(),
+                  terminated->typed_data(),  truncated->typed_data(),      solved->typed_data()};
   const Kernels& kernels = PHALANX_SELECT_KERNELS;
   parallel_for(PoolLauncher(pool), batch, kGrain,
                [&](int64_t, int64_t begin, int64_t end) { kernels.step(call, begin, end); });
@@ -137,7 +130,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, NoThrow<step>::call,
                                   .Arg<U32>()  // pairs
                                   .Arg<S32>()  // sizes
                                   .Arg<S32>()  // task table
-                                  .Arg<F32>()  // reward weights
                                   .Arg<S32>()  // operation
                                   .Arg<S32>()  // r1
                                   .Arg<S32>()  // c1
@@ -151,7 +143,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, NoThrow<step>::call,
                                   .Ret<S32>()  // registers
                                   .Ret<F32>()  // similarity
                                   .Ret<S8>()  // observation
-                                  .Ret<F32>()  // reward
                                   .Ret<F32>()  // improvement
                                   .Ret<S32>()  // operation type
                                   .Ret<S32>()  // step count
@@ -159,7 +150,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_step, NoThrow<step>::call,
                                   .Ret<Flags>()  // terminated
                                   .Ret<Flags>()  // truncated
                                   .Ret<Flags>()  // solved
-                                  .Attr<ffi::Span<const int64_t>>("limits"));
+                                  .Attr<ffi::Span<const int64_t>>("rules"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_arc_reset, NoThrow<reset>::call,
                               ffi::Ffi::Bind()

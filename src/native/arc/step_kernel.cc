@@ -91,12 +91,11 @@ void step_one(const StepCall& call, int64_t index) {
   const Environment environment{call.tasks, rows, static_cast<int>(rules.columns),
                                 call.states.boards + index * kNumBoards * rows, registers};
   float& similarity = call.states.similarity[index];
-  float reward = 0.0f, improvement = 0.0f;
+  float improvement = 0.0f;
   int operation_type = -1;
 
   if (registers[kStatus] == 0) {
     const int operation = call.actions.operation[index];
-    const RewardWeights& reward_weights = call.reward_weights[call.envs_per_reward_weights == 0 ? 0 : index / call.envs_per_reward_weights];
     uint32_t selection[kRows];
     const bool is_allowed = 0 <= operation && operation < kNumOperations && (rules.allowed_operations >> operation & 1) != 0;
     // Wraps around like XLA's sum if a user passes the largest step count.
@@ -114,24 +113,11 @@ void step_one(const StepCall& call, int64_t index) {
       const bool equal = new_similarity == 1.0f;
       const bool solved = equal && (submitted || !rules.require_submit);
       if (submitted || solved) registers[kStatus] = kTerminated;
-      if (!rules.reward_on_submit_only) {
-        if (!rules.evaluation) reward += reward_weights.similarity_weight * improvement;
-        reward += reward_weights.step_penalty;
-      }
-      if (solved) {
-        reward += reward_weights.success_bonus;
-        if (static_cast<float>(registers[kStepCount]) <= reward_weights.efficiency_threshold) reward += reward_weights.efficiency_bonus;
-      } else if (submitted) {
-        reward += reward_weights.unsolved_submission_penalty;
-      }
-    } else {
-      reward = reward_weights.invalid_action_penalty;
     }
     if (registers[kStatus] == 0 && registers[kStepCount] >= rules.max_steps) registers[kStatus] = kTruncated;
   }
 
   const StepResults& results = call.results;
-  results.reward[index] = reward;
   results.improvement[index] = improvement;
   results.operation_type[index] = operation_type;
   results.step_count[index] = registers[kStepCount];

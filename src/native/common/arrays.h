@@ -14,7 +14,8 @@ namespace phalanx {
 // A read-only argument. `Shape` is nb::ndim<N> or nb::shape<...>. Lists and other dtypes are converted unless
 // the argument is bound with `.noconvert()`.
 template <typename T, typename Shape>
-using InputArray = nanobind::ndarray<const T, nanobind::numpy, Shape, nanobind::c_contig, nanobind::device::cpu>;
+using InputArray =
+    nanobind::ndarray<const T, nanobind::numpy, Shape, nanobind::c_contig, nanobind::device::cpu>;
 
 // An argument that the function writes to. Bind it with `.noconvert()`: a converted copy would be lost.
 template <typename T, typename Shape>

@@ -1,5 +1,6 @@
 // Selects the instruction set that all kernels use. Kernels must not include this header: they are compiled
-// once per instruction set, and the linker might keep the copy of an inline function that needs the newer one.
+// once per instruction set, and the linker might keep the copy of an inline function that needs the newer
+// one.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +12,8 @@ namespace phalanx {
 inline bool cpu_has_avx2() {
 #ifdef PHALANX_HAVE_AVX2
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("popcnt");
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
+         __builtin_cpu_supports("popcnt");
 #else
   return false;
 #endif
@@ -24,8 +26,10 @@ inline bool select_avx2() {
   const std::string wanted = value == nullptr ? "" : value;
   if (wanted.empty()) return cpu_has_avx2();
   if (wanted == "baseline") return false;
-  if (wanted != "avx2") throw std::runtime_error("PHALANX_ISA must be `baseline` or `avx2`, got `" + wanted + "`");
-  if (!cpu_has_avx2()) throw std::runtime_error("PHALANX_ISA=avx2 is set, but this processor or build has no AVX2");
+  if (wanted != "avx2")
+    throw std::runtime_error("PHALANX_ISA must be `baseline` or `avx2`, got `" + wanted + "`");
+  if (!cpu_has_avx2())
+    throw std::runtime_error("PHALANX_ISA=avx2 is set, but this processor or build has no AVX2");
   return true;
 }
 

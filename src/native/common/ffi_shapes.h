@@ -1,5 +1,5 @@
-// Checks that XLA custom calls make before they read a buffer. The handlers compare the shapes of all buffers;
-// the kernels check the values inside.
+// Checks that XLA custom calls make before they read a buffer. The handlers compare the shapes of all
+// buffers; the kernels check the values inside.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ class ShapeCheck {
   void expect_size(const char* name, const Buffer& buffer, int64_t expected) {
     const int64_t found = static_cast<int64_t>(buffer.element_count());
     if (found == expected || !message_.empty()) return;
-    message_ = std::string(call_) + ": " + name + " must have " + std::to_string(expected) + " elements, got " +
-               std::to_string(found);
+    message_ = std::string(call_) + ": " + name + " must have " + std::to_string(expected) +
+               " elements, got " + std::to_string(found);
   }
 
   void require(bool condition, const char* message) {

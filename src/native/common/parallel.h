@@ -1,4 +1,5 @@
-// A parallel loop over chunks, on the threads of XLA's pool (inside custom calls) or on new threads (elsewhere).
+// A parallel loop over chunks, on the threads of XLA's pool (inside custom calls) or on new threads
+// (elsewhere).
 #pragma once
 
 #include <algorithm>
@@ -76,9 +77,10 @@ class ThreadLauncher {
 // same worker number, which is below `launcher.max_workers()`, run one after another.
 //
 // The calling thread is one of the workers. At the end it waits only for chunks that another worker has
-// claimed, so a pool whose threads are all busy cannot cause a deadlock, and it sleeps while it waits, because
-// other work may use the other cores. If a thread cannot be started, the loop runs on fewer workers. The first
-// exception is rethrown here after the chunks that have started are done; chunks that have not are skipped.
+// claimed, so a pool whose threads are all busy cannot cause a deadlock, and it sleeps while it waits,
+// because other work may use the other cores. If a thread cannot be started, the loop runs on fewer workers.
+// The first exception is rethrown here after the chunks that have started are done; chunks that have not are
+// skipped.
 template <typename Launcher, typename Work>
 void parallel_for(Launcher&& launcher, int64_t count, int64_t grain, const Work& work) {
   if (count <= 0) return;

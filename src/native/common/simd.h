@@ -1,5 +1,6 @@
-// Vectors of eight floats and functions on them. Everything has internal linkage, because each kernel is compiled
-// once per instruction set; no standard library templates here, because the linker might keep the wrong copy of one.
+// Vectors of eight floats and functions on them. Everything has internal linkage, because each kernel is
+// compiled once per instruction set; no standard library templates here, because the linker might keep the
+// wrong copy of one.
 #pragma once
 
 #include <math.h>
@@ -41,8 +42,8 @@ inline void set_zero(float* numbers, int64_t count) {
 // Selects the first `count` lanes.
 inline Mask first_lanes(int64_t count) { return Mask{0, 1, 2, 3, 4, 5, 6, 7} < static_cast<int32_t>(count); }
 
-// Computes 2^x with an error of one or two units in the last place. The result is exactly 0 for x <= -127 and NaN for
-// NaN; x must be below 128.
+// Computes 2^x with an error of one or two units in the last place. The result is exactly 0 for x <= -127 and
+// NaN for NaN; x must be below 128.
 inline Vector exp2_lanes(Vector x) {
   const Vector magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   x = select(x < broadcast(-127.0f), broadcast(-127.0f), x);
@@ -58,11 +59,11 @@ inline Vector exp2_lanes(Vector x) {
   return sum * (Vector)(((Bits)shifted - 0x4B400000u + 127u) << 23);
 }
 
-// Computes c[i][j] = sum over k of a[i * a_row + k * a_column] * b[k][j] for R rows and V vectors of columns, or adds it
-// to c. Every sum is in the order of k, so it does not depend on the size of the tile.
+// Computes c[i][j] = sum over k of a[i * a_row + k * a_column] * b[k][j] for R rows and V vectors of columns,
+// or adds it to c. Every sum is in the order of k, so it does not depend on the size of the tile.
 template <int R, int V>
-inline void multiply_tile(const float* a, int64_t a_row, int64_t a_column, const float* b, int64_t b_row, float* c,
-                          int64_t c_row, int64_t depth, bool add) {
+inline void multiply_tile(const float* a, int64_t a_row, int64_t a_column, const float* b, int64_t b_row,
+                          float* c, int64_t c_row, int64_t depth, bool add) {
   Vector sum[R][V];
   for (int i = 0; i < R; ++i)
     for (int v = 0; v < V; ++v) sum[i][v] = add ? vector_at(c + i * c_row + v * kLanes) : Vector{};

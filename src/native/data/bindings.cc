@@ -1,5 +1,5 @@
-// Python functions for packing, shuffling and copying tokens. Python code validates the arguments and raises errors
-// that users see; the checks here only prevent reads and writes outside of arrays.
+// Python functions for packing, shuffling and copying tokens. Python code validates the arguments and raises
+// errors that users see; the checks here only prevent reads and writes outside of arrays.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -35,7 +35,8 @@ int32_t pack_lengths(InputVector<int32_t> lengths, int32_t capacity, const std::
                      OutputVector<int32_t> bins) {
   const int64_t count = static_cast<int64_t>(lengths.shape(0));
   if (capacity < 1 || capacity > 1 << 28) throw std::invalid_argument("capacity must be 1 to 2^28");
-  if (bins.shape(0) != lengths.shape(0)) throw std::invalid_argument("bins and lengths must have the same length");
+  if (bins.shape(0) != lengths.shape(0))
+    throw std::invalid_argument("bins and lengths must have the same length");
   const int32_t* from = lengths.data();
   int32_t* to = bins.data();
   nb::gil_scoped_release unlocked;
@@ -73,8 +74,10 @@ void sort_keys(OutputVector<uint64_t> keys, uint64_t low_mask, OutputVector<int3
 
 void gather(InputVector<int32_t> values, InputVector<int64_t> starts, InputVector<int64_t> ends,
             OutputVector<int32_t> out) {
-  const int64_t num_runs = static_cast<int64_t>(starts.shape(0)), size = static_cast<int64_t>(values.shape(0));
-  if (ends.shape(0) != starts.shape(0)) throw std::invalid_argument("starts and ends must have the same length");
+  const int64_t num_runs = static_cast<int64_t>(starts.shape(0)),
+                size = static_cast<int64_t>(values.shape(0));
+  if (ends.shape(0) != starts.shape(0))
+    throw std::invalid_argument("starts and ends must have the same length");
   const int64_t *begin = starts.data(), *end = ends.data();
   const int32_t* from = values.data();
   int32_t* to = out.data();
@@ -120,10 +123,11 @@ std::optional<nb::bytes> concat_strings(nb::typed<nb::list, nb::str> strings, Ou
   return joined;
 }
 
-void fill_packs(InputVector<int32_t> tokens, std::optional<InputVector<int8_t>> loss, InputVector<int64_t> starts,
-                InputVector<int32_t> lengths, InputVector<int64_t> offsets, std::optional<int32_t> separator,
-                int32_t pad, OutputMatrix<int32_t> input_ids, OutputMatrix<int8_t> loss_mask,
-                OutputMatrix<int32_t> segment_ids, OutputMatrix<int32_t> position_ids) {
+void fill_packs(InputVector<int32_t> tokens, std::optional<InputVector<int8_t>> loss,
+                InputVector<int64_t> starts, InputVector<int32_t> lengths, InputVector<int64_t> offsets,
+                std::optional<int32_t> separator, int32_t pad, OutputMatrix<int32_t> input_ids,
+                OutputMatrix<int8_t> loss_mask, OutputMatrix<int32_t> segment_ids,
+                OutputMatrix<int32_t> position_ids) {
   const int64_t rows = static_cast<int64_t>(input_ids.shape(0));
   const int64_t width = static_cast<int64_t>(input_ids.shape(1));
   const int64_t segments = static_cast<int64_t>(lengths.shape(0));
@@ -132,7 +136,8 @@ void fill_packs(InputVector<int32_t> tokens, std::optional<InputVector<int8_t>> 
     if (static_cast<int64_t>(shape[0]) != rows || static_cast<int64_t>(shape[1]) != width)
       throw std::invalid_argument("the packed arrays must have the same shape");
   if (static_cast<int64_t>(offsets.shape(0)) != rows + 1 || static_cast<int64_t>(starts.shape(0)) != segments)
-    throw std::invalid_argument("offsets must have one more entry than there are rows, starts as many as lengths");
+    throw std::invalid_argument(
+        "offsets must have one more entry than there are rows, starts as many as lengths");
   if (loss && static_cast<int64_t>(loss->shape(0)) != total)
     throw std::invalid_argument("loss and tokens must have the same length");
   const int32_t* from = tokens.data();
@@ -190,20 +195,24 @@ void bind_data(nb::module_& module) {
   module.def("pack_lengths", &data::pack_lengths, nb::arg("lengths").noconvert(), nb::arg("capacity"),
              nb::arg("mode"), nb::arg("bins").noconvert(),
              "Write the bin of each sample to `bins` and return the number of bins.");
-  module.def("sort_random_keys", &data::sort_keys, nb::arg("keys").noconvert(), nb::arg("low_mask"),
-             nb::arg("order").noconvert(), nb::arg("values").noconvert().none() = nb::none(),
-             "Write the low bits of the keys to `order`, sorted by key. Reorder `values` in the same way. Overwrite "
-             "the keys.");
+  module.def(
+      "sort_random_keys", &data::sort_keys, nb::arg("keys").noconvert(), nb::arg("low_mask"),
+      nb::arg("order").noconvert(), nb::arg("values").noconvert().none() = nb::none(),
+      "Write the low bits of the keys to `order`, sorted by key. Reorder `values` in the same way. Overwrite "
+      "the keys.");
   module.def("gather_runs", &data::gather, nb::arg("values").noconvert(), nb::arg("starts").noconvert(),
              nb::arg("ends").noconvert(), nb::arg("out").noconvert(),
              "Copy the runs `values[starts[i]:ends[i]]` to `out`, one after another.");
   module.def("concat_strings", &data::concat_strings, nb::arg("strings"), nb::arg("lengths").noconvert(),
-             "Concatenate ASCII strings and write the length of each to `lengths`. Return None if one is not ASCII.");
-  module.def("fill_packs", &data::fill_packs, nb::arg("tokens").noconvert(), nb::arg("loss").noconvert().none(),
-             nb::arg("starts").noconvert(), nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(),
-             nb::arg("separator").none(), nb::arg("pad"), nb::arg("input_ids").noconvert(),
-             nb::arg("loss_mask").noconvert(), nb::arg("segment_ids").noconvert(), nb::arg("position_ids").noconvert(),
-             "Fill packed rows with segments of tokens. Row i has the segments from offsets[i] to offsets[i + 1], with "
+             "Concatenate ASCII strings and write the length of each to `lengths`. Return None if one is not "
+             "ASCII.");
+  module.def("fill_packs", &data::fill_packs, nb::arg("tokens").noconvert(),
+             nb::arg("loss").noconvert().none(), nb::arg("starts").noconvert(),
+             nb::arg("lengths").noconvert(), nb::arg("offsets").noconvert(), nb::arg("separator").none(),
+             nb::arg("pad"), nb::arg("input_ids").noconvert(), nb::arg("loss_mask").noconvert(),
+             nb::arg("segment_ids").noconvert(), nb::arg("position_ids").noconvert(),
+             "Fill packed rows with segments of tokens. Row i has the segments from offsets[i] to offsets[i "
+             "+ 1], with "
              "a separator between them if one is given.");
 }
 

@@ -6,8 +6,8 @@
 
 namespace phalanx::data {
 
-// A tree of 64-bit words: a bit of one level says whether a word of the level below is not empty. Three levels hold
-// 262,144 values, so a search reads at most five words.
+// A tree of 64-bit words: a bit of one level says whether a word of the level below is not empty. Three
+// levels hold 262,144 values, so a search reads at most five words.
 class CapacityIndex {
  public:
   explicit CapacityIndex(int32_t size) {

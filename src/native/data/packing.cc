@@ -1,4 +1,5 @@
 // Next-fit, first-fit, best-fit and best-fit decreasing packing.
+
 #include "data/packing.h"
 
 #include <algorithm>
@@ -69,7 +70,8 @@ int32_t next_fit(const int32_t* lengths, int64_t count, int32_t capacity, int32_
 }
 
 int32_t first_fit(const int32_t* lengths, int64_t count, int32_t capacity, int32_t* bins) {
-  // A tree of maxima over the free space of all bins, including those that are not used yet. It doubles when it is full.
+  // A tree of maxima over the free space of all bins, including those that are not used yet. It doubles when
+  // it is full.
   int64_t leaves = 1024;
   std::vector<int32_t> free(2 * leaves, capacity);
   int32_t num_bins = 0;
@@ -114,9 +116,9 @@ int32_t best_fit(const int32_t* lengths, int64_t count, int32_t capacity, int32_
   return num_bins;
 }
 
-// Samples of equal length are packed one after another, and the fullest bin that fits one of them is also the fullest that
-// fits the next. Bins that are equally full are therefore filled alike, a range of bins at a time, and the time depends
-// on the number of distinct lengths rather than samples.
+// Samples of equal length are packed one after another, and the fullest bin that fits one of them is also the
+// fullest that fits the next. Bins that are equally full are therefore filled alike, a range of bins at a
+// time, and the time depends on the number of distinct lengths rather than samples.
 Packing best_fit_decreasing(const std::vector<int64_t>& counts, int32_t capacity) {
   Packing packing;
   OpenBins<Range> open(capacity);
@@ -151,7 +153,7 @@ Packing best_fit_decreasing(const std::vector<int64_t>& counts, int32_t capacity
 }
 
 void assign_bins(const int32_t* lengths, int64_t count, const std::vector<int64_t>& counts,
-          const std::vector<BinRun>& runs, int32_t* bins) {
+                 const std::vector<BinRun>& runs, int32_t* bins) {
   std::vector<int64_t> next(counts.size(), 0);
   std::partial_sum(counts.begin(), counts.end() - 1, next.begin() + 1);
   std::vector<int64_t> written = next;

@@ -1,5 +1,6 @@
-// Packing that fills bins completely by solving subset-sum problems over the histogram of lengths. The result is compared
-// with best-fit decreasing, and the packing with fewer bins is used.
+// Packing that fills bins completely by solving subset-sum problems over the histogram of lengths. The result
+// is compared with best-fit decreasing, and the packing with fewer bins is used.
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -10,22 +11,25 @@ namespace phalanx::data {
 
 namespace {
 
-// Limits on memory and work. They count operations rather than time, so that the result is the same on every machine.
+// Limits on memory and work. They count operations rather than time, so that the result is the same on every
+// machine.
 constexpr int64_t kMaxTableWords = int64_t{1} << 23;
 constexpr int64_t kMaxWork = int64_t{1} << 29;
 
-// A rule to choose among the ways to fill a bin. `capacity / slack_divisor` of a bin may stay empty if longer samples can
-// be used instead (0: nothing may), which helps if few samples have the same length. With `mix_short`, bins without a
-// sample longer than half a bin combine the longest samples with the shortest, so that the last bins are not left with
-// only samples of similar length. No strategy is best for all distributions of lengths.
+// A rule to choose among the ways to fill a bin. `capacity / slack_divisor` of a bin may stay empty if longer
+// samples can be used instead (0: nothing may), which helps if few samples have the same length. With
+// `mix_short`, bins without a sample longer than half a bin combine the longest samples with the shortest, so
+// that the last bins are not left with only samples of similar length. No strategy is best for all
+// distributions of lengths.
 struct Strategy {
   int32_t slack_divisor;
   bool mix_short;
 };
 constexpr Strategy kStrategies[] = {{0, false}, {0, true}, {256, false}, {512, true}, {32, false}};
 
-// Bit `s` of row `level` is set if some of the remaining samples of the `level` shortest distinct lengths sum to `s`.
-// Rows are computed when they are needed, and again when a count below them has changed enough to matter.
+// Bit `s` of row `level` is set if some of the remaining samples of the `level` shortest distinct lengths sum
+// to `s`. Rows are computed when they are needed, and again when a count below them has changed enough to
+// matter.
 class SubsetSums {
  public:
   SubsetSums(const std::vector<int64_t>& counts, int32_t capacity)
@@ -76,7 +80,9 @@ class SubsetSums {
 
  private:
   // More samples of a length than fit into one bin do not change any sum.
-  int64_t relevant_count(int32_t level) const { return std::min<int64_t>(remaining_[level], capacity_ / lengths_[level]); }
+  int64_t relevant_count(int32_t level) const {
+    return std::min<int64_t>(remaining_[level], capacity_ / lengths_[level]);
+  }
 
   void compute_rows(int32_t level) {
     for (; num_valid_ < level; ++num_valid_) {
@@ -141,9 +147,10 @@ int32_t min_levels(SubsetSums& sums, int32_t levels, int32_t low, int32_t high) 
   return levels;
 }
 
-// Finds samples for one bin, including one of the longest remaining length, that fill it except for the slack that the
-// strategy allows.
-void find_pattern(SubsetSums& sums, int32_t top, int32_t capacity, Strategy strategy, std::vector<Component>& pattern) {
+// Finds samples for one bin, including one of the longest remaining length, that fill it except for the slack
+// that the strategy allows.
+void find_pattern(SubsetSums& sums, int32_t top, int32_t capacity, Strategy strategy,
+                  std::vector<Component>& pattern) {
   const int32_t length = sums.length(top);
   const int32_t free = capacity - length;
   int32_t best_sum = -1, num_top = 0, level = 0, rest_sum = 0;
@@ -173,7 +180,8 @@ void find_pattern(SubsetSums& sums, int32_t top, int32_t capacity, Strategy stra
     const auto is_feasible = [&](int32_t count) {
       return sums.largest(level, high - count * component) >= low - count * component;
     };
-    int32_t count = mix_short ? 1 : static_cast<int32_t>(std::min<int64_t>(sums.remaining(level), high / component));
+    int32_t count =
+        mix_short ? 1 : static_cast<int32_t>(std::min<int64_t>(sums.remaining(level), high / component));
     if (mix_short) {
       while (!is_feasible(count)) ++count;
     } else {
@@ -195,9 +203,11 @@ Packing pack_by_patterns(SubsetSums& sums, int32_t capacity, Strategy strategy) 
     if (top < 0) return packing;
     find_pattern(sums, top, capacity, strategy, pattern);
     int64_t times = sums.remaining(top);
-    for (const Component& component : pattern) times = std::min(times, sums.remaining(component.level) / component.count);
+    for (const Component& component : pattern)
+      times = std::min(times, sums.remaining(component.level) / component.count);
     for (const Component& component : pattern) {
-      packing.runs.push_back({sums.length(component.level), packing.bins, component.count, times * component.count});
+      packing.runs.push_back(
+          {sums.length(component.level), packing.bins, component.count, times * component.count});
       sums.use(component.level, times * component.count);
     }
     packing.bins += static_cast<int32_t>(times);
@@ -213,8 +223,8 @@ Packing pack_by_patterns(SubsetSums& sums, int32_t capacity, Strategy strategy) 
   return packing;
 }
 
-// Returns a lower bound on the number of bins: all tokens must fit, and no two samples longer than half a bin can share
-// one.
+// Returns a lower bound on the number of bins: all tokens must fit, and no two samples longer than half a bin
+// can share one.
 int64_t lower_bound(const std::vector<int64_t>& counts, int32_t capacity) {
   int64_t tokens = 0, num_large = 0;
   for (int32_t length = 1; length <= capacity; ++length) {

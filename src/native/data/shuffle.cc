@@ -1,5 +1,6 @@
-// Keys are distributed by their first byte in place; each part then fits into the cache and is sorted by counting. The time
-// is linear in the number of keys.
+// Keys are distributed by their first byte in place; each part then fits into the cache and is sorted by
+// counting. The time is linear in the number of keys.
+
 #include "data/shuffle.h"
 
 #include <algorithm>
@@ -117,7 +118,8 @@ void sort_random_keys(uint64_t* keys, int64_t count, uint64_t low_mask, int32_t*
   }
 }
 
-void gather_runs(const int32_t* source, const int64_t* starts, const int64_t* ends, int64_t num_runs, int32_t* destination) {
+void gather_runs(const int32_t* source, const int64_t* starts, const int64_t* ends, int64_t num_runs,
+                 int32_t* destination) {
   for (int64_t run = 0; run < num_runs; ++run) {
     if (run + kPrefetchDistance < num_runs) {
       // The hardware prefetches the lines after these on its own.

@@ -14,7 +14,8 @@ TripleGraph::TripleGraph(const int32_t* triples, int64_t count, int32_t num_enti
   edge_start.assign(num_entities + 1, 0);
   for (int64_t i = 0; i < count; ++i) {
     const int32_t relation = triples[3 * i], head = triples[3 * i + 1], tail = triples[3 * i + 2];
-    if (relation < 0 || relation >= num_relations || head < 0 || head >= num_entities || tail < 0 || tail >= num_entities)
+    if (relation < 0 || relation >= num_relations || head < 0 || head >= num_entities || tail < 0 ||
+        tail >= num_entities)
       throw std::invalid_argument("a triple has an unknown entity or relation");
     if (head == tail) {
       loops.push_back({head, relation});
@@ -60,13 +61,14 @@ TripleGraph::TripleGraph(const int32_t* triples, int64_t count, int32_t num_enti
       }
       ++runs.back().end;
     }
-    std::sort(by_target.begin() + edge_start[e], by_target.begin() + edge_start[e + 1], [](const Edge& a, const Edge& b) {
-      return std::tie(a.to, a.relation) < std::tie(b.to, b.relation);
-    });
+    std::sort(
+        by_target.begin() + edge_start[e], by_target.begin() + edge_start[e + 1],
+        [](const Edge& a, const Edge& b) { return std::tie(a.to, a.relation) < std::tie(b.to, b.relation); });
   }
   run_start[num_entities] = static_cast<int64_t>(runs.size());
   inverse_run.resize(num_kept);
-  for (int64_t i = 0; i < num_kept; ++i) inverse_run[i] = find_run(edges[i].to, edges[i].relation ^ 1) - runs.data();
+  for (int64_t i = 0; i < num_kept; ++i)
+    inverse_run[i] = find_run(edges[i].to, edges[i].relation ^ 1) - runs.data();
 }
 
 }  // namespace phalanx::kg

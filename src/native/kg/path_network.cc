@@ -12,9 +12,11 @@
 namespace phalanx::kg::path_network {
 namespace {
 
-// Answers with a lower probability get no gradient. These are most of the answers, and would take most of the time.
+// Answers with a lower probability get no gradient. These are most of the answers, and would take most of the
+// time.
 constexpr float kMinProbability = 1e-6f;
-// A minibatch is split into this many shards, each summed in order, so the sum is the same on any number of threads.
+// A minibatch is split into this many shards, each summed in order, so the sum is the same on any number of
+// threads.
 constexpr int64_t kNumShards = 4;
 
 const Kernels& kernels() { return PHALANX_SELECT_KERNELS; }
@@ -24,8 +26,10 @@ const Kernels& kernels() { return PHALANX_SELECT_KERNELS; }
 struct PathNetwork::Workspace {
   explicit Workspace(const TripleGraph& graph) : index_of(graph.num_entities, -1) {}
 
-  // Collects the entities and edges around `entity`. The edge of the query to `hidden_tail` is left out in both directions.
-  void build_neighborhood(const TripleGraph& graph, int32_t entity, int32_t query_relation, int32_t hidden_tail, int32_t num_layers) {
+  // Collects the entities and edges around `entity`. The edge of the query to `hidden_tail` is left out in
+  // both directions.
+  void build_neighborhood(const TripleGraph& graph, int32_t entity, int32_t query_relation,
+                          int32_t hidden_tail, int32_t num_layers) {
     for (int32_t previous : order) index_of[previous] = -1;
     order.assign(1, entity), index_of[entity] = 0;
     source.clear(), relation.clear(), target.clear();
@@ -49,7 +53,8 @@ struct PathNetwork::Workspace {
       neighborhood.num_edges[t] = static_cast<int64_t>(source.size());
       neighborhood.num_entities[t + 1] = static_cast<int32_t>(order.size());
     }
-    neighborhood.source = source.data(), neighborhood.relation = relation.data(), neighborhood.target = target.data();
+    neighborhood.source = source.data(), neighborhood.relation = relation.data(),
+    neighborhood.target = target.data();
   }
 
   void score(const Layout& layout, int32_t query_relation, const float* parameters) {
@@ -63,21 +68,27 @@ struct PathNetwork::Workspace {
   double loss = 0.0;
 };
 
-PathNetwork::PathNetwork(std::shared_ptr<const TripleGraph> graph, int32_t num_layers, bool query_dependent_relations, int32_t num_threads)
-    : graph_(std::move(graph)), layout_{num_layers, graph_->num_directed_relations, query_dependent_relations}, num_threads_(num_threads) {
-  for (int64_t i = 0; i < std::max<int64_t>(kNumShards, num_threads); ++i) workspaces_.push_back(std::make_unique<Workspace>(*graph_));
+PathNetwork::PathNetwork(std::shared_ptr<const TripleGraph> graph, int32_t num_layers,
+                         bool query_dependent_relations, int32_t num_threads)
+    : graph_(std::move(graph)),
+      layout_{num_layers, graph_->num_directed_relations, query_dependent_relations},
+      num_threads_(num_threads) {
+  for (int64_t i = 0; i < std::max<int64_t>(kNumShards, num_threads); ++i)
+    workspaces_.push_back(std::make_unique<Workspace>(*graph_));
 }
 
 PathNetwork::~PathNetwork() = default;
 
-double PathNetwork::loss_and_gradient(const float* parameters, const int32_t* rows, int64_t count, float* gradient) {
+double PathNetwork::loss_and_gradient(const float* parameters, const int32_t* rows, int64_t count,
+                                      float* gradient) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int64_t size = layout_.size();
   parallel_for(ThreadLauncher(num_threads_), kNumShards, 1, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t shard = begin; shard < end; ++shard) {
       Workspace& workspace = *workspaces_[shard];
       workspace.gradient.assign(size, 0.0f), workspace.loss = 0.0;
-      for (int64_t i = shard; i < count; i += kNumShards) accumulate_gradient(workspace, parameters, rows + 3 * i);
+      for (int64_t i = shard; i < count; i += kNumShards)
+        accumulate_gradient(workspace, parameters, rows + 3 * i);
     }
   });
   double loss = 0.0;
@@ -89,7 +100,8 @@ double PathNetwork::loss_and_gradient(const float* parameters, const int32_t* ro
   return loss;
 }
 
-void PathNetwork::accumulate_gradient(Workspace& workspace, const float* parameters, const int32_t* row) const {
+void PathNetwork::accumulate_gradient(Workspace& workspace, const float* parameters,
+                                      const int32_t* row) const {
   const int32_t entity = row[0], query_relation = row[1], answer = row[2];
   workspace.build_neighborhood(*graph_, entity, query_relation, answer, layout_.num_layers);
   workspace.score(layout_, query_relation, parameters);
@@ -107,20 +119,26 @@ void PathNetwork::accumulate_gradient(Workspace& workspace, const float* paramet
       }
     }
   const float unreachable_score = parameters[layout_.unreachable_score() + query_relation];
-  const double max_score = std::max(unreachable_score, *std::max_element(workspace.scores.begin(), workspace.scores.end()));
-  const double unreachable_mass = static_cast<double>(num_unreachable) * std::exp(unreachable_score - max_score);
+  const double max_score =
+      std::max(unreachable_score, *std::max_element(workspace.scores.begin(), workspace.scores.end()));
+  const double unreachable_mass =
+      static_cast<double>(num_unreachable) * std::exp(unreachable_score - max_score);
   double sum = unreachable_mass;
   for (float score : workspace.scores) sum += std::exp(score - max_score);
   const int32_t answer_index = workspace.index_of[answer];
-  workspace.loss += std::log(sum) + max_score - (answer_index >= 0 ? workspace.scores[answer_index] : unreachable_score);
+  workspace.loss +=
+      std::log(sum) + max_score - (answer_index >= 0 ? workspace.scores[answer_index] : unreachable_score);
   workspace.score_gradient.resize(num_reached);
   for (int64_t v = 0; v < num_reached; ++v) {
     const float probability = static_cast<float>(std::exp(workspace.scores[v] - max_score) / sum);
-    workspace.score_gradient[v] = v == answer_index ? probability - 1.0f : probability > kMinProbability ? probability : 0.0f;
+    workspace.score_gradient[v] = v == answer_index               ? probability - 1.0f
+                                  : probability > kMinProbability ? probability
+                                                                  : 0.0f;
   }
-  workspace.gradient[layout_.unreachable_score() + query_relation] += static_cast<float>(unreachable_mass / sum - (answer_index < 0));
-  kernels().backward(layout_, workspace.neighborhood, query_relation, parameters, workspace.buffers.data(), workspace.score_gradient.data(),
-                     workspace.gradient.data());
+  workspace.gradient[layout_.unreachable_score() + query_relation] +=
+      static_cast<float>(unreachable_mass / sum - (answer_index < 0));
+  kernels().backward(layout_, workspace.neighborhood, query_relation, parameters, workspace.buffers.data(),
+                     workspace.score_gradient.data(), workspace.gradient.data());
 }
 
 void PathNetwork::score(const float* parameters, const int32_t* rows, int64_t count, float* table) {

@@ -1,5 +1,5 @@
-// A path network over a graph: scores of all entities for queries (entity, directed relation), and the gradient of the
-// softmax loss of triples, each of which is hidden from its own query.
+// A path network over a graph: scores of all entities for queries (entity, directed relation), and the
+// gradient of the softmax loss of triples, each of which is hidden from its own query.
 #pragma once
 
 #include <cstdint>

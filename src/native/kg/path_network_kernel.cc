@@ -1,5 +1,6 @@
-#include "common/simd.h"
 #include "kg/path_network_kernel.h"
+
+#include "common/simd.h"
 
 namespace phalanx::kg::path_network::PHALANX_ISA {
 namespace {
@@ -45,7 +46,8 @@ inline void add_product_with_matrix(const float* x, const float* matrix, EntityV
 }
 
 // The same for two rows at once, which halves the reads of the matrix.
-inline void add_products_with_matrix(const float* x, const float* y, const float* matrix, EntityVector& first, EntityVector& second) {
+inline void add_products_with_matrix(const float* x, const float* y, const float* matrix, EntityVector& first,
+                                     EntityVector& second) {
   for (int32_t k = 0; k < kWidth; ++k) {
     const EntityVector matrix_row = load(matrix + k * kWidth);
     for (int32_t i = 0; i < kVectors; ++i) {
@@ -57,7 +59,8 @@ inline void add_products_with_matrix(const float* x, const float* y, const float
 
 inline void add_outer(const float* x, const EntityVector& row, float* matrix) {
   for (int32_t k = 0; k < kWidth; ++k)
-    for (int32_t i = 0; i < kVectors; ++i) unaligned_at(matrix + k * kWidth + kLanes * i) += x[k] * row.vectors[i];
+    for (int32_t i = 0; i < kVectors; ++i)
+      unaligned_at(matrix + k * kWidth + kLanes * i) += x[k] * row.vectors[i];
 }
 
 inline void transpose(const float* matrix, float* to) {
@@ -70,11 +73,12 @@ struct Buffers {
   float* messages[kMaxLayers];  // [relation][kWidth]: factors of messages
   float* messages_gradient[kMaxLayers];
   float* transposed[kMaxLayers];  // both matrices of a layer, transposed
-  float* sums[kMaxLayers];  // incoming messages of an entity
+  float* sums[kMaxLayers];        // incoming messages of an entity
   float* normalized[kMaxLayers];  // after the matrices, with mean 0 and standard deviation 1
   float* scale[kMaxLayers];
   float* state[kMaxLayers + 1];
-  float *state_gradient, *sum_gradient, *needs_gradient;  // `needs_gradient`: 0 or 1, and 2 while a layer is processed
+  float *state_gradient, *sum_gradient,
+      *needs_gradient;  // `needs_gradient`: 0 or 1, and 2 while a layer is processed
 
   Buffers(const Layout& layout, const Neighborhood& neighborhood, float* position) {
     const int64_t table = int64_t{layout.num_directed_relations} * kWidth;
@@ -86,7 +90,8 @@ struct Buffers {
     state[0] = take(kWidth);
     for (int32_t t = 0; t < layout.num_layers; ++t) {
       const int64_t count = neighborhood.num_entities[t + 1];
-      messages[t] = take(table), messages_gradient[t] = take(table), transposed[t] = take(2 * kWidth * kWidth);
+      messages[t] = take(table), messages_gradient[t] = take(table),
+      transposed[t] = take(2 * kWidth * kWidth);
       sums[t] = take(count * kWidth), normalized[t] = take(count * kWidth), scale[t] = take(count);
       state[t + 1] = take(count * kWidth);
     }
@@ -95,8 +100,8 @@ struct Buffers {
   }
 };
 
-inline void normalize(EntityVector mixed, const float* gain, const float* shift, const float* before, float* normalized,
-                      float* scale, float* state) {
+inline void normalize(EntityVector mixed, const float* gain, const float* shift, const float* before,
+                      float* normalized, float* scale, float* state) {
   const float mean = sum_elements(mixed) / kWidth;
   EntityVector square;
   for (int32_t i = 0; i < kVectors; ++i) {
@@ -115,8 +120,8 @@ inline void normalize(EntityVector mixed, const float* gain, const float* shift,
   store(mixed, normalized), store(out, state);
 }
 
-void forward(const Layout& layout, const Neighborhood& neighborhood, int32_t relation, const float* parameters, float* workspace,
-             float* scores) {
+void forward(const Layout& layout, const Neighborhood& neighborhood, int32_t relation,
+             const float* parameters, float* workspace, float* scores) {
   const Buffers buffers(layout, neighborhood, workspace);
   const int64_t table = int64_t{layout.num_directed_relations} * kWidth;
   const float* start = parameters + layout.start() + int64_t{relation} * kWidth;
@@ -130,12 +135,13 @@ void forward(const Layout& layout, const Neighborhood& neighborhood, int32_t rel
       for (int64_t i = 0; i < table; ++i) messages[i] += query_messages[i];
     }
     const int32_t before = neighborhood.num_entities[t], after = neighborhood.num_entities[t + 1];
-    const float *state = buffers.state[t];
+    const float* state = buffers.state[t];
     float* sums = buffers.sums[t];
     memset(sums, 0, sizeof(float) * after * kWidth);
     add(load(start), sums);
     for (int64_t e = 0; e < neighborhood.num_edges[t]; ++e)
-      add_product(load(state + int64_t{neighborhood.source[e]} * kWidth), load(messages + int64_t{neighborhood.relation[e]} * kWidth),
+      add_product(load(state + int64_t{neighborhood.source[e]} * kWidth),
+                  load(messages + int64_t{neighborhood.relation[e]} * kWidth),
                   sums + int64_t{neighborhood.target[e]} * kWidth);
     const float* mixing = parameters + layout.mixing(t);
     const float *self_weights = mixing + kWidth * kWidth, *bias = self_weights + kWidth * kWidth;
@@ -167,8 +173,8 @@ void forward(const Layout& layout, const Neighborhood& neighborhood, int32_t rel
   }
 }
 
-void backward(const Layout& layout, const Neighborhood& neighborhood, int32_t relation, const float* parameters, float* workspace,
-              const float* score_gradient, float* gradient) {
+void backward(const Layout& layout, const Neighborhood& neighborhood, int32_t relation,
+              const float* parameters, float* workspace, const float* score_gradient, float* gradient) {
   const Buffers buffers(layout, neighborhood, workspace);
   const int64_t table = int64_t{layout.num_directed_relations} * kWidth, column = int64_t{relation} * kWidth;
   const int32_t num_layers = layout.num_layers;
@@ -188,9 +194,11 @@ void backward(const Layout& layout, const Neighborhood& neighborhood, int32_t re
     const int32_t before = neighborhood.num_entities[t], after = neighborhood.num_entities[t + 1];
     const float *mixing = parameters + layout.mixing(t), *gain = mixing + 2 * kWidth * kWidth + kWidth;
     float* mixing_gradient = gradient + layout.mixing(t);
-    float *self_gradient = mixing_gradient + kWidth * kWidth, *bias_gradient = self_gradient + kWidth * kWidth;
+    float *self_gradient = mixing_gradient + kWidth * kWidth,
+          *bias_gradient = self_gradient + kWidth * kWidth;
     float *gain_gradient = bias_gradient + kWidth, *shift_gradient = gain_gradient + kWidth;
-    transpose(mixing, buffers.transposed[t]), transpose(mixing + kWidth * kWidth, buffers.transposed[t] + kWidth * kWidth);
+    transpose(mixing, buffers.transposed[t]),
+        transpose(mixing + kWidth * kWidth, buffers.transposed[t] + kWidth * kWidth);
     const EntityVector gains = load(gain), shifts = load(gain + kWidth);
     memset(buffers.messages_gradient[t], 0, sizeof(float) * table);
     for (int64_t v = 0; v < after; ++v) {
@@ -206,7 +214,8 @@ void backward(const Layout& layout, const Neighborhood& neighborhood, int32_t re
         upstream.vectors[i] *= gains.vectors[i];
         product.vectors[i] = upstream.vectors[i] * normalized.vectors[i];
       }
-      const float mean = sum_elements(upstream) / kWidth, projection = sum_elements(product) / kWidth, scale = buffers.scale[t][v];
+      const float mean = sum_elements(upstream) / kWidth, projection = sum_elements(product) / kWidth,
+                  scale = buffers.scale[t][v];
       for (int32_t i = 0; i < kVectors; ++i)
         upstream.vectors[i] = (upstream.vectors[i] - mean - normalized.vectors[i] * projection) * scale;
       add(upstream, bias_gradient);
@@ -224,19 +233,24 @@ void backward(const Layout& layout, const Neighborhood& neighborhood, int32_t re
     }
     if (buffers.needs_gradient[0] != 0.0f) add(load(buffers.sum_gradient), start_gradient);
     for (int64_t e = 0; e < neighborhood.num_edges[t]; ++e) {
-      const int64_t source = neighborhood.source[e], target = neighborhood.target[e], message_index = int64_t{neighborhood.relation[e]} * kWidth;
-      // A source that is first needed here belongs to the layers below, not to this one; 2 marks it until the layer is done.
+      const int64_t source = neighborhood.source[e], target = neighborhood.target[e],
+                    message_index = int64_t{neighborhood.relation[e]} * kWidth;
+      // A source that is first needed here belongs to the layers below, not to this one; 2 marks it until the
+      // layer is done.
       if (buffers.needs_gradient[target] != 1.0f) continue;
       const EntityVector incoming = load(buffers.sum_gradient + target * kWidth);
-      add_product(incoming, load(buffers.messages[t] + message_index), buffers.state_gradient + source * kWidth);
-      add_product(incoming, load(buffers.state[t] + source * kWidth), buffers.messages_gradient[t] + message_index);
+      add_product(incoming, load(buffers.messages[t] + message_index),
+                  buffers.state_gradient + source * kWidth);
+      add_product(incoming, load(buffers.state[t] + source * kWidth),
+                  buffers.messages_gradient[t] + message_index);
       if (buffers.needs_gradient[source] == 0.0f) buffers.needs_gradient[source] = 2.0f;
     }
     for (int64_t v = 0; v < before; ++v) buffers.needs_gradient[v] = buffers.needs_gradient[v] != 0.0f;
     float* shared = gradient + layout.layer(t);
     for (int64_t i = 0; i < table; ++i) shared[i] += buffers.messages_gradient[t][i];
     if (layout.query_dependent_relations)
-      for (int64_t i = 0; i < table; ++i) shared[table * (1 + int64_t{relation}) + i] += buffers.messages_gradient[t][i];
+      for (int64_t i = 0; i < table; ++i)
+        shared[table * (1 + int64_t{relation}) + i] += buffers.messages_gradient[t][i];
   }
   add(load(buffers.state_gradient), start_gradient);
 }

@@ -52,8 +52,10 @@ void Trie::set_alive(const std::vector<char>& wanted) {
 }
 
 struct PathRuleMiner::PathSearch {
-  explicit PathSearch(const TripleGraph& graph) : mark(graph.num_entities, -1), first_edge(graph.num_entities, 0) {}
-  std::vector<int64_t> mark, first_edge;  // for each neighbor of the tail: the current triple, and the first edge between them
+  explicit PathSearch(const TripleGraph& graph)
+      : mark(graph.num_entities, -1), first_edge(graph.num_entities, 0) {}
+  std::vector<int64_t> mark,
+      first_edge;  // for each neighbor of the tail: the current triple, and the first edge between them
   int64_t serial = -1;
   BodyCounts found;
   int32_t path[kMaxPathLength + 1];
@@ -62,8 +64,12 @@ struct PathRuleMiner::PathSearch {
 
 struct PathRuleMiner::RuleStatistics {
   RuleStatistics(const TripleGraph& graph, int64_t max_paths, size_t rules, size_t bodies)
-      : walker(graph, max_paths), mark(graph.num_entities, -1), first_edge(graph.num_entities, 0), support(rules, 0),
-        num_known(rules, 0), num_predictions(bodies, 0) {}
+      : walker(graph, max_paths),
+        mark(graph.num_entities, -1),
+        first_edge(graph.num_entities, 0),
+        support(rules, 0),
+        num_known(rules, 0),
+        num_predictions(bodies, 0) {}
   Walker walker;
   std::vector<int32_t> mark;
   std::vector<int64_t> first_edge, support, num_known, num_predictions;
@@ -71,9 +77,15 @@ struct PathRuleMiner::RuleStatistics {
 
 PathRuleMiner::~PathRuleMiner() = default;
 
-PathRuleMiner::PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length, int64_t max_edges_per_step, int64_t max_predictions, int64_t max_paths,
-                     uint64_t seed, int32_t num_threads)
-    : graph_(std::move(graph)), max_length_(max_length), max_edges_per_step_(max_edges_per_step), max_predictions_(max_predictions), max_paths_(max_paths), seed_(seed),
+PathRuleMiner::PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length,
+                             int64_t max_edges_per_step, int64_t max_predictions, int64_t max_paths,
+                             uint64_t seed, int32_t num_threads)
+    : graph_(std::move(graph)),
+      max_length_(max_length),
+      max_edges_per_step_(max_edges_per_step),
+      max_predictions_(max_predictions),
+      max_paths_(max_paths),
+      seed_(seed),
       num_threads_(num_threads) {
   const TripleGraph& g = *graph_;
   // Process the triples of all relations in turn, those of each relation in random order.
@@ -90,7 +102,8 @@ PathRuleMiner::PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t m
   size_t max_triples = 0;
   for (auto& triples : by_relation) {
     std::sort(triples.begin(), triples.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.first, a.second.head, a.second.tail) < std::tie(b.first, b.second.head, b.second.tail);
+      return std::tie(a.first, a.second.head, a.second.tail) <
+             std::tie(b.first, b.second.head, b.second.tail);
     });
     max_triples = std::max(max_triples, triples.size());
   }
@@ -117,7 +130,8 @@ PathRuleMiner::Key PathRuleMiner::canonical_key(int32_t head, const Body& body, 
 bool PathRuleMiner::find_bodies(int64_t num_triples) {
   if (num_triples < 0) throw std::invalid_argument("num_triples must not be negative");
   const int64_t count = std::min<int64_t>(num_triples, triples_.size() - next_triple_);
-  while (static_cast<int32_t>(searches_.size()) < num_threads_) searches_.push_back(std::make_unique<PathSearch>(*graph_));
+  while (static_cast<int32_t>(searches_.size()) < num_threads_)
+    searches_.push_back(std::make_unique<PathSearch>(*graph_));
   parallel_for(ThreadLauncher(num_threads_), count, 64, [&](int64_t worker, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) find_paths(triples_[next_triple_ + i], *searches_[worker]);
   });
@@ -142,7 +156,8 @@ void PathRuleMiner::extend_path(const Triple& triple, PathSearch& search, int32_
   const TripleGraph& g = *graph_;
   const int32_t here = search.path[depth];
   if (search.mark[here] == search.serial) {
-    for (int64_t i = search.first_edge[here]; i < g.edge_start[triple.tail + 1] && g.by_target[i].to == here; ++i) {
+    for (int64_t i = search.first_edge[here]; i < g.edge_start[triple.tail + 1] && g.by_target[i].to == here;
+         ++i) {
       const int32_t last = g.by_target[i].relation ^ 1;
       if (depth == 0 && last == triple.relation) continue;
       search.body[depth] = last;
@@ -155,7 +170,10 @@ void PathRuleMiner::extend_path(const Triple& triple, PathSearch& search, int32_
   const int64_t begin = g.edge_start[here], degree = g.edge_start[here + 1] - begin;
   const int64_t taken = std::min(degree, max_edges_per_step_);
   const int64_t first =
-      degree > taken ? static_cast<int64_t>(splitmix64(seed_ ^ splitmix64(triple.head) ^ splitmix64(triple.tail * 3ull + depth)) % degree) : 0;
+      degree > taken
+          ? static_cast<int64_t>(
+                splitmix64(seed_ ^ splitmix64(triple.head) ^ splitmix64(triple.tail * 3ull + depth)) % degree)
+          : 0;
   for (int64_t k = 0; k < taken; ++k) {
     const Edge& edge = g.by_target[begin + (first + k * degree / taken) % degree];
     bool revisited = edge.to == triple.tail;
@@ -178,13 +196,16 @@ int64_t PathRuleMiner::select_rules(int64_t min_count, int64_t max_rules) {
   std::vector<std::pair<int64_t, Key>> chosen;
   for (const auto& [key, count] : found)
     if (count >= min_count) chosen.push_back({count, key});
-  const auto by_key = [](const Key& a, const Key& b) { return std::tie(a.body, a.head) < std::tie(b.body, b.head); };
+  const auto by_key = [](const Key& a, const Key& b) {
+    return std::tie(a.body, a.head) < std::tie(b.body, b.head);
+  };
   const auto better = [&](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : by_key(a.second, b.second);
   };
   std::sort(chosen.begin(), chosen.end(), better);
   if (static_cast<int64_t>(chosen.size()) > max_rules) chosen.resize(max_rules);
-  std::sort(chosen.begin(), chosen.end(), [&](const auto& a, const auto& b) { return by_key(a.second, b.second); });
+  std::sort(chosen.begin(), chosen.end(),
+            [&](const auto& a, const auto& b) { return by_key(a.second, b.second); });
   bodies_.clear(), heads_.clear(), body_rules_.assign(1, 0);
   for (const auto& [count, key] : chosen) {
     if (bodies_.empty() || bodies_.back() != key.body) {
@@ -227,7 +248,8 @@ bool PathRuleMiner::count_predictions(int64_t num_entities) {
       // The subject of a head is x, or y if the head is inverted.
       for (int64_t rule = begin; rule < end; ++rule) {
         if (heads_[rule] % 2 == 0) {
-          if (g.find_run(x, heads_[rule]) != nullptr) counts.num_known[rule] += static_cast<int64_t>(ends.size());
+          if (g.find_run(x, heads_[rule]) != nullptr)
+            counts.num_known[rule] += static_cast<int64_t>(ends.size());
         } else {
           for (int32_t y : ends) counts.num_known[rule] += g.find_run(y, heads_[rule] ^ 1) != nullptr;
         }
@@ -251,7 +273,8 @@ std::vector<MinedRule> PathRuleMiner::rules(int64_t min_support) const {
   std::vector<MinedRule> rules;
   std::vector<int64_t> support(heads_.size(), 0), num_known(heads_.size(), 0);
   for (const auto& counts : counts_)
-    for (size_t i = 0; i < heads_.size(); ++i) support[i] += counts->support[i], num_known[i] += counts->num_known[i];
+    for (size_t i = 0; i < heads_.size(); ++i)
+      support[i] += counts->support[i], num_known[i] += counts->num_known[i];
   for (size_t b = 0; b < bodies_.size(); ++b)
     for (int64_t i = body_rules_[b]; i < body_rules_[b + 1]; ++i) {
       if (support[i] < min_support) continue;
@@ -259,11 +282,12 @@ std::vector<MinedRule> PathRuleMiner::rules(int64_t min_support) const {
       rule.head = heads_[i] & ~1;
       rule.body = bodies_[b];
       if (heads_[i] % 2) {
-        const int32_t length = static_cast<int32_t>(
-            std::find(rule.body.begin(), rule.body.end(), -1) - rule.body.begin());
+        const int32_t length =
+            static_cast<int32_t>(std::find(rule.body.begin(), rule.body.end(), -1) - rule.body.begin());
         for (int32_t k = 0; k < length; ++k) rule.body[k] = bodies_[b][length - 1 - k] ^ 1;
       }
-      rule.support = support[i], rule.num_predictions = num_predictions_[b], rule.num_known_predictions = num_known[i];
+      rule.support = support[i], rule.num_predictions = num_predictions_[b],
+      rule.num_known_predictions = num_known[i];
       rules.push_back(rule);
     }
   return rules;
@@ -273,7 +297,8 @@ namespace {
 
 // For one head: how many X have each body, by run (bodies with a constant) and by relation (dangling bodies).
 struct Counter {
-  explicit Counter(const TripleGraph& graph) : runs(graph.runs.size(), 0), relations(graph.num_directed_relations, 0) {}
+  explicit Counter(const TripleGraph& graph)
+      : runs(graph.runs.size(), 0), relations(graph.num_directed_relations, 0) {}
   std::vector<int32_t> runs, relations;
   std::vector<int64_t> runs_seen;
   std::vector<int32_t> relations_seen;
@@ -281,15 +306,17 @@ struct Counter {
 
 }  // namespace
 
-std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end, int64_t min_support,
-                                      double min_confidence, double confidence_smoothing, int64_t max_entity_degree, bool dangling_rules,
-                                      bool pca_confidence, int32_t num_threads) {
+std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end,
+                                           int64_t min_support, double min_confidence,
+                                           double confidence_smoothing, int64_t max_entity_degree,
+                                           bool dangling_rules, bool pca_confidence, int32_t num_threads) {
   const TripleGraph& g = graph;
   std::vector<Counter> counters(num_threads, Counter(g));
   std::vector<std::vector<MinedRule>> found(end - begin);
   const auto mine_entity = [&](Counter& counter, int32_t c) {
     std::vector<int32_t> num_only_c(g.num_directed_relations, 0);
-    // For each relation, count the entities whose only neighbor is c: for them, the dangling body has no other Y.
+    // For each relation, count the entities whose only neighbor is c: for them, the dangling body has no
+    // other Y.
     for (int64_t r = g.run_start[c]; dangling_rules && r < g.run_start[c + 1]; ++r) {
       const int32_t relation = g.runs[r].relation ^ 1;
       for (int64_t i = g.runs[r].begin; i < g.runs[r].end; ++i) {
@@ -316,7 +343,8 @@ std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t beg
             counter.relations_seen.push_back(body.relation);
         }
       }
-      const auto emit = [&](int32_t relation, int32_t constant, int64_t support, int64_t size, int64_t num_known) {
+      const auto emit = [&](int32_t relation, int32_t constant, int64_t support, int64_t size,
+                            int64_t num_known) {
         if (support < min_support || support < min_confidence * (size + confidence_smoothing)) return;
         MinedRule rule;
         rule.head = head;

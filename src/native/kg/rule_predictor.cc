@@ -15,20 +15,25 @@ std::pair<const int32_t*, const int32_t*> RulePredictor::Lookup::find(int64_t ke
 }
 
 struct RulePredictor::Workspace {
-  Workspace(const TripleGraph& graph, int64_t max_paths) : walker(graph, max_paths), count(graph.num_entities, 0) {}
+  Workspace(const TripleGraph& graph, int64_t max_paths)
+      : walker(graph, max_paths), count(graph.num_entities, 0) {}
   Walker walker;
   std::vector<std::pair<int32_t, int32_t>> pairs;  // an answer and a rule
   std::vector<int64_t> count;
   Predictions predictions;
 };
 
-RulePredictor::RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules, std::vector<int32_t> confidence_ranks,
-                 int64_t max_paths, int32_t num_threads)
-    : graph_(std::move(graph)), rules_(std::move(rules)), confidence_ranks_(std::move(confidence_ranks)), max_paths_(max_paths),
+RulePredictor::RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules,
+                             std::vector<int32_t> confidence_ranks, int64_t max_paths, int32_t num_threads)
+    : graph_(std::move(graph)),
+      rules_(std::move(rules)),
+      confidence_ranks_(std::move(confidence_ranks)),
+      max_paths_(max_paths),
       num_threads_(num_threads) {
   const int32_t num_directed_relations = graph_->num_directed_relations;
   std::vector<std::vector<std::pair<Body, int32_t>>> bodies(num_directed_relations);
-  std::vector<std::vector<std::pair<int64_t, int32_t>>> body(num_directed_relations), dangling(num_directed_relations), constant(num_directed_relations);
+  std::vector<std::vector<std::pair<int64_t, int32_t>>> body(num_directed_relations),
+      dangling(num_directed_relations), constant(num_directed_relations);
   for (size_t i = 0; i < rules_.size(); ++i) {
     const MinedRule& rule = rules_[i];
     const int32_t number = static_cast<int32_t>(i);
@@ -103,7 +108,8 @@ void RulePredictor::collect_predictions(Query query, Workspace& workspace) const
     } else {
       for (int32_t x : g.subjects[rule_row.body[0]]) {
         const EdgeRun* run = g.find_run(x, rule_row.body[0]);
-        if (x != entity && (run->end - run->begin > 1 || g.targets[run->begin] != entity)) pairs.push_back({x, *rule});
+        if (x != entity && (run->end - run->begin > 1 || g.targets[run->begin] != entity))
+          pairs.push_back({x, *rule});
       }
     }
   }
@@ -119,7 +125,8 @@ void RulePredictor::collect_predictions(Query query, Workspace& workspace) const
   }
   for (const auto& [answer, number] : pairs) predictions.rules[workspace.count[answer]++] = number;
   for (size_t i = 0; i < predictions.answers.size(); ++i) {
-    std::sort(predictions.rules.begin() + predictions.begins[i], predictions.rules.begin() + predictions.begins[i + 1]);
+    std::sort(predictions.rules.begin() + predictions.begins[i],
+              predictions.rules.begin() + predictions.begins[i + 1]);
     workspace.count[predictions.answers[i]] = 0;
   }
 }
@@ -130,9 +137,9 @@ Predictions RulePredictor::predict(Query query) const {
   return workspace.predictions;
 }
 
-void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vector<Query>& queries, const int64_t* begins,
-                   const int32_t* targets, Aggregation aggregation, const double* weights, int64_t* num_higher,
-                   int64_t* num_tied) const {
+void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vector<Query>& queries,
+                                const int64_t* begins, const int32_t* targets, Aggregation aggregation,
+                                const double* weights, int64_t* num_higher, int64_t* num_tied) const {
   std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_));
   const auto rank_query = [&](Workspace& workspace, int64_t q) {
     const Query query = queries[q];
@@ -154,13 +161,16 @@ void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vecto
     }
     for (int64_t t = begins[q]; t < begins[q + 1]; ++t) {
       const int32_t target = targets[t];
-      const int64_t target_index = std::lower_bound(predictions.answers.begin(), predictions.answers.end(), target) - predictions.answers.begin();
+      const int64_t target_index =
+          std::lower_bound(predictions.answers.begin(), predictions.answers.end(), target) -
+          predictions.answers.begin();
       const bool is_predicted = target_index < count && predictions.answers[target_index] == target;
-      // The unpredicted entities are all except for the predicted and the known ones. The target is excluded, whether it is
-      // known or not.
+      // The unpredicted entities are all except for the predicted and the known ones. The target is excluded,
+      // whether it is known or not.
       const bool loop_is_known = target != query.entity && known_graph.has_loop(query.entity, query.relation);
       const int64_t num_true = (last - first) + loop_is_known + !std::binary_search(first, last, target);
-      const int64_t num_unpredicted = graph_->num_entities - num_true - (num_predicted - (is_predicted && !filtered[target_index]));
+      const int64_t num_unpredicted =
+          graph_->num_entities - num_true - (num_predicted - (is_predicted && !filtered[target_index]));
       int64_t higher = 0, tied = 0;
       for (int64_t i = 0; i < count; ++i) {
         if (filtered[i] || i == target_index * is_predicted + count * !is_predicted) continue;
@@ -175,7 +185,9 @@ void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vecto
         }
         int64_t a = predictions.begins[i], b = predictions.begins[target_index];
         const int64_t a_end = predictions.begins[i + 1], b_end = predictions.begins[target_index + 1];
-        while (a < a_end && b < b_end && confidence_ranks_[predictions.rules[a]] == confidence_ranks_[predictions.rules[b]]) ++a, ++b;
+        while (a < a_end && b < b_end &&
+               confidence_ranks_[predictions.rules[a]] == confidence_ranks_[predictions.rules[b]])
+          ++a, ++b;
         if (a < a_end && b < b_end) {
           higher += confidence_ranks_[predictions.rules[a]] < confidence_ranks_[predictions.rules[b]];
         } else {
@@ -183,7 +195,8 @@ void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vecto
           tied += a == a_end && b == b_end;
         }
       }
-      const double target_total = aggregation == Aggregation::sum && is_predicted ? totals[target_index] : 0.0;
+      const double target_total =
+          aggregation == Aggregation::sum && is_predicted ? totals[target_index] : 0.0;
       if (aggregation == Aggregation::sum) {
         higher += target_total < 0.0 ? num_unpredicted : 0, tied += target_total == 0.0 ? num_unpredicted : 0;
       } else if (!is_predicted) {
@@ -199,7 +212,7 @@ void RulePredictor::count_ranks(const TripleGraph& known_graph, const std::vecto
 }
 
 void RulePredictor::score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights,
-                     float* score_table) const {
+                          float* score_table) const {
   std::vector<Workspace> workspaces(num_threads_, Workspace(*graph_, max_paths_));
   const auto score_query = [&](Workspace& workspace, int64_t q) {
     collect_predictions(queries[q], workspace);
@@ -222,8 +235,9 @@ void RulePredictor::score(const std::vector<Query>& queries, Aggregation aggrega
                });
 }
 
-void RulePredictor::fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t max_negatives, int32_t num_epochs, double learning_rate,
-                    double regularization, uint64_t seed) const {
+void RulePredictor::fit_weights(double* weights, int32_t relation, int64_t max_examples,
+                                int64_t max_negatives, int32_t num_epochs, double learning_rate,
+                                double regularization, uint64_t seed) const {
   const TripleGraph& g = *graph_;
   std::vector<std::pair<uint64_t, int32_t>> sources;
   for (int32_t x : g.subjects[relation]) sources.push_back({splitmix64(seed ^ splitmix64(x)), x});
@@ -245,23 +259,29 @@ void RulePredictor::fit_weights(double* weights, int32_t relation, int64_t max_e
     }
     std::sort(order.begin(), order.end());
     int32_t num_positive = 0;
-    while (num_positive < static_cast<int32_t>(order.size()) && std::isinf(order[num_positive].first)) ++num_positive;
+    while (num_positive < static_cast<int32_t>(order.size()) && std::isinf(order[num_positive].first))
+      ++num_positive;
     if (num_positive == 0) continue;
-    if (static_cast<int64_t>(order.size()) > num_positive + max_negatives) order.resize(num_positive + max_negatives);
+    if (static_cast<int64_t>(order.size()) > num_positive + max_negatives)
+      order.resize(num_positive + max_negatives);
     for (const auto& [negative_total, i] : order) {
-      rules.insert(rules.end(), predictions.rules.begin() + predictions.begins[i], predictions.rules.begin() + predictions.begins[i + 1]);
+      rules.insert(rules.end(), predictions.rules.begin() + predictions.begins[i],
+                   predictions.rules.begin() + predictions.begins[i + 1]);
       begins.push_back(static_cast<int64_t>(rules.size()));
     }
     num_positives.push_back(num_positive);
     example.push_back(static_cast<int64_t>(begins.size()) - 1);
   }
-  // Adagrad, one example at a time. Only the weights of this relation are read and written, so relations can be fitted in
-  // parallel.
+  // Adagrad, one example at a time. Only the weights of this relation are read and written, so relations can
+  // be fitted in parallel.
   std::vector<int32_t> used_rules(rules);
   std::sort(used_rules.begin(), used_rules.end());
   used_rules.erase(std::unique(used_rules.begin(), used_rules.end()), used_rules.end());
-  for (int32_t& rule : rules) rule = static_cast<int32_t>(std::lower_bound(used_rules.begin(), used_rules.end(), rule) - used_rules.begin());
-  std::vector<double> current(used_rules.size()), initial, squared_gradients(used_rules.size(), 1e-2), gradient(used_rules.size(), 0.0);
+  for (int32_t& rule : rules)
+    rule = static_cast<int32_t>(std::lower_bound(used_rules.begin(), used_rules.end(), rule) -
+                                used_rules.begin());
+  std::vector<double> current(used_rules.size()), initial, squared_gradients(used_rules.size(), 1e-2),
+      gradient(used_rules.size(), 0.0);
   for (size_t i = 0; i < used_rules.size(); ++i) current[i] = weights[weight_index(used_rules[i], relation)];
   initial = current;
   std::vector<double> totals, derivative;
@@ -284,7 +304,8 @@ void RulePredictor::fit_weights(double* weights, int32_t relation, int64_t max_e
       }
       const int64_t begin = begins[first], end = begins[first + count];
       for (int64_t i = 0; i < count; ++i)
-        for (int64_t k = begins[first + i]; k < begins[first + i + 1]; ++k) gradient[rules[k]] += derivative[i] / num_positive;
+        for (int64_t k = begins[first + i]; k < begins[first + i + 1]; ++k)
+          gradient[rules[k]] += derivative[i] / num_positive;
       for (int64_t k = begin; k < end; ++k) {
         const int32_t rule = rules[k];
         if (gradient[rule] == 0.0) continue;

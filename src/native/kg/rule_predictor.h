@@ -1,5 +1,5 @@
-// Answers queries (entity, directed relation, ?) with rules: predictions with their rules, ranks of known answers, scores,
-// and rule weights that are fitted to the graph.
+// Answers queries (entity, directed relation, ?) with rules: predictions with their rules, ranks of known
+// answers, scores, and rule weights that are fitted to the graph.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,30 @@ struct Predictions {
   std::vector<int32_t> rules;
 };
 
-// `maxplus` compares the most confident rules of two answers, in case of a tie the next ones, and so on. `sum` adds the
-// weights of all rules (noisy-or, if the weights are -log(1 - confidence)).
+// `maxplus` compares the most confident rules of two answers, in case of a tie the next ones, and so on.
+// `sum` adds the weights of all rules (noisy-or, if the weights are -log(1 - confidence)).
 enum class Aggregation { maxplus, sum };
 
 class RulePredictor {
  public:
   // `rules` are sorted by confidence; rules of equal confidence have equal `confidence_ranks`.
-  RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules, std::vector<int32_t> confidence_ranks,
-          int64_t max_paths, int32_t num_threads);
+  RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules,
+                std::vector<int32_t> confidence_ranks, int64_t max_paths, int32_t num_threads);
 
-  // For each query and each of its targets (a range of `targets`), counts the entities that score higher than the target
-  // and the other entities with the same score. Answers in `known` are not counted.
+  // For each query and each of its targets (a range of `targets`), counts the entities that score higher than
+  // the target and the other entities with the same score. Answers in `known` are not counted.
   void count_ranks(const TripleGraph& known, const std::vector<Query>& queries, const int64_t* begins,
-            const int32_t* targets, Aggregation aggregation, const double* weights, int64_t* num_higher, int64_t* num_tied) const;
-  // Writes the score of every entity for each query. For `maxplus`, each rule has a hundredth of the influence of the one
-  // before it.
-  void score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights, float* score_table) const;
-  // Fits the weights of one relation (two per rule: for queries in each direction) to the edges of the graph by minimizing
-  // a softmax loss with Adagrad, regularized towards the initial weights. `negatives` limits the wrong answers per example.
-  void fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t negatives, int32_t num_epochs, double learning_rate,
-             double regularization, uint64_t seed) const;
+                   const int32_t* targets, Aggregation aggregation, const double* weights,
+                   int64_t* num_higher, int64_t* num_tied) const;
+  // Writes the score of every entity for each query. For `maxplus`, each rule has a hundredth of the
+  // influence of the one before it.
+  void score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights,
+             float* score_table) const;
+  // Fits the weights of one relation (two per rule: for queries in each direction) to the edges of the graph
+  // by minimizing a softmax loss with Adagrad, regularized towards the initial weights. `max_negatives`
+  // limits the wrong answers per example.
+  void fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t max_negatives,
+                   int32_t num_epochs, double learning_rate, double regularization, uint64_t seed) const;
   Predictions predict(Query query) const;
   const TripleGraph& graph() const { return *graph_; }
   int32_t num_threads() const { return num_threads_; }
@@ -56,7 +59,9 @@ class RulePredictor {
     std::pair<const int32_t*, const int32_t*> find(int64_t key) const;
   };
   void collect_predictions(Query query, Workspace& workspace) const;
-  static int64_t weight_index(int32_t rule, int32_t relation) { return 2 * static_cast<int64_t>(rule) + relation % 2; }
+  static int64_t weight_index(int32_t rule, int32_t relation) {
+    return 2 * static_cast<int64_t>(rule) + relation % 2;
+  }
 
   std::shared_ptr<const TripleGraph> graph_;
   std::vector<MinedRule> rules_;

@@ -31,8 +31,8 @@ struct MinedRule {
 struct TrieNode {
   int32_t relation = -1;
   int32_t children = 0, children_end = 0;  // range of nodes, sorted by relation
-  int32_t body = -1;  // index of the body that ends here, or -1
-  bool alive = true;  // whether a body here or below is still needed
+  int32_t body = -1;                       // index of the body that ends here, or -1
+  bool alive = true;                       // whether a body here or below is still needed
 };
 
 class Trie {
@@ -44,15 +44,18 @@ class Trie {
   std::vector<TrieNode> nodes;
 };
 
-// Finds the ends of all paths from an entity that follow a body. A path does not visit an entity twice, so it never
-// uses the edge that it is to predict.
+// Finds the ends of all paths from an entity that follow a body. A path does not visit an entity twice, so it
+// never uses the edge that it is to predict.
 class Walker {
  public:
   Walker(const TripleGraph& graph, int64_t max_paths)
-      : graph_(graph), max_paths_(max_paths), reached_(graph.num_entities, 0), present_(graph.num_directed_relations, 0) {}
+      : graph_(graph),
+        max_paths_(max_paths),
+        reached_(graph.num_entities, 0),
+        present_(graph.num_directed_relations, 0) {}
 
-  // Calls `visit(body, ends)` with the distinct ends of each body. Only the first `max_paths` paths of each node of the
-  // trie are extended.
+  // Calls `visit(body, ends)` with the distinct ends of each body. Only the first `max_paths` paths of each
+  // node of the trie are extended.
   template <typename Visit>
   void walk(const Trie& trie, int32_t from, const Visit& visit) {
     paths_[0].assign(1, from);
@@ -126,20 +129,21 @@ class Walker {
   std::array<std::vector<int32_t>, kMaxPathLength + 1> paths_, present_children_;
 };
 
-// Mines path rules in rounds: `find_bodies` collects bodies that connect the head and the tail of triples, `select_rules`
-// keeps the most frequent ones, and `count_predictions` counts how often their predictions are triples. A round is
-// completed or not started, so results depend only on the number of rounds and the seed, not on time or threads.
+// Mines path rules in rounds: `find_bodies` collects bodies that connect the head and the tail of triples,
+// `select_rules` keeps the most frequent ones, and `count_predictions` counts how often their predictions are
+// triples. A round is completed or not started, so results depend only on the number of rounds and the seed,
+// not on time or threads.
 class PathRuleMiner {
  public:
-  PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length, int64_t max_edges_per_step, int64_t max_predictions, int64_t max_paths,
-            uint64_t seed, int32_t num_threads);
+  PathRuleMiner(std::shared_ptr<const TripleGraph> graph, int32_t max_length, int64_t max_edges_per_step,
+                int64_t max_predictions, int64_t max_paths, uint64_t seed, int32_t num_threads);
   ~PathRuleMiner();
   // Processes the next triples; returns false when none are left.
   bool find_bodies(int64_t num_triples);
   // Selects the most frequent rules that were found at least `min_count` times and returns their number.
   int64_t select_rules(int64_t min_count, int64_t max_rules);
-  // Counts the predictions for the next entities; returns false when nothing is left to count. A body with at least
-  // `max_predictions` predictions is not counted any further.
+  // Counts the predictions for the next entities; returns false when nothing is left to count. A body with at
+  // least `max_predictions` predictions is not counted any further.
   bool count_predictions(int64_t num_entities);
   std::vector<MinedRule> rules(int64_t min_support) const;
 
@@ -179,14 +183,16 @@ class PathRuleMiner {
   std::unique_ptr<Trie> trie_;
   std::vector<Body> bodies_;
   std::vector<int64_t> body_rules_;  // [bodies + 1]: first rule of each body
-  std::vector<int32_t> heads_;  // directed head of each rule
+  std::vector<int32_t> heads_;       // directed head of each rule
   std::vector<int64_t> num_predictions_;
 };
 
-// Mines rules with heads `head(X, c)` for the entities c in [begin, end). Entities X with more than `max_entity_degree`
-// edges are skipped. Without `pca_confidence`, `num_known_predictions`, which takes most of the time, is -1.
-std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end, int64_t min_support,
-                                      double min_confidence, double confidence_smoothing, int64_t max_entity_degree, bool dangling_rules,
-                                      bool pca_confidence, int32_t num_threads);
+// Mines rules with heads `head(X, c)` for the entities c in [begin, end). Entities X with more than
+// `max_entity_degree` edges are skipped. Without `pca_confidence`, `num_known_predictions`, which takes most
+// of the time, is -1.
+std::vector<MinedRule> mine_constant_rules(const TripleGraph& graph, int32_t begin, int32_t end,
+                                           int64_t min_support, double min_confidence,
+                                           double confidence_smoothing, int64_t max_entity_degree,
+                                           bool dangling_rules, bool pca_confidence, int32_t num_threads);
 
 }  // namespace phalanx::kg

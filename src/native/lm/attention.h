@@ -5,9 +5,9 @@
 
 namespace phalanx::lm::attention {
 
-constexpr int kTileRows = 6;  // rows of a tile whose sums fit into registers
+constexpr int kTileRows = 6;     // rows of a tile whose sums fit into registers
 constexpr int kQueryBlock = 48;  // queries that are processed together: a multiple of kTileRows
-constexpr int kKeyBlock = 96;  // keys that are processed together: a multiple of kTileRows and of kPanel
+constexpr int kKeyBlock = 96;    // keys that are processed together: a multiple of kTileRows and of kPanel
 
 struct Shape {
   int64_t rows, tokens, heads, head_dim;
@@ -20,18 +20,18 @@ struct Shape {
 
 // The tokens of each row sorted by segment: each segment is a span of `order`, and so is each padding token.
 struct SegmentSpans {
-  const int32_t* order;  // [rows][tokens]
+  const int32_t* order;        // [rows][tokens]
   const int32_t* span_begins;  // [rows][tokens + 1]: first token of each span, and the end of the last
-  const int32_t* num_spans;  // [rows]
+  const int32_t* num_spans;    // [rows]
 };
 
 struct ForwardCall {
   Shape shape;
   SegmentSpans spans;
-  const float* qkv;  // [rows][tokens][3][heads][head_dim], before rotation
+  const float* qkv;            // [rows][tokens][3][heads][head_dim], before rotation
   const float *cosine, *sine;  // [rows][tokens][head_dim / 2]
-  float* output;  // [rows][tokens][heads][head_dim]
-  float* logsumexp;  // [rows][heads][tokens]: binary logarithm of the sum of 2^score
+  float* output;               // [rows][tokens][heads][head_dim]
+  float* logsumexp;            // [rows][heads][tokens]: binary logarithm of the sum of 2^score
 };
 
 struct BackwardCall {
@@ -41,11 +41,11 @@ struct BackwardCall {
   const float *cosine, *sine;
   const float *output, *logsumexp;
   const float* output_gradient;  // like `output`
-  float* qkv_gradient;  // like `qkv`
+  float* qkv_gradient;           // like `qkv`
 };
 
-// A task is one head of one row. Each task writes its own part of the results and adds in a fixed order, so results do not
-// depend on the number of threads.
+// A task is one head of one row. Each task writes its own part of the results and adds in a fixed order, so
+// results do not depend on the number of threads.
 struct Kernels {
   // Numbers of floats that `forward` and `backward` need as scratch memory.
   int64_t (*forward_scratch)(const Shape&);

@@ -70,9 +70,13 @@ ffi::Error forward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 segm
   if (check.failed()) return check.error();
   if (s.num_tasks() == 0 || s.tokens == 0) return ffi::Error::Success();
   const SegmentIndex index(segments.typed_data(), s.rows, s.tokens);
-  const ForwardCall call = {
-      s,  index.spans(), qkv.typed_data(), cosine.typed_data(), sine.typed_data(), output->typed_data(),
-      logsumexp->typed_data()};
+  const ForwardCall call = {s,
+                            index.spans(),
+                            qkv.typed_data(),
+                            cosine.typed_data(),
+                            sine.typed_data(),
+                            output->typed_data(),
+                            logsumexp->typed_data()};
   const Kernels& kernels = PHALANX_SELECT_KERNELS;
   parallel_for(PoolLauncher(pool), s.num_tasks(), 1, [&](int64_t, int64_t begin, int64_t end) {
     kernels.forward(call, begin, end, thread_scratch(kernels.forward_scratch(s)));
@@ -80,8 +84,8 @@ ffi::Error forward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 segm
   return ffi::Error::Success();
 }
 
-ffi::Error backward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 segments, F32 output, F32 logsumexp,
-                    F32 output_gradient, ffi::Result<F32> qkv_gradient) {
+ffi::Error backward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 segments, F32 output,
+                    F32 logsumexp, F32 output_gradient, ffi::Result<F32> qkv_gradient) {
   const Shape s = read_shape(qkv);
   ShapeCheck check("phalanx_lm_attention_backward");
   check_inputs(check, s, qkv, cosine, sine, segments);
@@ -92,9 +96,15 @@ ffi::Error backward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 seg
   if (check.failed()) return check.error();
   if (s.num_tasks() == 0 || s.tokens == 0) return ffi::Error::Success();
   const SegmentIndex index(segments.typed_data(), s.rows, s.tokens);
-  const BackwardCall call = {
-      s, index.spans(), qkv.typed_data(), cosine.typed_data(), sine.typed_data(), output.typed_data(),
-      logsumexp.typed_data(), output_gradient.typed_data(), qkv_gradient->typed_data()};
+  const BackwardCall call = {s,
+                             index.spans(),
+                             qkv.typed_data(),
+                             cosine.typed_data(),
+                             sine.typed_data(),
+                             output.typed_data(),
+                             logsumexp.typed_data(),
+                             output_gradient.typed_data(),
+                             qkv_gradient->typed_data()};
   const Kernels& kernels = PHALANX_SELECT_KERNELS;
   parallel_for(PoolLauncher(pool), s.num_tasks(), 1, [&](int64_t, int64_t begin, int64_t end) {
     kernels.backward(call, begin, end, thread_scratch(kernels.backward_scratch(s)));
@@ -107,23 +117,23 @@ ffi::Error backward(ffi::ThreadPool pool, F32 qkv, F32 cosine, F32 sine, S32 seg
 XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_lm_attention_forward, NoThrow<forward>::call,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<F32>()   // qkv
-                                  .Arg<F32>()   // cosine
-                                  .Arg<F32>()   // sine
-                                  .Arg<S32>()   // segments
-                                  .Ret<F32>()   // output
+                                  .Arg<F32>()    // qkv
+                                  .Arg<F32>()    // cosine
+                                  .Arg<F32>()    // sine
+                                  .Arg<S32>()    // segments
+                                  .Ret<F32>()    // output
                                   .Ret<F32>());  // logsumexp
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_lm_attention_backward, NoThrow<backward>::call,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<F32>()   // qkv
-                                  .Arg<F32>()   // cosine
-                                  .Arg<F32>()   // sine
-                                  .Arg<S32>()   // segments
-                                  .Arg<F32>()   // output
-                                  .Arg<F32>()   // logsumexp
-                                  .Arg<F32>()   // output gradient
+                                  .Arg<F32>()    // qkv
+                                  .Arg<F32>()    // cosine
+                                  .Arg<F32>()    // sine
+                                  .Arg<S32>()    // segments
+                                  .Arg<F32>()    // output
+                                  .Arg<F32>()    // logsumexp
+                                  .Arg<F32>()    // output gradient
                                   .Ret<F32>());  // qkv gradient
 
 }  // namespace phalanx::lm::attention

@@ -26,13 +26,13 @@ struct Shape {
 // Weights of all layers; the layer is the first axis.
 struct Weights {
   const float *embedding, *head;  // [vocab_size][d_model]
-  const float* norm;  // [d_model]
-  const float *norms[2];  // [num_layers][d_model]
-  const float *qkv, *qkv_bias;  // [num_layers][d_model][3 * d_model]
-  const float *out, *out_bias;  // [num_layers][d_model][d_model]
+  const float* norm;              // [d_model]
+  const float* norms[2];          // [num_layers][d_model]
+  const float *qkv, *qkv_bias;    // [num_layers][d_model][3 * d_model]
+  const float *out, *out_bias;    // [num_layers][d_model][d_model]
   const float *gate, *gate_bias;  // [num_layers][d_model][2 * d_ff]
   const float *down, *down_bias;  // [num_layers][d_ff][d_model]
-  const float *cosine, *sine;  // [cache_length][head_dim / 2]
+  const float *cosine, *sine;     // [cache_length][head_dim / 2]
   float epsilon;
 };
 
@@ -47,11 +47,12 @@ struct Kernels {
   // Copies the matrices to panels of 16 columns.
   void (*pack)(const Shape&, const Weights&, float* packed_weights);
   int64_t (*scratch_size)(const Shape&);
-  // Processes `count` tokens, at most kMaxTokens, and adds them to the caches of their rows. Tokens of the same row must be
-  // consecutive and in order, and all earlier tokens of the row must be in its cache. Writes the logits of the last
-  // `num_logits` tokens as [num_logits][pad_to_panel(vocab_size)]. The result for a row does not depend on the other rows.
-  void (*forward_tokens)(const Shape&, const Weights&, const float* packed_weights, const Token* tokens, int64_t count, int64_t num_logits,
-                  float* logits, float* scratch);
+  // Processes `count` tokens, at most kMaxTokens, and adds them to the caches of their rows. Tokens of the
+  // same row must be consecutive and in order, and all earlier tokens of the row must be in its cache. Writes
+  // the logits of the last `num_logits` tokens as [num_logits][pad_to_panel(vocab_size)]. The result for a
+  // row does not depend on the other rows.
+  void (*forward_tokens)(const Shape&, const Weights&, const float* packed_weights, const Token* tokens,
+                         int64_t count, int64_t num_logits, float* logits, float* scratch);
 };
 
 namespace baseline {

@@ -1,6 +1,7 @@
-// The custom call `phalanx_lm_generate`. Each worker has slots for some rows that are decoded together, one token per
-// step. When a row ends, the next row takes its slot, so that matrix products stay large. Prompts are processed row by
-// row; if the same prompt is already in the cache of a slot, its keys and values are reused.
+// The custom call `phalanx_lm_generate`. Each worker has slots for some rows that are decoded together, one
+// token per step. When a row ends, the next row takes its slot, so that matrix products stay large. Prompts
+// are processed row by row; if the same prompt is already in the cache of a slot, its keys and values are
+// reused.
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +25,7 @@ using F32 = ffi::Buffer<ffi::F32>;
 using S32 = ffi::Buffer<ffi::S32>;
 using Flags = ffi::Buffer<ffi::PRED>;
 
-constexpr int64_t kMaxSlots = 32;       // per worker; with more, the caches cost more than larger products save
+constexpr int64_t kMaxSlots = 32;  // per worker; with more, the caches cost more than larger products save
 constexpr int64_t kMaxEqualPrompts = 8;  // consecutive rows with equal prompts that one worker takes at once
 constexpr int64_t kMaxFloats = int64_t{1} << 38;
 
@@ -53,8 +54,9 @@ struct Call {
   Shape shape;
   Weights weights;
   Prompts prompts;
-  const float* uniforms;   // [rows][max_new_tokens]: random numbers
-  const int32_t* choices;  // [rows][num_choices][max_new_tokens], padded with -1: allowed completions, or none
+  const float* uniforms;  // [rows][max_new_tokens]: random numbers
+  const int32_t*
+      choices;  // [rows][num_choices][max_new_tokens], padded with -1: allowed completions, or none
   int64_t num_choices, max_new_tokens;
   Sampling sampling;
   int32_t stop_token;
@@ -92,11 +94,11 @@ class PromptQueue {
 // The state of a row that is being decoded.
 struct Slot {
   float* cache;
-  float* prompt_logits;           // after the prompt
-  const float* logits = nullptr;  // after the last token
-  int64_t row = -1;               // -1 if the slot is free
-  int64_t prompt_row = -1;        // row whose prompt is at the start of the cache
-  int64_t length = 0;             // number of new tokens
+  float* prompt_logits;                     // after the prompt
+  const float* logits = nullptr;            // after the last token
+  int64_t row = -1;                         // -1 if the slot is free
+  int64_t prompt_row = -1;                  // row whose prompt is at the start of the cache
+  int64_t length = 0;                       // number of new tokens
   std::vector<uint8_t> possible_choices{};  // choices that start with the tokens so far
 };
 
@@ -131,7 +133,8 @@ class Decoder {
         if (rows_.first == rows_.second && (rows_ = queue_.take()).first == nullptr) return;
         continue;
       }
-      kernels().forward_tokens(call_.shape, call_.weights, packed_weights_, tokens, count, count, logits_, scratch_);
+      kernels().forward_tokens(call_.shape, call_.weights, packed_weights_, tokens, count, count, logits_,
+                               scratch_);
       for (int64_t i = 0; i < count; ++i) active[i]->logits = logits_ + i * logits_size;
     }
   }
@@ -236,15 +239,17 @@ class Decoder {
 };
 
 void check_weights(ShapeCheck& check, const Shape& s, const F32& embedding, const F32& head, const F32& norm,
-                   const F32& first_norm, const F32& second_norm, const F32& qkv, const F32& qkv_bias, const F32& out,
-                   const F32& out_bias, const F32& gate, const F32& gate_bias, const F32& down, const F32& down_bias,
-                   const F32& cosine, const F32& sine) {
+                   const F32& first_norm, const F32& second_norm, const F32& qkv, const F32& qkv_bias,
+                   const F32& out, const F32& out_bias, const F32& gate, const F32& gate_bias,
+                   const F32& down, const F32& down_bias, const F32& cosine, const F32& sine) {
   const int64_t max_size = std::numeric_limits<int32_t>::max();
-  check.require(s.vocab_size >= 1 && s.vocab_size < max_size, "embedding must have the shape [vocab_size, d_model]");
-  check.require(s.d_model >= 1 && s.d_model < 1 << 20 && s.num_layers >= 1 && s.num_layers < 1 << 20 && s.d_ff >= 1 &&
-                    s.d_ff < 1 << 20,
+  check.require(s.vocab_size >= 1 && s.vocab_size < max_size,
+                "embedding must have the shape [vocab_size, d_model]");
+  check.require(s.d_model >= 1 && s.d_model < 1 << 20 && s.num_layers >= 1 && s.num_layers < 1 << 20 &&
+                    s.d_ff >= 1 && s.d_ff < 1 << 20,
                 "d_model, num_layers and d_ff must be at least 1 and less than 2^20");
-  check.require(s.num_heads >= 1 && s.d_model % (2 * s.num_heads) == 0, "d_model must be a multiple of 2 * num_heads");
+  check.require(s.num_heads >= 1 && s.d_model % (2 * s.num_heads) == 0,
+                "d_model must be a multiple of 2 * num_heads");
   check.require(s.cache_length >= 1 && s.cache_length < max_size, "cosine must have a row for each position");
   check.expect("embedding", embedding, {s.vocab_size, s.d_model});
   check.expect("head", head, {s.vocab_size, s.d_model});
@@ -273,16 +278,17 @@ bool are_valid(const Prompts& prompts, int64_t vocab_size) {
   return true;
 }
 
-ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32 first_norm, F32 second_norm, F32 qkv,
-                    F32 qkv_bias, F32 out, F32 out_bias, F32 gate, F32 gate_bias, F32 down, F32 down_bias, F32 cosine,
-                    F32 sine, S32 prompts, S32 starts, F32 uniforms, F32 temperature, F32 top_p, S32 stop_token,
-                    S32 choices, ffi::Result<S32> tokens, ffi::Result<F32> logps, ffi::Result<S32> lengths,
-                    ffi::Result<Flags> ended, int64_t num_heads, int64_t top_k, float epsilon) {
-  const Shape s = {axis_size(embedding, 0), axis_size(embedding, 1), axis_size(qkv, 0),
-                   num_heads,               axis_size(down, 1),      axis_size(cosine, 0)};
+ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32 first_norm, F32 second_norm,
+                    F32 qkv, F32 qkv_bias, F32 out, F32 out_bias, F32 gate, F32 gate_bias, F32 down,
+                    F32 down_bias, F32 cosine, F32 sine, S32 prompts, S32 starts, F32 uniforms,
+                    F32 temperature, F32 top_p, S32 stop_token, S32 choices, ffi::Result<S32> tokens,
+                    ffi::Result<F32> logps, ffi::Result<S32> lengths, ffi::Result<Flags> ended,
+                    int64_t num_heads, int64_t top_k, float epsilon) {
+  const Shape s = {axis_size(embedding, 0), axis_size(embedding, 1), axis_size(qkv, 0), num_heads,
+                   axis_size(down, 1),      axis_size(cosine, 0)};
   ShapeCheck check("phalanx_lm_generate");
-  check_weights(check, s, embedding, head, norm, first_norm, second_norm, qkv, qkv_bias, out, out_bias, gate, gate_bias,
-                down, down_bias, cosine, sine);
+  check_weights(check, s, embedding, head, norm, first_norm, second_norm, qkv, qkv_bias, out, out_bias, gate,
+                gate_bias, down, down_bias, cosine, sine);
   const int64_t rows = axis_size(prompts, 0), width = axis_size(prompts, 1);
   const int64_t max_new_tokens = axis_size(uniforms, 1), num_choices = axis_size(choices, 1);
   check.expect("prompts", prompts, {rows, width});
@@ -302,23 +308,34 @@ ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32
                     width + max_new_tokens <= s.cache_length && s.cache_length % 16 == 0,
                 "the rows of cosine must be a multiple of 16 and enough for the prompts and the new tokens");
   if (check.failed()) return check.error();
-  const Call call = {
-      s,
-      {embedding.typed_data(), head.typed_data(), norm.typed_data(), {first_norm.typed_data(), second_norm.typed_data()},
-       qkv.typed_data(), qkv_bias.typed_data(), out.typed_data(), out_bias.typed_data(), gate.typed_data(),
-       gate_bias.typed_data(), down.typed_data(), down_bias.typed_data(), cosine.typed_data(), sine.typed_data(),
-       epsilon},
-      {prompts.typed_data(), starts.typed_data(), rows, width},
-      uniforms.typed_data(),
-      choices.typed_data(),
-      num_choices,
-      max_new_tokens,
-      {temperature.typed_data()[0], top_p.typed_data()[0], top_k},
-      stop_token.typed_data()[0],
-      {tokens->typed_data(), logps->typed_data(), lengths->typed_data(), ended->typed_data()}};
+  const Call call = {s,
+                     {embedding.typed_data(),
+                      head.typed_data(),
+                      norm.typed_data(),
+                      {first_norm.typed_data(), second_norm.typed_data()},
+                      qkv.typed_data(),
+                      qkv_bias.typed_data(),
+                      out.typed_data(),
+                      out_bias.typed_data(),
+                      gate.typed_data(),
+                      gate_bias.typed_data(),
+                      down.typed_data(),
+                      down_bias.typed_data(),
+                      cosine.typed_data(),
+                      sine.typed_data(),
+                      epsilon},
+                     {prompts.typed_data(), starts.typed_data(), rows, width},
+                     uniforms.typed_data(),
+                     choices.typed_data(),
+                     num_choices,
+                     max_new_tokens,
+                     {temperature.typed_data()[0], top_p.typed_data()[0], top_k},
+                     stop_token.typed_data()[0],
+                     {tokens->typed_data(), logps->typed_data(), lengths->typed_data(), ended->typed_data()}};
   if (!are_valid(call.prompts, s.vocab_size))
     return ffi::Error::InvalidArgument(
-        "phalanx_lm_generate: each prompt must have at least one token, and all tokens must be below vocab_size");
+        "phalanx_lm_generate: each prompt must have at least one token, and all tokens must be below "
+        "vocab_size");
   std::fill_n(call.completions.tokens, rows * max_new_tokens, 0);
   std::fill_n(call.completions.logps, rows * max_new_tokens, 0.0f);
   std::fill_n(call.completions.lengths, rows, 0);
@@ -329,7 +346,8 @@ ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32
   const int64_t num_slots = std::min(kMaxSlots, (rows + max_workers - 1) / max_workers);
   const int64_t packed_size = kernels().packed_size(s);
   if (packed_size > kMaxFloats || s.cache_floats() > kMaxFloats / num_slots)
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "phalanx_lm_generate: the model or its cache is too large");
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
+                      "phalanx_lm_generate: the model or its cache is too large");
   const FloatBuffer packed_weights = allocate_floats(packed_size);
   PromptQueue queue(call.prompts);
   std::vector<std::unique_ptr<Decoder>> decoders;
@@ -340,7 +358,8 @@ ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32
     has_memory = decoders.back()->has_memory();
   }
   if (!has_memory)
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "phalanx_lm_generate: not enough memory for the cache");
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
+                      "phalanx_lm_generate: not enough memory for the cache");
   kernels().pack(s, call.weights, packed_weights.get());
   parallel_for(PoolLauncher(pool), static_cast<int64_t>(decoders.size()), 1,
                [&](int64_t, int64_t begin, int64_t end) {

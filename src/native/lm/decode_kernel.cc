@@ -1,16 +1,17 @@
-#include "lm/decode.h"
-
 #include "common/simd.h"
+#include "lm/decode.h"
 
 namespace phalanx::lm::decode::PHALANX_ISA {
 namespace {
 
-// Returns how many rows the next tile has. Tiles with very few rows are avoided, because their sums wait for each other.
+// Returns how many rows the next tile has. Tiles with very few rows are avoided, because their sums wait for
+// each other.
 inline int64_t tile_rows(int64_t remaining) {
   return remaining == 7 || remaining == 8 ? 4 : min_int(remaining, 6);
 }
 
-inline void add_tile(int64_t rows, const float* a, int64_t a_row, const float* b, float* c, int64_t c_row, int64_t depth) {
+inline void add_tile(int64_t rows, const float* a, int64_t a_row, const float* b, float* c, int64_t c_row,
+                     int64_t depth) {
   switch (rows) {
     case 1: return multiply_tile<1, 2>(a, a_row, 1, b, kPanel, c, c_row, depth, true);
     case 2: return multiply_tile<2, 2>(a, a_row, 1, b, kPanel, c, c_row, depth, true);
@@ -22,8 +23,8 @@ inline void add_tile(int64_t rows, const float* a, int64_t a_row, const float* b
 }
 
 // c [rows][pad_to_panel(columns)] += a [rows][depth] * panels
-inline void add_product(int64_t rows, const float* a, int64_t a_row, const float* panels, int64_t depth, int64_t columns,
-                    float* c) {
+inline void add_product(int64_t rows, const float* a, int64_t a_row, const float* panels, int64_t depth,
+                        int64_t columns, float* c) {
   const int64_t c_row = pad_to_panel(columns);
   for (int64_t j = 0; j < c_row; j += kPanel) {
     for (int64_t i = 0, num_rows = 0; i < rows; i += num_rows) {
@@ -43,11 +44,13 @@ inline void add_bias(int64_t rows, const float* bias, int64_t columns, bool over
 }
 
 // RMSNorm of rows that are padded to whole panels.
-inline void normalize(int64_t rows, const float* x, const float* scale, int64_t d_model, float epsilon, float* to) {
+inline void normalize(int64_t rows, const float* x, const float* scale, int64_t d_model, float epsilon,
+                      float* to) {
   const int64_t row = pad_to_panel(d_model);
   for (int64_t i = 0; i < rows; ++i) {
     Vector squares = {};
-    for (int64_t j = 0; j < row; j += kLanes) squares += vector_at(x + i * row + j) * vector_at(x + i * row + j);
+    for (int64_t j = 0; j < row; j += kLanes)
+      squares += vector_at(x + i * row + j) * vector_at(x + i * row + j);
     const float factor = 1.0f / sqrtf(horizontal_sum(squares) / static_cast<float>(d_model) + epsilon);
     for (int64_t j = 0; j < d_model; ++j) to[i * row + j] = x[i * row + j] * factor * scale[j];
     set_zero(to + i * row + d_model, row - d_model);
@@ -64,7 +67,8 @@ inline void apply_silu_gate(int64_t rows, const float* gate_and_linear, int64_t 
     for (; j + kLanes <= d_ff; j += kLanes) {
       const Vector g = unaligned_at(gate + j), t = unaligned_at(linear + j);
       const Vector exponent = g * -kLog2E;
-      vector_at(here + j) = g * t / (1.0f + exp2_lanes(select(exponent > broadcast(126.0f), broadcast(126.0f), exponent)));
+      vector_at(here + j) =
+          g * t / (1.0f + exp2_lanes(select(exponent > broadcast(126.0f), broadcast(126.0f), exponent)));
     }
     for (; j < d_ff; ++j) here[j] = gate[j] * linear[j] / (1.0f + expf(-gate[j]));
   }
@@ -90,7 +94,8 @@ struct Cache {
   }
 };
 
-inline void rotate(const float* from, const float* cosine, const float* sine, int64_t half, float scale, float* to) {
+inline void rotate(const float* from, const float* cosine, const float* sine, int64_t half, float scale,
+                   float* to) {
   for (int64_t d = 0; d < half; ++d) {
     const float first = from[d] * scale, second = from[half + d] * scale;
     to[d] = first * cosine[d] - second * sine[d];
@@ -111,11 +116,12 @@ inline void score_panels(const float* query, const float* keys, int64_t head_dim
       sum[p][1] += left * vector_at(right + kLanes);
     }
   }
-  for (int p = 0; p < P; ++p) vector_at(scores + p * kPanel) = sum[p][0], vector_at(scores + p * kPanel + kLanes) = sum[p][1];
+  for (int p = 0; p < P; ++p)
+    vector_at(scores + p * kPanel) = sum[p][0], vector_at(scores + p * kPanel + kLanes) = sum[p][1];
 }
 
-// Sums V vectors of each value times its weight. Even and odd positions have separate sums, which do not wait for each
-// other.
+// Sums V vectors of each value times its weight. Even and odd positions have separate sums, which do not wait
+// for each other.
 template <int V>
 inline void weighted_sum(const float* weights, const float* values, int64_t row, int64_t count, float* to) {
   Vector even[V], odd[V];
@@ -145,22 +151,29 @@ inline void softmax(float* scores, int64_t count) {
   Vector lane_max = broadcast(-1e30f), total = {};
   for (int64_t j = 0; j < padded; j += kLanes) lane_max = max_lanes(vector_at(scores + j), lane_max);
   float max_score = lane_max[0];
-  for (int lane = 1; lane < kLanes; ++lane) max_score = lane_max[lane] > max_score ? lane_max[lane] : max_score;
-  for (int64_t j = 0; j < padded; j += kLanes) total += vector_at(scores + j) = exp2_lanes(vector_at(scores + j) - max_score);
+  for (int lane = 1; lane < kLanes; ++lane)
+    max_score = lane_max[lane] > max_score ? lane_max[lane] : max_score;
+  for (int64_t j = 0; j < padded; j += kLanes)
+    total += vector_at(scores + j) = exp2_lanes(vector_at(scores + j) - max_score);
   const float scale = 1.0f / horizontal_sum(total);
   for (int64_t j = 0; j < padded; j += kLanes) vector_at(scores + j) *= scale;
 }
 
 // Attention of a query to the first `count` positions.
 inline void attend(const float* query, const Cache& cache, int64_t count, float* scores, float* output) {
-  const int64_t head_dim = cache.s.head_dim(), padded_dim = cache.s.padded_dim(), panels = round_up(count, kPanel) / kPanel;
+  const int64_t head_dim = cache.s.head_dim(), padded_dim = cache.s.padded_dim(),
+                panels = round_up(count, kPanel) / kPanel;
   int64_t p = 0;
-  for (; p + 4 <= panels; p += 4) score_panels<4>(query, cache.keys + p * kPanel * head_dim, head_dim, scores + p * kPanel);
-  for (; p < panels; ++p) score_panels<1>(query, cache.keys + p * kPanel * head_dim, head_dim, scores + p * kPanel);
+  for (; p + 4 <= panels; p += 4)
+    score_panels<4>(query, cache.keys + p * kPanel * head_dim, head_dim, scores + p * kPanel);
+  for (; p < panels; ++p)
+    score_panels<1>(query, cache.keys + p * kPanel * head_dim, head_dim, scores + p * kPanel);
   softmax(scores, count);
   int64_t d = 0;
-  for (; d + 4 * kLanes <= padded_dim; d += 4 * kLanes) weighted_sum<4>(scores, cache.values + d, padded_dim, count, output + d);
-  for (; d < padded_dim; d += kLanes) weighted_sum<1>(scores, cache.values + d, padded_dim, count, output + d);
+  for (; d + 4 * kLanes <= padded_dim; d += 4 * kLanes)
+    weighted_sum<4>(scores, cache.values + d, padded_dim, count, output + d);
+  for (; d < padded_dim; d += kLanes)
+    weighted_sum<1>(scores, cache.values + d, padded_dim, count, output + d);
 }
 
 // Offsets of the packed matrices.
@@ -179,7 +192,8 @@ struct PackedLayout {
 };
 
 // Copies a matrix [depth][columns] with the given strides to panels [panels][depth][16].
-inline void pack_matrix(const float* from, int64_t depth, int64_t columns, int64_t row, int64_t column, float* to) {
+inline void pack_matrix(const float* from, int64_t depth, int64_t columns, int64_t row, int64_t column,
+                        float* to) {
   for (int64_t j = 0; j < pad_to_panel(columns); j += kPanel)
     for (int64_t k = 0; k < depth; ++k, to += kPanel)
       for (int64_t c = 0; c < kPanel; ++c) to[c] = j + c < columns ? from[k * row + (j + c) * column] : 0.0f;
@@ -189,9 +203,11 @@ void pack(const Shape& s, const Weights& w, float* packed_weights) {
   const PackedLayout layout(s);
   for (int64_t layer = 0; layer < s.num_layers; ++layer) {
     float* to = packed_weights + layer * layout.layer;
-    pack_matrix(w.qkv + layer * s.d_model * 3 * s.d_model, s.d_model, 3 * s.d_model, 3 * s.d_model, 1, to + layout.qkv);
+    pack_matrix(w.qkv + layer * s.d_model * 3 * s.d_model, s.d_model, 3 * s.d_model, 3 * s.d_model, 1,
+                to + layout.qkv);
     pack_matrix(w.out + layer * s.d_model * s.d_model, s.d_model, s.d_model, s.d_model, 1, to + layout.out);
-    pack_matrix(w.gate + layer * s.d_model * 2 * s.d_ff, s.d_model, 2 * s.d_ff, 2 * s.d_ff, 1, to + layout.gate);
+    pack_matrix(w.gate + layer * s.d_model * 2 * s.d_ff, s.d_model, 2 * s.d_ff, 2 * s.d_ff, 1,
+                to + layout.gate);
     pack_matrix(w.down + layer * s.d_ff * s.d_model, s.d_ff, s.d_model, s.d_model, 1, to + layout.down);
   }
   pack_matrix(w.head, s.d_model, s.vocab_size, 1, s.d_model, packed_weights + layout.head);
@@ -205,19 +221,22 @@ int64_t scratch_size(const Shape& s) {
   return kMaxTokens * rows + pad_to_panel(s.cache_length) + 2 * pad_to_panel(s.head_dim()) + 2 * kPanel;
 }
 
-void forward_tokens(const Shape& s, const Weights& w, const float* packed_weights, const Token* tokens, int64_t count, int64_t num_logits,
-             float* logits, float* scratch) {
+void forward_tokens(const Shape& s, const Weights& w, const float* packed_weights, const Token* tokens,
+                    int64_t count, int64_t num_logits, float* logits, float* scratch) {
   const PackedLayout layout(s);
-  const int64_t d_model = s.d_model, row = pad_to_panel(d_model), head_dim = s.head_dim(), half = head_dim / 2;
+  const int64_t d_model = s.d_model, row = pad_to_panel(d_model), head_dim = s.head_dim(),
+                half = head_dim / 2;
   const int64_t qkv_row = pad_to_panel(3 * d_model), gate_row = pad_to_panel(2 * s.d_ff);
   Arena arena{scratch};
-  float *x = arena.allocate(kMaxTokens * row), *normed = arena.allocate(kMaxTokens * row), *attended = arena.allocate(kMaxTokens * row);
+  float *x = arena.allocate(kMaxTokens * row), *normed = arena.allocate(kMaxTokens * row),
+        *attended = arena.allocate(kMaxTokens * row);
   float *qkv = arena.allocate(kMaxTokens * qkv_row), *gate_and_linear = arena.allocate(kMaxTokens * gate_row);
   float *inner = arena.allocate(kMaxTokens * pad_to_panel(s.d_ff)), *scores = arena.allocate(s.cache_length);
   float *query = arena.allocate(head_dim), *output = arena.allocate(s.padded_dim());
   const float scale = kLog2E / sqrtf(static_cast<float>(head_dim));
   for (int64_t i = 0; i < count; ++i) {
-    memcpy(x + i * row, w.embedding + tokens[i].token * d_model, sizeof(float) * static_cast<size_t>(d_model));
+    memcpy(x + i * row, w.embedding + tokens[i].token * d_model,
+           sizeof(float) * static_cast<size_t>(d_model));
     set_zero(x + i * row + d_model, row - d_model);
   }
   for (int64_t layer = 0; layer < s.num_layers; ++layer) {

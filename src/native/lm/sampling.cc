@@ -28,7 +28,8 @@ Softmax exponentiate(const float* logits, int64_t count, float* to) {
 }
 
 // Returns the smallest logit that top-k and top-p keep.
-float min_sampled_logit(const float* logits, int64_t count, const Sampling& sampling, float* candidates, float* weights) {
+float min_sampled_logit(const float* logits, int64_t count, const Sampling& sampling, float* candidates,
+                        float* weights) {
   const bool use_top_k = sampling.top_k > 0 && sampling.top_k < count, use_top_p = sampling.top_p < 1.0f;
   if (!use_top_k && !use_top_p) return kMinLogit;
   // NaN has no order.
@@ -39,7 +40,9 @@ float min_sampled_logit(const float* logits, int64_t count, const Sampling& samp
     std::nth_element(candidates, candidates + sampling.top_k - 1, candidates + count, std::greater<float>());
     min_logit = candidates[sampling.top_k - 1];
     // Tokens that are as likely as the last one are kept, too.
-    num_left = std::partition(candidates + sampling.top_k, candidates + count, [min_logit](float x) { return x >= min_logit; }) - candidates;
+    num_left = std::partition(candidates + sampling.top_k, candidates + count,
+                              [min_logit](float x) { return x >= min_logit; }) -
+               candidates;
   }
   if (!use_top_p) return min_logit;
   const Softmax all = exponentiate(candidates, num_left, weights);
@@ -55,8 +58,8 @@ float min_sampled_logit(const float* logits, int64_t count, const Sampling& samp
 
 }  // namespace
 
-SampledToken sample_token(const float* logits, int64_t vocab_size, const Sampling& sampling, float uniform, const uint8_t* allowed,
-          std::vector<float>& scratch) {
+SampledToken sample_token(const float* logits, int64_t vocab_size, const Sampling& sampling, float uniform,
+                          const uint8_t* allowed, std::vector<float>& scratch) {
   const int64_t padded_size = round_up(vocab_size, kLanes);
   scratch.resize(static_cast<size_t>(4 * padded_size));
   float *scaled = scratch.data(), *weights = scaled + padded_size, *candidates = weights + padded_size;
@@ -66,14 +69,15 @@ SampledToken sample_token(const float* logits, int64_t vocab_size, const Samplin
   const Softmax all = exponentiate(scaled, vocab_size, weights);
   int64_t token = 0;
   if (sampling.temperature > 0.0f) {
-    const float min_logit = min_sampled_logit(scaled, vocab_size, sampling, candidates, candidates + padded_size);
+    const float min_logit =
+        min_sampled_logit(scaled, vocab_size, sampling, candidates, candidates + padded_size);
     float cumulative = 0.0f;
     for (int64_t j = 0; j < vocab_size; ++j) {
       if (scaled[j] < min_logit) weights[j] = 0.0f;
       cumulative += weights[j];
     }
-    // Select the token whose interval of cumulative weights contains the threshold. If rounding puts the threshold beyond
-    // the last interval, select the last token with a positive weight.
+    // Select the token whose interval of cumulative weights contains the threshold. If rounding puts the
+    // threshold beyond the last interval, select the last token with a positive weight.
     const float threshold = uniform * cumulative;
     cumulative = 0.0f;
     for (int64_t j = 0; j < vocab_size; ++j) {

@@ -24,16 +24,18 @@ using Bodies = InputArray<int32_t, nb::shape<-1, -1, -1>>;
 // Keeps a program registered for as long as the Python object exists.
 class ProgramHandle {
  public:
-  ProgramHandle(int64_t key, Atoms facts, Atoms heads, Bodies bodies, int64_t num_predicates, int64_t num_constants)
+  ProgramHandle(int64_t key, Atoms facts, Atoms heads, Bodies bodies, int64_t num_predicates,
+                int64_t num_constants)
       : key(key) {
     if (heads.shape(1) != facts.shape(1) || bodies.shape(2) != facts.shape(1))
       throw nb::value_error("facts, heads and bodies must have atoms of the same length");
-    if (heads.shape(0) != bodies.shape(0)) throw nb::value_error("heads and bodies must have the same length");
+    if (heads.shape(0) != bodies.shape(0))
+      throw nb::value_error("heads and bodies must have the same length");
     auto program = find_program(key);
     if (program == nullptr)
       program = std::make_shared<const Program>(facts.data(), facts.shape(0), heads.data(), bodies.data(),
-                                                heads.shape(0), bodies.shape(1), num_predicates, num_constants,
-                                                static_cast<int64_t>(facts.shape(1)) - 1);
+                                                heads.shape(0), bodies.shape(1), num_predicates,
+                                                num_constants, static_cast<int64_t>(facts.shape(1)) - 1);
     register_program(key, std::move(program));
   }
   ~ProgramHandle() { release_program(key); }

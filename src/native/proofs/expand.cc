@@ -49,7 +49,9 @@ class Expander {
       for (;;) {
         if (call_.memory_pruning) append_visited(call_.visited_count[index]);
         num_found = find_successors(call_.visited_count[index]);
-        if (num_found != 1 || overflow_ || unary_steps >= call_.max_unary_steps || is_terminal(successors_[0])) break;
+        if (num_found != 1 || overflow_ || unary_steps >= call_.max_unary_steps ||
+            is_terminal(successors_[0]))
+          break;
         std::memcpy(goals_, successors_, row_size_ * sizeof(int32_t));
         ++unary_steps;
       }
@@ -60,10 +62,12 @@ class Expander {
     }
     // Rows from `old_count` on are zero already.
     if (old_count > num_found)
-      std::memset(successors_ + num_found * row_size_, 0, (old_count - num_found) * row_size_ * sizeof(int32_t));
+      std::memset(successors_ + num_found * row_size_, 0,
+                  (old_count - num_found) * row_size_ * sizeof(int32_t));
     const int32_t visited_count = call_.visited_count[index];
     if (old_visited_count > visited_count)
-      std::memset(visited_ + visited_count * row_size_, 0, (old_visited_count - visited_count) * row_size_ * sizeof(int32_t));
+      std::memset(visited_ + visited_count * row_size_, 0,
+                  (old_visited_count - visited_count) * row_size_ * sizeof(int32_t));
     call_.count[index] = num_found;
     call_.overflow[index] = overflow_;
     call_.num_too_long[index] = num_too_long_;
@@ -88,7 +92,8 @@ class Expander {
     successors_[row * row_size_] = predicate;
   }
 
-  // Variables of states that this code created are small enough. Others must not exceed `variable_names_`.
+  // Renumbers variables that are too large for `variable_names_`. The states that this code creates have
+  // none.
   void renumber_variables() {
     const int32_t max_term = program_.constants + kArity * call_.max_goals;
     bool out_of_range = false;
@@ -110,12 +115,14 @@ class Expander {
   }
 
   void append_visited(int32_t& count) {
-    if (count < call_.max_visited) std::memcpy(visited_ + count++ * row_size_, goals_, row_size_ * sizeof(int32_t));
+    if (count < call_.max_visited)
+      std::memcpy(visited_ + count++ * row_size_, goals_, row_size_ * sizeof(int32_t));
   }
 
   // The hash table contains indices of visited states, and indices of successors plus `max_visited`.
   const int32_t* row_of(int32_t number) const {
-    return number < call_.max_visited ? visited_ + number * row_size_ : successors_ + (number - call_.max_visited) * row_size_;
+    return number < call_.max_visited ? visited_ + number * row_size_
+                                      : successors_ + (number - call_.max_visited) * row_size_;
   }
 
   // Adds a row unless the table has an equal one.
@@ -128,7 +135,8 @@ class Expander {
         hashes_[number] = hash;
         return true;
       }
-      if (hashes_[entry] == hash && std::memcmp(row_of(entry), row, row_size_ * sizeof(int32_t)) == 0) return false;
+      if (hashes_[entry] == hash && std::memcmp(row_of(entry), row, row_size_ * sizeof(int32_t)) == 0)
+        return false;
     }
   }
 
@@ -143,7 +151,8 @@ class Expander {
   // Writes all successors except for the end action and returns their number.
   int32_t find_successors(int32_t visited_count) {
     std::fill(table_.begin(), table_.end(), -1);
-    for (int32_t v = 0; v < visited_count; ++v) insert(visited_ + v * row_size_, hash_goals(visited_ + v * row_size_), v);
+    for (int32_t v = 0; v < visited_count; ++v)
+      insert(visited_ + v * row_size_, hash_goals(visited_ + v * row_size_), v);
     num_found_ = 0;
     num_rest_ = 0;
     while (num_rest_ + 1 < call_.max_goals && goals_[kAtom * (num_rest_ + 1)] != 0) ++num_rest_;
@@ -162,7 +171,8 @@ class Expander {
   bool resolve_facts() {
     const int32_t predicate = goals_[0];
     const int32_t* terms = goals_ + 1;
-    // Use the index of the bound argument with the fewest facts, or all facts of the predicate if no argument is bound.
+    // Use the index of the bound argument with the fewest facts, or all facts of the predicate if no argument
+    // is bound.
     int argument = 0, bound = 0;
     // If no other goal contains the variables of this one, all facts lead to the same successor.
     bool first_fact_suffices = true;
@@ -189,7 +199,8 @@ class Expander {
     return true;
   }
 
-  // Returns whether a fact has the constants of the goal, and equal constants where the goal repeats a variable.
+  // Returns whether a fact has the constants of the goal, and equal constants where the goal repeats a
+  // variable.
   bool matches(const int32_t* fact, const int32_t* terms) const {
     for (int k = 0; k < kArity; ++k) {
       if (terms[k] < first_variable_) {
@@ -334,7 +345,8 @@ class Expander {
     for (uint64_t slot = hash_ >> 32;; ++slot) {
       const int32_t entry = table_[slot & mask];
       if (entry < 0) return true;
-      if (hashes_[entry] == hash_ && std::memcmp(row_of(entry), candidate_.data(), row_size_ * sizeof(int32_t)) == 0)
+      if (hashes_[entry] == hash_ &&
+          std::memcmp(row_of(entry), candidate_.data(), row_size_ * sizeof(int32_t)) == 0)
         return false;
     }
   }

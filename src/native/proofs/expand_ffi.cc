@@ -1,4 +1,5 @@
 // The custom call `phalanx_proofs_expand`.
+
 #include "common/ffi_shapes.h"
 #include "common/parallel.h"
 #include "proofs/expand.h"
@@ -13,9 +14,10 @@ constexpr int64_t kGrain = 32;
 using S32 = ffi::Buffer<ffi::S32>;
 using Flags = ffi::Buffer<ffi::PRED>;
 
-ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exclude_query, S32 goals, S32 successors,
-                        S32 count, S32 visited, S32 visited_count, Flags overflow, S32 num_too_long, S32 unary_steps,
-                        ffi::Result<S32> new_goals, ffi::Result<S32> new_successors, ffi::Result<S32> new_count,
+ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exclude_query, S32 goals,
+                        S32 successors, S32 count, S32 visited, S32 visited_count, Flags overflow,
+                        S32 num_too_long, S32 unary_steps, ffi::Result<S32> new_goals,
+                        ffi::Result<S32> new_successors, ffi::Result<S32> new_count,
                         ffi::Result<S32> new_visited, ffi::Result<S32> new_visited_count,
                         ffi::Result<Flags> new_overflow, ffi::Result<S32> new_too_long,
                         ffi::Result<S32> new_skipped, int64_t program, int64_t max_unary_steps,
@@ -24,7 +26,8 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
   const std::shared_ptr<const Program> handle = find_program(program);
   if (handle == nullptr)
     return ffi::Error::InvalidArgument(
-        "phalanx_proofs_expand: the Program of this compiled function has been deleted; keep a reference to the "
+        "phalanx_proofs_expand: the Program of this compiled function has been deleted; keep a reference to "
+        "the "
         "Program (or the environment) for as long as the function is called");
   ExpandCall call;
   call.program = handle.get();
@@ -37,16 +40,18 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
   check.expect("where", active, {batch});
   check.expect("query", query, {batch, atom});
   check.expect("excluded", exclude_query, {batch});
-  for (const S32* buffer : {&goals, &*new_goals}) check.expect("goals", *buffer, {batch, call.max_goals, atom});
+  for (const S32* buffer : {&goals, &*new_goals})
+    check.expect("goals", *buffer, {batch, call.max_goals, atom});
   for (const S32* buffer : {&successors, &*new_successors})
     check.expect("successors", *buffer, {batch, call.max_successors, call.max_goals, atom});
   for (const S32* buffer : {&visited, &*new_visited})
     check.expect("visited", *buffer, {batch, call.max_visited, call.max_goals, atom});
-  for (const S32* buffer : {&count, &visited_count, &num_too_long, &unary_steps, &*new_count, &*new_visited_count,
-                            &*new_too_long, &*new_skipped})
+  for (const S32* buffer : {&count, &visited_count, &num_too_long, &unary_steps, &*new_count,
+                            &*new_visited_count, &*new_too_long, &*new_skipped})
     check.expect("counts", *buffer, {batch});
   for (const Flags* buffer : {&overflow, &*new_overflow}) check.expect("overflow", *buffer, {batch});
-  check.require(call.max_goals >= 1 && call.max_successors >= 1, "there must be space for at least one goal and one successor");
+  check.require(call.max_goals >= 1 && call.max_successors >= 1,
+                "there must be space for at least one goal and one successor");
   constexpr int64_t max_size = 1 << 24;
   check.require(call.max_goals <= max_size && call.max_successors <= max_size && call.max_visited <= max_size,
                 "there must be at most 2^24 goals, successors and visited states");
@@ -78,24 +83,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_proofs_expand, NoThrow<expand_batch>::call
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Flags>()  // active
-                                  .Arg<S32>()  // query
+                                  .Arg<S32>()    // query
                                   .Arg<Flags>()  // excluded
-                                  .Arg<S32>()  // goals
-                                  .Arg<S32>()  // successors
-                                  .Arg<S32>()  // count
-                                  .Arg<S32>()  // visited
-                                  .Arg<S32>()  // visited count
+                                  .Arg<S32>()    // goals
+                                  .Arg<S32>()    // successors
+                                  .Arg<S32>()    // count
+                                  .Arg<S32>()    // visited
+                                  .Arg<S32>()    // visited count
                                   .Arg<Flags>()  // overflow
-                                  .Arg<S32>()  // too long
-                                  .Arg<S32>()  // unary steps
-                                  .Ret<S32>()  // goals
-                                  .Ret<S32>()  // successors
-                                  .Ret<S32>()  // count
-                                  .Ret<S32>()  // visited
-                                  .Ret<S32>()  // visited count
+                                  .Arg<S32>()    // too long
+                                  .Arg<S32>()    // unary steps
+                                  .Ret<S32>()    // goals
+                                  .Ret<S32>()    // successors
+                                  .Ret<S32>()    // count
+                                  .Ret<S32>()    // visited
+                                  .Ret<S32>()    // visited count
                                   .Ret<Flags>()  // overflow
-                                  .Ret<S32>()  // too long
-                                  .Ret<S32>()  // unary steps
+                                  .Ret<S32>()    // too long
+                                  .Ret<S32>()    // unary steps
                                   .Attr<int64_t>("program")
                                   .Attr<int64_t>("unary_limit")
                                   .Attr<bool>("end_proof_action")

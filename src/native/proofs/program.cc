@@ -16,12 +16,14 @@ void require(bool holds, const char* rule) {
 }
 
 // Checks everything that the constructor and the kernel use as an index.
-void check(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies, int64_t num_rules,
-           int64_t max_body_length, int64_t predicates, int64_t constants, int64_t arity) {
+void check(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies,
+           int64_t num_rules, int64_t max_body_length, int64_t predicates, int64_t constants, int64_t arity) {
   require(arity == 2 || arity == 3, "atoms must have two or three arguments");
-  require(0 <= predicates && predicates <= kMaxCount && 0 <= constants && constants <= kMaxCount && max_body_length <= kMaxCount,
+  require(0 <= predicates && predicates <= kMaxCount && 0 <= constants && constants <= kMaxCount &&
+              max_body_length <= kMaxCount,
           "a program must have at most 2^28 predicates and constants");
-  require(predicates * constants <= int64_t{1} << 34, "the number of predicates times constants must be at most 2^34");
+  require(predicates * constants <= int64_t{1} << 34,
+          "the number of predicates times constants must be at most 2^34");
   // The hash set stores a fact as one 64-bit number.
   double keys = static_cast<double>(predicates) + 1;
   for (int64_t k = 0; k < arity; ++k) keys *= static_cast<double>(constants);
@@ -37,9 +39,10 @@ void check(const int32_t* facts, int64_t num_facts, const int32_t* heads, const 
   };
   for (int64_t f = 0; f < num_facts; ++f) {
     const int32_t* fact = facts + width * f;
-    require(is_predicate(fact[0]) &&
-                std::all_of(fact + 1, fact + width, [&](int32_t term) { return 1 <= term && term <= constants; }),
-            "a fact has an unknown predicate or constant");
+    require(
+        is_predicate(fact[0]) &&
+            std::all_of(fact + 1, fact + width, [&](int32_t term) { return 1 <= term && term <= constants; }),
+        "a fact has an unknown predicate or constant");
     require(f == 0 || std::lexicographical_compare(fact - width, fact, fact, fact + width),
             "facts must be sorted and unique");
   }
@@ -65,7 +68,8 @@ Program::Program(const int32_t* facts, int64_t num_facts, const int32_t* rule_he
       true_index(num_predicates + 1),
       false_index(num_predicates + 2),
       end_index(num_predicates + 3) {
-  check(facts, num_facts, rule_heads, bodies, num_rules, max_body, num_predicates, num_constants, num_arguments);
+  check(facts, num_facts, rule_heads, bodies, num_rules, max_body, num_predicates, num_constants,
+        num_arguments);
   const int64_t cells = num_predicates * num_constants, width = 1 + num_arguments;
   for (int argument = 0; argument < num_arguments; ++argument) {
     std::vector<int32_t>& start = start_[argument];

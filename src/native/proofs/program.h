@@ -1,4 +1,5 @@
-// A logic program: facts indexed by each argument and as a hash set, rules grouped by the predicate of their head.
+// A logic program: facts indexed by each argument and as a hash set, rules grouped by the predicate of their
+// head.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,18 @@ constexpr int kMaxArity = 3;
 class Program {
  public:
   // Predicates and constants are numbered from 1. An atom is a predicate and `arity` (2 or 3) terms. `facts`
-  // [num_facts, 1 + arity] must be sorted and unique, `heads` [num_rules, 1 + arity] sorted by predicate; `bodies` is
-  // [num_rules, max_body_length, 1 + arity], padded with zeros. The variables of a rule are -1, -2, ...
-  // Throws std::invalid_argument if an array is invalid.
-  Program(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies, int64_t num_rules,
-          int64_t max_body_length, int64_t predicates, int64_t constants, int64_t arity);
+  // [num_facts, 1 + arity] must be sorted and unique, `heads` [num_rules, 1 + arity] sorted by predicate;
+  // `bodies` is [num_rules, max_body_length, 1 + arity], padded with zeros. The variables of a rule are -1,
+  // -2, ... Throws std::invalid_argument if an array is invalid.
+  Program(const int32_t* facts, int64_t num_facts, const int32_t* heads, const int32_t* bodies,
+          int64_t num_rules, int64_t max_body_length, int64_t predicates, int64_t constants, int64_t arity);
 
   int32_t predicates, constants, max_body_length, arity;
   // Predicates of the special goal lists.
   int32_t true_index, false_index, end_index;
 
-  // For each argument position, the arguments of all facts, sorted by predicate, that argument and then all arguments.
+  // For each argument position, the arguments of all facts, sorted by predicate, that argument and then all
+  // arguments.
   std::vector<int32_t> arguments[kMaxArity];
   // The arguments of heads, and bodies without padding.
   std::vector<int32_t> heads, body_atoms, body_start;
@@ -79,8 +81,9 @@ class Program {
   int set_shift_;
 };
 
-// Programs by key. A custom call has the key of its program as an attribute, so that a compiled function does not contain
-// a copy of the facts. A program is deleted when it has been released as often as it was registered.
+// Programs by key. A custom call has the key of its program as an attribute, so that a compiled function does
+// not contain a copy of the facts. A program is deleted when it has been released as often as it was
+// registered.
 std::shared_ptr<const Program> find_program(int64_t key);
 void register_program(int64_t key, std::shared_ptr<const Program> program);
 void release_program(int64_t key);

@@ -29,8 +29,8 @@ struct Substitution {
     return term;
   }
 
-  // Binds variables so that two terms become equal; returns false if that is impossible. Terms from `first_variable` on
-  // are variables.
+  // Binds variables so that two terms become equal; returns false if that is impossible. Terms from
+  // `first_variable` on are variables.
   bool unify(int32_t first, int32_t second, int32_t first_variable) {
     first = (*this)(first), second = (*this)(second);
     if (first == second) return true;

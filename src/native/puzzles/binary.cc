@@ -1,6 +1,7 @@
-// Binary puzzles: each row and column has as many zeros as ones, never three equal digits in sequence, and no two rows
-// and no two columns are equal. Parameters: size, number of blank cells. Bytes: clues (0 is blank), solution; 1 stands
-// for the digit zero and 2 for the digit one.
+// Binary puzzles: each row and column has as many zeros as ones, never three equal digits in sequence, and no
+// two rows and no two columns are equal. Parameters: size, number of blank cells. Bytes: clues (0 is blank),
+// solution; 1 stands for the digit zero and 2 for the digit one.
+
 #include <array>
 #include <stdexcept>
 
@@ -88,7 +89,8 @@ PuzzleBytes generate_binary(uint64_t seed, const Parameters& parameters) {
 
 Solutions solve_binary(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const int size = parameters.at(0), cells = size * size;
-  if (puzzle.size() != static_cast<size_t>(cells)) throw std::invalid_argument("binary: the puzzle must have one byte per cell");
+  if (puzzle.size() != static_cast<size_t>(cells))
+    throw std::invalid_argument("binary: the puzzle must have one byte per cell");
   Domains domains = all_open(kBoth, cells);
   for (int c = 0; c < cells; ++c) {
     if (puzzle[c] > 2) throw std::invalid_argument("binary: cells must be 0 (blank), 1 or 2");

@@ -1,5 +1,5 @@
-// Python functions: generate and solve puzzles of a kind. Python code validates the parameters; the checks here
-// only prevent reads and writes outside of arrays and searches without end.
+// Python functions: generate and solve puzzles of a kind. Python code validates the parameters; the checks
+// here only prevent reads and writes outside of arrays and searches without end.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -42,8 +42,9 @@ const Kind& find_kind(const std::string& name, const Parameters& parameters) {
   const auto found = kinds.find(name);
   require(found != kinds.end(), "unknown kind of puzzle");
   const Kind& kind = found->second;
-  require(parameters.size() == kind.num_parameters,
-          "expected " + std::to_string(kind.num_parameters) + " parameters, got " + std::to_string(parameters.size()));
+  require(parameters.size() == kind.num_parameters, "expected " + std::to_string(kind.num_parameters) +
+                                                        " parameters, got " +
+                                                        std::to_string(parameters.size()));
   for (const int value : parameters) require(value >= 0, "parameters must not be negative");
   const int size = parameters[0];
   require(size >= 3 && size <= kind.max_size, "the size must be 3 to " + std::to_string(kind.max_size));
@@ -53,9 +54,11 @@ const Kind& find_kind(const std::string& name, const Parameters& parameters) {
   if (name == "binary") require(size % 2 == 0, "the size must be even");
   if (name == "futoshiki")
     require(parameters[1] <= 2 * size * (size - 1), "there are fewer pairs of neighbors than inequalities");
-  if (name == "knights") require(parameters[1] >= 1 && parameters[1] <= 6, "the number of forms must be 1 to 6");
+  if (name == "knights")
+    require(parameters[1] >= 1 && parameters[1] <= 6, "the number of forms must be 1 to 6");
   if (name == "bridges")
-    require(parameters[1] >= 2 && parameters[1] <= size * size, "the number of islands must be 2 to size * size");
+    require(parameters[1] >= 2 && parameters[1] <= size * size,
+            "the number of islands must be 2 to size * size");
   if (name == "sokoban")
     require(parameters[1] >= 3 && parameters[1] <= 8 && parameters[2] >= 1 && parameters[2] <= 36,
             "a board must have 3 to 8 columns and 1 to 36 boxes");
@@ -80,8 +83,8 @@ nb::typed<nb::list, nb::bytes> generate_puzzles(const std::string& name, const s
   return to_list(puzzles);
 }
 
-nb::typed<nb::list, nb::bytes> solve_puzzle(const std::string& name, nb::bytes puzzle, const Parameters& parameters,
-                                            size_t max_solutions) {
+nb::typed<nb::list, nb::bytes> solve_puzzle(const std::string& name, nb::bytes puzzle,
+                                            const Parameters& parameters, size_t max_solutions) {
   const Kind& kind = find_kind(name, parameters);
   const auto* data = reinterpret_cast<const uint8_t*>(puzzle.c_str());
   const PuzzleBytes bytes(data, data + puzzle.size());
@@ -99,9 +102,10 @@ nb::typed<nb::list, nb::bytes> solve_puzzle(const std::string& name, nb::bytes p
 void bind_puzzles(nb::module_& module) {
   module.def("generate_puzzles", &puzzles::generate_puzzles, nb::arg("kind"), nb::arg("seeds"),
              nb::arg("parameters"), "Generate one puzzle for each seed.");
-  module.def("solve_puzzle", &puzzles::solve_puzzle, nb::arg("kind"), nb::arg("puzzle"), nb::arg("parameters"),
-             nb::arg("max_solutions"),
-             "Return the first solutions of a puzzle. For sokoban, `max_solutions` limits the boards to search.");
+  module.def(
+      "solve_puzzle", &puzzles::solve_puzzle, nb::arg("kind"), nb::arg("puzzle"), nb::arg("parameters"),
+      nb::arg("max_solutions"),
+      "Return the first solutions of a puzzle. For sokoban, `max_solutions` limits the boards to search.");
 }
 
 }  // namespace phalanx

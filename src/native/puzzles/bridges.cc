@@ -1,6 +1,8 @@
-// Bridges (hashiwokakero): connect all islands with horizontal and vertical bridges that do not cross, one or two between
-// the same islands, so that every island has as many as its number says. Parameters: size, number of islands.
-// Bytes: numbers (0 is water), then the number of bridges on each edge in the order of `edges_of`.
+// Bridges (hashiwokakero): connect all islands with horizontal and vertical bridges that do not cross, one or
+// two between the same islands, so that every island has as many as its number says. Parameters: size, number
+// of islands. Bytes: numbers (0 is water), then the number of bridges on each edge in the order of
+// `edges_of`.
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -20,7 +22,8 @@ struct Edge {
   bool down;
 };
 
-// Returns the pairs of islands that a bridge can connect: to the right and down from each island, in cell order.
+// Returns the pairs of islands that a bridge can connect: to the right and down from each island, in cell
+// order.
 std::vector<Edge> edges_of(const uint8_t* numbers, int size) {
   std::vector<Edge> edges;
   for (int cell = 0; cell < size * size; ++cell) {
@@ -70,7 +73,8 @@ class Bridges {
       changed = false;
       for (const int island : islands_) {
         int min_total = 0, max_total = 0;
-        for (const int e : edges_at_[island]) min_total += lowest(domains[e]), max_total += highest(domains[e]);
+        for (const int e : edges_at_[island])
+          min_total += lowest(domains[e]), max_total += highest(domains[e]);
         const int target = numbers_[island];
         if (min_total > target || max_total < target) return false;
         for (const int e : edges_at_[island]) {
@@ -159,7 +163,7 @@ PuzzleBytes generate_bridges(uint64_t seed, const Parameters& parameters) {
         is_free = is_free && !has_bridge[c] && !island[c];
       }
       is_free = is_free && !(row > 0 && island[to - size]) && !(row + 1 < size && island[to + size]) &&
-             !(column > 0 && island[to - 1]) && !(column + 1 < size && island[to + 1]);
+                !(column > 0 && island[to - 1]) && !(column + 1 < size && island[to + 1]);
       if (!is_free) continue;
       island[to] = true;
       islands_placed.push_back(to);
@@ -193,7 +197,8 @@ PuzzleBytes generate_bridges(uint64_t seed, const Parameters& parameters) {
 
 Solutions solve_bridges(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const int size = parameters.at(0);
-  if (puzzle.size() != static_cast<size_t>(size * size)) throw std::invalid_argument("bridges: the puzzle must have one byte per cell");
+  if (puzzle.size() != static_cast<size_t>(size * size))
+    throw std::invalid_argument("bridges: the puzzle must have one byte per cell");
   const Bridges rules(puzzle.data(), size);
   const int variables = static_cast<int>(rules.edges.size());
   return find_solutions(rules, all_open(7, variables), variables, max_solutions, 0);

@@ -1,6 +1,7 @@
 // Futoshiki: a Latin square with inequalities between neighboring cells.
-// Parameters: size, number of inequalities, number of blank cells. Bytes: clues (0 is blank), solution, inequalities
-// as pairs of cells of which the first has the smaller value.
+// Parameters: size, number of inequalities, number of blank cells. Bytes: clues (0 is blank), solution,
+// inequalities as pairs of cells of which the first has the smaller value.
+
 #include <stdexcept>
 
 #include "puzzles/latin_square.h"
@@ -38,9 +39,11 @@ PuzzleBytes generate_futoshiki(uint64_t seed, const Parameters& parameters) {
 Solutions solve_futoshiki(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   LatinSquare rules(parameters.at(0), 1, parameters.at(0));
   const size_t cells = static_cast<size_t>(rules.cells);
-  if (puzzle.size() < cells || (puzzle.size() - cells) % 2) throw std::invalid_argument("futoshiki: the puzzle must have one byte per cell and two per inequality");
+  if (puzzle.size() < cells || (puzzle.size() - cells) % 2)
+    throw std::invalid_argument("futoshiki: the puzzle must have one byte per cell and two per inequality");
   for (size_t i = cells; i < puzzle.size(); i += 2) {
-    if (puzzle[i] >= cells || puzzle[i + 1] >= cells) throw std::invalid_argument("futoshiki: an inequality is outside the grid");
+    if (puzzle[i] >= cells || puzzle[i + 1] >= cells)
+      throw std::invalid_argument("futoshiki: an inequality is outside the grid");
     rules.inequalities.emplace_back(puzzle[i], puzzle[i + 1]);
   }
   return find_solutions(rules, rules.clue_domains(puzzle.data()), rules.cells, max_solutions, 1);

@@ -1,6 +1,7 @@
-// Hitori: shade cells so that no number appears twice among the white cells of a row or column, no two shaded cells touch,
-// and all white cells are connected. Parameters: size, maximum number of shaded cells. Bytes: numbers, solution (1 where a
-// cell is shaded).
+// Hitori: shade cells so that no number appears twice among the white cells of a row or column, no two shaded
+// cells touch, and all white cells are connected. Parameters: size, maximum number of shaded cells. Bytes:
+// numbers, solution (1 where a cell is shaded).
+
 #include <cstdlib>
 #include <stdexcept>
 #include <vector>
@@ -62,7 +63,8 @@ class Hitori {
       changed = false;
       for (int c = 0; c < cells; ++c) {
         if (domains[c] == 3) continue;
-        // The neighbors of a shaded cell are white; cells with the number of a white cell in its row or column are shaded.
+        // The neighbors of a shaded cell are white; cells with the number of a white cell in its row or
+        // column are shaded.
         const uint16_t value = domains[c] == 2 ? 1 : 2;
         for (const int other : domains[c] == 2 ? neighbors_[c] : duplicates_[c]) {
           if (domains[other] == value) continue;
@@ -111,7 +113,8 @@ PuzzleBytes generate_hitori(uint64_t seed, const Parameters& parameters) {
     const PuzzleBytes square = bytes;
     for (int cell = 0; cell < cells; ++cell) {
       if (white[cell]) continue;
-      // Prefer a number that is white in both the row and the column, so that there are two reasons to shade the cell.
+      // Prefer a number that is white in both the row and the column, so that there are two reasons to shade
+      // the cell.
       std::vector<uint8_t> both, either;
       for (int number = 1; number <= size; ++number) {
         bool in_row = false, in_column = false;
@@ -138,7 +141,8 @@ PuzzleBytes generate_hitori(uint64_t seed, const Parameters& parameters) {
 
 Solutions solve_hitori(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const int size = parameters.at(0), cells = size * size;
-  if (puzzle.size() != static_cast<size_t>(cells)) throw std::invalid_argument("hitori: the puzzle must have one byte per cell");
+  if (puzzle.size() != static_cast<size_t>(cells))
+    throw std::invalid_argument("hitori: the puzzle must have one byte per cell");
   return find_solutions(Hitori(puzzle.data(), size), all_open(3, cells), cells, max_solutions, 0);
 }
 

@@ -1,7 +1,8 @@
-// Knights and knaves: everybody makes a statement; knights tell the truth and knaves lie. A world assigns a role to every
-// person, and a statement is represented by the set of worlds in which it is true, one bit per world.
-// Parameters: number of people, number of statement forms. Bytes: indices of the names, five numbers per statement, and
-// for each person 2 (knight) or 1 (knave).
+// Knights and knaves: everybody makes a statement; knights tell the truth and knaves lie. A world assigns a
+// role to every person, and a statement is represented by the set of worlds in which it is true, one bit per
+// world. Parameters: number of people, number of statement forms. Bytes: indices of the names, five numbers
+// per statement, and for each person 2 (knight) or 1 (knave).
+
 #include <array>
 #include <stdexcept>
 #include <vector>
@@ -15,10 +16,12 @@ namespace {
 
 constexpr int kNumNames = 12;
 using WorldSet = uint64_t;
-using Statement = std::array<int, 5>;  // form, person, whether that person is a knight, second person, the same
+using Statement =
+    std::array<int, 5>;  // form, person, whether that person is a knight, second person, the same
 
 struct WorldSets {
-  explicit WorldSets(int people) : all_worlds(people == 6 ? ~WorldSet{0} : (WorldSet{1} << (1 << people)) - 1) {
+  explicit WorldSets(int people)
+      : all_worlds(people == 6 ? ~WorldSet{0} : (WorldSet{1} << (1 << people)) - 1) {
     for (int world = 0; world < 1 << people; ++world) {
       for (int person = 0; person < people; ++person) {
         if (world >> person & 1) knight[person] |= WorldSet{1} << world;
@@ -78,7 +81,8 @@ PuzzleBytes generate_knights(uint64_t seed, const Parameters& parameters) {
       worlds &= ~contradicting;
     }
     if (worlds != WorldSet{1} << world) continue;
-    for (const Statement& statement : statements) bytes.insert(bytes.end(), statement.begin(), statement.end());
+    for (const Statement& statement : statements)
+      bytes.insert(bytes.end(), statement.begin(), statement.end());
     for (int person = 0; person < people; ++person) bytes.push_back(1 + (world >> person & 1));
     return bytes;
   }
@@ -88,7 +92,8 @@ PuzzleBytes generate_knights(uint64_t seed, const Parameters& parameters) {
 // The puzzle consists of the statements.
 Solutions solve_knights(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const int people = parameters.at(0);
-  if (puzzle.size() != static_cast<size_t>(5 * people)) throw std::invalid_argument("knights: the puzzle must have five bytes per person");
+  if (puzzle.size() != static_cast<size_t>(5 * people))
+    throw std::invalid_argument("knights: the puzzle must have five bytes per person");
   const WorldSets sets(people);
   WorldSet worlds = sets.all_worlds;
   for (int speaker = 0; speaker < people; ++speaker) {

@@ -5,7 +5,10 @@
 namespace phalanx::puzzles {
 
 LatinSquare::LatinSquare(int size, int box_rows, int box_columns)
-    : all_values(static_cast<uint16_t>((1u << size) - 1)), size(size), cells(size * size), groups_of_(size * size) {
+    : all_values(static_cast<uint16_t>((1u << size) - 1)),
+      size(size),
+      cells(size * size),
+      groups_of_(size * size) {
   for (int i = 0; i < size; ++i) {
     std::vector<int> row, column;
     for (int j = 0; j < size; ++j) {

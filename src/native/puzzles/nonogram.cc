@@ -1,6 +1,7 @@
 // Nonograms: each row and column has a clue, the lengths of its runs of filled cells.
-// Parameters: size, percentage of filled cells. Bytes: clues of the rows and then the columns, each padded with zeros to
-// (size + 1) / 2 numbers; solution, 1 where a cell is filled.
+// Parameters: size, percentage of filled cells. Bytes: clues of the rows and then the columns, each padded
+// with zeros to (size + 1) / 2 numbers; solution, 1 where a cell is filled.
+
 #include <map>
 #include <stdexcept>
 #include <vector>
@@ -66,7 +67,8 @@ class Nonogram {
       }
       int filled_in_all = (1 << size_) - 1, filled_in_any = 0;
       for (const int mask : *lines_[number]) {
-        if ((mask & fill_random) == fill_random && !(mask & empty)) filled_in_all &= mask, filled_in_any |= mask;
+        if ((mask & fill_random) == fill_random && !(mask & empty))
+          filled_in_all &= mask, filled_in_any |= mask;
       }
       if (filled_in_all & ~filled_in_any) return false;
       for (int i = 0; i < size_; ++i) {
@@ -108,7 +110,8 @@ PuzzleBytes generate_nonogram(uint64_t seed, const Parameters& parameters) {
     bytes.insert(bytes.end(), solution.begin(), solution.end());
     return bytes;
   }
-  throw std::runtime_error("nonogram: no puzzle with a unique solution found; change the percentage of filled cells");
+  throw std::runtime_error(
+      "nonogram: no puzzle with a unique solution found; change the percentage of filled cells");
 }
 
 Solutions solve_nonogram(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
@@ -116,7 +119,8 @@ Solutions solve_nonogram(const PuzzleBytes& puzzle, const Parameters& parameters
   if (puzzle.size() != static_cast<size_t>(2 * size * ((size + 1) / 2))) {
     throw std::invalid_argument("nonogram: the puzzle must have (size + 1) / 2 bytes per row and column");
   }
-  return find_solutions(Nonogram(puzzle.data(), size), all_open(kBoth, size * size), size * size, max_solutions, 0);
+  return find_solutions(Nonogram(puzzle.data(), size), all_open(kBoth, size * size), size * size,
+                        max_solutions, 0);
 }
 
 }  // namespace phalanx::puzzles

@@ -1,5 +1,5 @@
-// Puzzle generators and solvers. Puzzles and solutions are byte strings; the files of the kinds describe their
-// formats. The same seed and parameters give the same bytes on every machine.
+// Puzzle generators and solvers. Puzzles and solutions are byte strings; the files of the kinds describe
+// their formats. The same seed and parameters give the same bytes on every machine.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,8 @@ class Search {
 // Removes clues in random order while the solution stays unique, until `num_blanks` cells are blank (0).
 // Values count from 1.
 template <class Rules>
-PuzzleBytes remove_clues(const Rules& rules, const PuzzleBytes& solution, uint16_t all_values, int num_blanks, SplitMix64& rng) {
+PuzzleBytes remove_clues(const Rules& rules, const PuzzleBytes& solution, uint16_t all_values, int num_blanks,
+                         SplitMix64& rng) {
   const int cells = static_cast<int>(solution.size());
   PuzzleBytes clues = solution;
   Domains domains{};
@@ -92,8 +93,8 @@ PuzzleBytes remove_clues(const Rules& rules, const PuzzleBytes& solution, uint16
 
 // Returns up to `max_solutions` solutions as the value of each variable plus `value_offset`.
 template <class Rules>
-std::vector<PuzzleBytes> find_solutions(const Rules& rules, const Domains& domains, int variables, size_t max_solutions,
-                                 int value_offset) {
+std::vector<PuzzleBytes> find_solutions(const Rules& rules, const Domains& domains, int variables,
+                                        size_t max_solutions, int value_offset) {
   Search<Rules> search(rules, variables, max_solutions);
   search.run(domains);
   std::vector<PuzzleBytes> results;

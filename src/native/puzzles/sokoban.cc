@@ -1,6 +1,8 @@
-// Sokoban on boards of at most 8x8 cells, as sets of 64 bits. Boards are searched backward from the solved ones by pulling
-// boxes. Parameters: rows, columns, boxes, percentage of inner walls, minimum and maximum number of pushes, maximum number
-// of boards to search. Bytes: 64 cells, cell of the player, moves of a solution.
+// Sokoban on boards of at most 8x8 cells, as sets of 64 bits. Boards are searched backward from the solved
+// ones by pulling boxes. Parameters: rows, columns, boxes, percentage of inner walls, minimum and maximum
+// number of pushes, maximum number of boards to search. Bytes: 64 cells, cell of the player, moves of a
+// solution.
+
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -27,14 +29,15 @@ Board reachable(Board start, Board free) {
   while (true) {
     // Two steps per iteration, which halves the number of comparisons.
     const Board one_step = (region | region << kWidth | region >> kWidth | region << 1 | region >> 1) & free;
-    const Board next = (one_step | one_step << kWidth | one_step >> kWidth | one_step << 1 | one_step >> 1) & free;
+    const Board next =
+        (one_step | one_step << kWidth | one_step >> kWidth | one_step << 1 | one_step >> 1) & free;
     if (next == region) return region;
     region = next;
   }
 }
 
-// A board up to moves of the player: `region` is where the player can be. `cell` and `direction` are the push that
-// leads to the board of `parent`.
+// A board up to moves of the player: `region` is where the player can be. `cell` and `direction` are the push
+// that leads to the board of `parent`.
 struct Node {
   Board boxes, region;
   int parent, cell, direction, pushes;
@@ -72,7 +75,8 @@ class BackwardSearch {
           if (!(node.region & bit(from))) continue;
           if (!(floor_ & ~node.boxes & bit(behind))) continue;
           const Board boxes = (node.boxes & ~bit(box)) | bit(from);
-          add({boxes, reachable(bit(behind), floor_ & ~boxes), static_cast<int>(index), from, d, node.pushes + 1});
+          add({boxes, reachable(bit(behind), floor_ & ~boxes), static_cast<int>(index), from, d,
+               node.pushes + 1});
         }
       }
     }
@@ -112,7 +116,8 @@ class BackwardSearch {
       }
     }
     const size_t start = moves.size();
-    for (int cell = to; cell != from; cell -= kSteps[arrival_direction[cell]]) moves.push_back(arrival_direction[cell]);
+    for (int cell = to; cell != from; cell -= kSteps[arrival_direction[cell]])
+      moves.push_back(arrival_direction[cell]);
     std::reverse(moves.begin() + start, moves.end());
   }
 
@@ -124,8 +129,8 @@ class BackwardSearch {
     nodes.push_back(node);
   }
 
-  // Returns the entry of a board in the hash table (open addressing, so that boards need no allocation), or the free
-  // entry where it belongs.
+  // Returns the entry of a board in the hash table (open addressing, so that boards need no allocation), or
+  // the free entry where it belongs.
   int32_t& find_slot(const Key& key) {
     const size_t mask = slots_.size() - 1;
     size_t at = (key.boxes ^ (static_cast<uint64_t>(key.player) << 57)) * 0x9E3779B97F4A7C15ull >> 32 & mask;
@@ -186,12 +191,16 @@ PuzzleBytes generate_sokoban(uint64_t seed, const Parameters& parameters) {
     bytes.insert(bytes.end(), moves.begin(), moves.end());
     return bytes;
   }
-  throw std::runtime_error("sokoban: no board with enough pushes found; lower the minimum or use fewer walls");
+  throw std::runtime_error(
+      "sokoban: no board with enough pushes found; lower the minimum or use fewer walls");
 }
 
-// The puzzle consists of 64 cells and the player's cell. Returns at most one solution; `max_boards` limits the search.
+// The puzzle consists of 64 cells and the player's cell. Returns at most one solution; `max_boards` limits
+// the search.
 Solutions solve_sokoban(const PuzzleBytes& puzzle, const Parameters&, size_t max_boards) {
-  if (puzzle.size() != 65 || puzzle[64] >= 64) throw std::invalid_argument("sokoban: the puzzle must have 64 cells with a border of walls and a free cell for the player");
+  if (puzzle.size() != 65 || puzzle[64] >= 64)
+    throw std::invalid_argument(
+        "sokoban: the puzzle must have 64 cells with a border of walls and a free cell for the player");
   Board floor = 0, goals = 0, boxes = 0;
   for (int cell = 0; cell < 64; ++cell) {
     const uint8_t kind = puzzle[cell];
@@ -200,7 +209,9 @@ Solutions solve_sokoban(const PuzzleBytes& puzzle, const Parameters&, size_t max
     if (kind == kBox || kind == kBoxOnGoal) boxes |= bit(cell);
   }
   constexpr Board border = 0xFF818181818181FFull;
-  if ((floor & border) || !(floor & ~boxes & bit(puzzle[64]))) throw std::invalid_argument("sokoban: the puzzle must have 64 cells with a border of walls and a free cell for the player");
+  if ((floor & border) || !(floor & ~boxes & bit(puzzle[64])))
+    throw std::invalid_argument(
+        "sokoban: the puzzle must have 64 cells with a border of walls and a free cell for the player");
   const Board region = reachable(bit(puzzle[64]), floor & ~boxes);
   const Key target{boxes, __builtin_ctzll(region)};
   BackwardSearch search(floor, goals, max_boards);

@@ -1,4 +1,6 @@
-// Sudoku. Parameters: size, rows and columns of a box, number of blank cells. Bytes: clues (0 is blank), solution.
+// Sudoku. Parameters: size, rows and columns of a box, number of blank cells. Bytes: clues (0 is blank),
+// solution.
+
 #include <stdexcept>
 
 #include "puzzles/latin_square.h"
@@ -19,7 +21,8 @@ PuzzleBytes generate_sudoku(uint64_t seed, const Parameters& parameters) {
 // The puzzle consists of the clues.
 Solutions solve_sudoku(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const LatinSquare rules(parameters.at(0), parameters.at(1), parameters.at(2));
-  if (puzzle.size() != static_cast<size_t>(rules.cells)) throw std::invalid_argument("sudoku: the puzzle must have one byte per cell");
+  if (puzzle.size() != static_cast<size_t>(rules.cells))
+    throw std::invalid_argument("sudoku: the puzzle must have one byte per cell");
   return find_solutions(rules, rules.clue_domains(puzzle.data()), rules.cells, max_solutions, 1);
 }
 

@@ -28,13 +28,12 @@ COMMANDS = {
         "phalanx.cli.data",
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
-    "play": Mount("phalanx.cli.play", "Solve tasks yourself in the terminal; save demonstrations."),
+    "play": Mount("phalanx.cli.play", "Solve ARC tasks in the terminal, or watch a puzzle-server game."),
     "prove": Mount(
         "phalanx.cli.prove", "Prove a query from facts and rules; show the proof as a tree or SVG."
     ),
-    "puzzles": Mount("phalanx.cli.puzzles", "Puzzles made in process: list the kinds, show one in words."),
+    "puzzles": Mount("phalanx.cli.puzzles", "List and show text puzzles; collect from a puzzle server."),
     "kg": Mount("phalanx.cli.kg", "Knowledge graphs: list, download, mine rules, evaluate, query."),
-    "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "serve": Mount(
         "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
     ),

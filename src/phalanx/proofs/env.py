@@ -315,14 +315,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         action = state.num_actions + excess
         return jnp.where(action > max_actions, -1, action)
 
-    def content(self, state: ProofState) -> PyTree:
+    def comparable_state(self, state: ProofState) -> PyTree:
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
 
     def legal_actions(self, state: ProofState) -> Bool[Array, "*batch actions"]:
         return state.action_mask
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         """Return success: a true query was proved, or a false one was not.
 
         A proof with goals that an embedding scored counts if its probability is more than one half.
@@ -363,7 +363,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def parse_action(self, answer: str, state: ProofState) -> Int32[Array, ""]:
         return jnp.int32(text.parse_action(answer, state, self._require_vocabulary()))
 
-    def observation_texts(self, states: ProofState) -> list[str]:
+    def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
         return text.observation_texts(states, self._require_vocabulary(), self.config.max_episode_steps)
 
     def parse_actions(

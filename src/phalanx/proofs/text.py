@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.core.vector import host_rows, read_actions
 from phalanx.proofs.state import ProofState
 from phalanx.proofs.vocabulary import END, ProofVocabulary
-from phalanx.text.wrapper import host_rows, read_actions
 
 _GIVE_UP = "give up"
 

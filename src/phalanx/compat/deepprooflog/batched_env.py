@@ -14,12 +14,10 @@ from torchrl.data import Categorical, Composite, Unbounded
 from phalanx.compat.deepprooflog.data_handler import DataHandler
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.compat.deepprooflog.settings import build_config
+from phalanx.core.device_memory import batch_size_for_memory
 from phalanx.core.environment import Environment
-from phalanx.core.profiling import batch_size_for_memory
-from phalanx.core.vector import select_rows
-from phalanx.integrations.environments import legal_rows
-from phalanx.integrations.torchrl.environment import Batch, BatchedVecEnv as EnvironmentVecEnv
-from phalanx.integrations.torchrl.specs import to_torch
+from phalanx.core.vector import VectorEnvState, select_rows
+from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
 from phalanx.kg.atoms import Atom, parse_atom
 from phalanx.kg.formats import SPLITS
 from phalanx.kg.kge.embedding import KGE
@@ -120,8 +118,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._query_indices = np.full(self.batch_size, -1, np.int32)
 
-    def _observed_spec(self) -> Composite:
-        spec, shape, device = super()._observed_spec(), self.batch_size, self.device
+    def _make_observation_spec(self) -> Composite:
+        spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
         if self._schedule is None:
             return spec
         spec["sub_index"] = spec["goals"].unsqueeze(1)
@@ -136,7 +134,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
             spec[KGE_SCORE_KEY] = Unbounded(shape=shape, dtype=torch.float32, device=device)
         return spec
 
-    def _entries(self, batch: Batch) -> TensorDict:
+    def _entries(self, batch: VectorEnvState) -> TensorDict:
         entries = super()._entries(batch)
         if self._schedule is None:
             return entries
@@ -158,9 +156,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
         """The index in `queries` of each environment's episode; -1 if the environment sampled it."""
         return self._query_indices.copy()
 
-    def _begin(self, chosen: Bool[np.ndarray, " batch"], batch: Batch) -> Batch:
+    def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
         if self._schedule is None:
-            return super()._begin(chosen, batch)
+            return super()._reset_where(chosen, batch)
         indices = self._schedule.next_indices(int(chosen.sum()))
         self._query_indices[chosen] = -1 if indices is None else indices
         if indices is not None:
@@ -170,7 +168,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         if self._schedule.arrays() is not self._sampled_from:
             self._sampling_env = self._schedule.apply(self._proof_environment())
             self._sampled_from = self._schedule.arrays()
-        return self._begin_drawn(self._sampling_env, chosen, batch)
+        return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
@@ -380,9 +378,12 @@ def _bytes_per_environment(environment: Environment) -> int:
 
 @jax.jit
 def _start_where(
-    environment: ProofEnvironment, mask: Bool[Array, " batch"], queries: SampledQuery, batch: Batch
-) -> Batch:
+    environment: ProofEnvironment,
+    mask: Bool[Array, " batch"],
+    queries: SampledQuery,
+    batch: VectorEnvState,
+) -> VectorEnvState:
     states, observations = environment.reset_to(*queries)
     false = jnp.zeros_like(mask)
-    new = Batch(states, observations, legal_rows(environment, states), false, false)
-    return select_rows(mask, new, batch)
+    legal = jax.vmap(environment.legal_actions)(states)
+    return select_rows(mask, VectorEnvState(states, observations, legal, false, false), batch)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
-from phalanx.core.profiling import batch_size_for_memory, retry_with_smaller_batches
+from phalanx.core.device_memory import batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs import backends
@@ -162,7 +162,7 @@ def beam_search(
     kge_scorer = KGELeafScorer.create(kge, config, program)
     if batch_size is None:
         batch_size = batch_size_for_memory(
-            bytes_per_query(config, search, program.arity), at_most=_MAX_ACTIVE_QUERIES
+            bytes_per_query(config, search, program.arity), max_batch_size=_MAX_ACTIVE_QUERIES
         )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
     parts, start = [], 0

@@ -1,4 +1,4 @@
-"""`phalanx arcade`: collecting, going on after a kill, watching, and errors in words; with a real server."""
+"""`phalanx puzzles collect` and `phalanx play puzzle_server:GAME`, with a real server."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ import pytest
 from arcade_server import MISSING, RealServer, installed_server
 
 COLLECT = (
-    *("arcade", "collect", "--games", "lights,binary", "--episodes", "8", "--connections", "3"),
+    *("puzzles", "collect", "--games", "lights,binary", "--episodes", "8", "--connections", "3"),
     *("--host", "127.0.0.1"),
 )
 
@@ -40,7 +40,7 @@ def collected(port: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("arcade") / "samples.jsonl"
     result = CliRunner().invoke(cli.app, [*COLLECT, "--port", str(port), "--out", str(out)])
     assert result.exit_code == 0, result.output or result.exception
-    assert f"{out}: 8 episodes (0 were there)" in result.output.replace("\n", "")
+    assert f"{out}: 8 episodes (0 existing)" in result.output.replace("\n", "")
     assert "8 of 8 puzzles solved" in result.output.replace("\n", " ")
     return out
 
@@ -78,7 +78,7 @@ def test_a_killed_collection_is_resumed_to_the_same_samples(
     result = phalanx(*COLLECT, "--port", port, "--out", out, "--resume", "--json")
     assert result.code == 0, result.err
     summary = json.loads(result.out)
-    assert (summary["already_there"], summary["played"]) == ((0, 8) if where == "nothing" else (3, 5))
+    assert (summary["existing"], summary["played"]) == ((0, 8) if where == "nothing" else (3, 5))
     assert samples(out) == samples(collected)
 
 
@@ -98,7 +98,7 @@ def test_a_finished_collection_is_left_as_it_is(
     [
         (("--seed", "5"), "which these games, difficulties and seed do not give"),
         (("--games", "lights"), "which these games, difficulties and seed do not give"),
-        (("--max-steps", "2"), "gives other samples now; the tokenizer, --max-steps or the server differ"),
+        (("--max-steps", "2"), "now gives other samples; the tokenizer, --max-steps or the server differ"),
     ],
 )
 def test_other_settings_do_not_resume_a_collection(
@@ -118,7 +118,7 @@ def test_other_settings_do_not_resume_a_collection(
 
 def test_a_file_is_not_overwritten_without_being_asked(collected: Path, phalanx: Callable[..., Any]) -> None:
     result = phalanx(*COLLECT, "--out", collected)
-    assert result.code == 2 and "is there already; go on with --resume" in result.err
+    assert result.code == 2 and "exists; continue it with --resume" in result.err
 
 
 def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(port: int, tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_ctrl_c_leaves_whole_episodes_and_says_how_to_go_on(port: int, tmp_path:
         running.kill()
         running.wait()
     assert running.returncode == 130, err
-    assert "--resume goes on" in err and "Traceback" not in err
+    assert "with --resume to continue" in err and "Traceback" not in err
     found = samples(out)
     assert found[-1]["step_index"] == found[-1]["total_steps"] - 1
 
 
 def test_a_game_is_watched_to_its_end(port: int, phalanx: Callable[..., Any]) -> None:
     result = phalanx(
-        "arcade", "play", "lights", "--seed", 42, "--pause", 0, "--host", "127.0.0.1", "--port", port
+        "play", "puzzle_server:lights", "--seed", 42, "--pause", 0, "--host", "127.0.0.1", "--port", port
     )
     assert result.code == 0, result.err
     assert "Lights Out, easy, seed 42" in result.out
@@ -151,12 +151,15 @@ def test_a_game_is_watched_to_its_end(port: int, phalanx: Callable[..., Any]) ->
 
 
 def test_logic_grid_is_watched_until_the_server_refuses(port: int, phalanx: Callable[..., Any]) -> None:
-    result = phalanx("arcade", "play", "logic", "--pause", 0, "--host", "127.0.0.1", "--port", port)
+    result = phalanx("play", "puzzle_server:logic", "--pause", 0, "--host", "127.0.0.1", "--port", port)
     assert result.code == 1
     assert "refuses every move of Logic Grid" in " ".join(result.out.split())
 
 
-@pytest.mark.parametrize("command", [("play", "sudko"), ("collect", "--games", "sudko", "--out", "x.jsonl")])
+@pytest.mark.parametrize(
+    "command",
+    [("play", "puzzle_server:sudko"), ("puzzles", "collect", "--games", "sudko", "--out", "x.jsonl")],
+)
 def test_an_unknown_game_is_named_with_the_nearest_one(
     command: tuple[str, ...],
     port: int,
@@ -165,7 +168,7 @@ def test_an_unknown_game_is_named_with_the_nearest_one(
     phalanx: Callable[..., Any],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = phalanx("arcade", *command, "--host", "127.0.0.1", "--port", port)
+    result = phalanx(*command, "--host", "127.0.0.1", "--port", port)
     assert result.code == 2 and "Traceback" not in result.err
     assert "did you mean 'sudoku'?" in result.err
 
@@ -173,8 +176,8 @@ def test_an_unknown_game_is_named_with_the_nearest_one(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--games", "sudoku,,binary"), "names stand between commas, as in sudoku,binary"),
-        (("--difficulty", "insane"), "--difficulty takes easy, medium and hard; got 'insane'"),
+        (("--games", "sudoku,,binary"), "expected names separated by commas, such as sudoku,binary"),
+        (("--difficulty", "insane"), "--difficulty must be easy, medium or hard, got 'insane'"),
         (("--games", "sud$ku"), "did you mean 'sudoku'?"),
         (("--out", "nowhere/samples.jsonl"), "the folder nowhere does not exist"),
     ],
@@ -182,7 +185,7 @@ def test_an_unknown_game_is_named_with_the_nearest_one(
 def test_settings_that_make_no_sense_are_refused_before_anything_is_played(
     options: tuple[str, ...], words: str, tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
-    result = phalanx("arcade", "collect", "--out", tmp_path / "x.jsonl", *options)
+    result = phalanx("puzzles", "collect", "--out", tmp_path / "x.jsonl", *options)
     assert result.code == 2 and words in result.err
     assert list(tmp_path.iterdir()) == []
 
@@ -190,5 +193,7 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_played(
 def test_a_server_that_is_not_there_is_said_so(phalanx: Callable[..., Any]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        result = phalanx("arcade", "play", "sudoku", "--host", "127.0.0.1", "--port", free.getsockname()[1])
+        result = phalanx(
+            "play", "puzzle_server:sudoku", "--host", "127.0.0.1", "--port", free.getsockname()[1]
+        )
     assert result.code == 2 and "is the puzzle server running?" in result.err
