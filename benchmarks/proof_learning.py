@@ -55,7 +55,7 @@ def measure_ppo(
         "num_steps": config.ppo.num_steps,
         "epochs": config.ppo.epochs,
         "minibatches": config.ppo.minibatches,
-        "padding_states": config.proofs.padding_states,
+        "padding_states": config.proofs.max_actions,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
         "num_parameters": count_parameters(training.state.params),
         "compile_seconds": round(training.compile_seconds, 2),

@@ -20,11 +20,18 @@ from typing import Any
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.kg import MiningConfig, PathNetwork, fit_path_network, mine_rules, rank_by_network, rank_by_rules
+from phalanx.kg import (
+    MiningConfig,
+    PathNetwork,
+    RulePredictor,
+    evaluate_link_prediction,
+    fit_path_network,
+    mine_rules,
+)
 from phalanx.kg.atoms import Atom
 from phalanx.kg.kge import load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.rules.predictor import POWER, Aggregation
+from phalanx.kg.rules.predictor import DEFAULT_POWER, Aggregation
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 
 
@@ -36,7 +43,7 @@ class Workload:
     config: MiningConfig
     bar: float
     aggregation: Aggregation = "maxplus"
-    power: float = POWER
+    power: float = DEFAULT_POWER
     cpu_seconds: float | None = None
     """For mining and ranking together."""
     kge_bar: float | None = None
@@ -74,25 +81,25 @@ def ranking(
 ) -> dict[str, Any]:
     """Mine from the training triples and rank a split by the rules; the seconds are the processors'."""
     data = KnowledgeBase.load(folder / workload.dataset, on_leak="allow")
-    config = workload.config.model_copy(update={"threads": threads})
+    config = workload.config.model_copy(update={"num_threads": threads})
     begin = time.process_time()
     rules = mine_rules(data, config, TimeLimit(None, print_to_stderr))
     mined = time.process_time()
     budget = TimeLimit(None, print_to_stderr)
-    embedding = None if kge is None else load_kge(kge / "kge", rules.index)
+    embedding = None if kge is None else load_kge(kge, rules.vocabulary)
     bar = workload.bar if kge is None else workload.kge_bar or workload.bar
-    found = rank_by_rules(
+    predictor = RulePredictor.fit(
         rules,
         data,
-        split,
         # Beside an embedding a rule counts for the logarithm of its confidence.
         workload.aggregation if kge is None else "maxplus",
         kge=embedding,
         power=workload.power,
-        limit=config.limit,
-        threads=threads,
-        budget=budget,
+        max_paths=config.max_paths,
+        num_threads=threads,
+        time_limit=budget,
     )
+    found = evaluate_link_prediction(predictor, data, split, ties="random", time_limit=budget)
     ended = time.process_time()
     changed = config.model_dump(exclude_defaults=True)
     return {
@@ -122,7 +129,7 @@ def network(
         found = fit_path_network(data, num_threads=threads, time_limit=budget)
         found.save(file)
     learned = time.process_time()
-    ranked = rank_by_network(found, data, split, budget=budget)
+    ranked = evaluate_link_prediction(found, data, split, ties="random", time_limit=budget)
     bar = workload.kge_bar or workload.bar
     return {
         "benchmark": "network",

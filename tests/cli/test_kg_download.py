@@ -1,4 +1,4 @@
-"""Public knowledge bases: fetched from a server, made alike, checked by folder_digest, and refused in words."""
+"""Public knowledge bases: fetched from a server, made alike, checked by digest, and refused in words."""
 
 import dataclasses
 import functools

@@ -15,9 +15,9 @@ from phalanx.kg.family_generator import RULES, generate_family
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
 SMALL = [
-    "proofs.padding_states=8",
-    "proofs.padding_atoms=3",
-    "proofs.max_depth=4",
+    "proofs.max_actions=8",
+    "proofs.max_goals=3",
+    "proofs.max_episode_steps=4",
     "network.width=4",
     "network.depth=1",
     "ppo.num_envs=8",
@@ -107,7 +107,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     [
         (["dataset=/nowhere"], "/nowhere"),
         (["--preset", "famly"], "did you mean 'family'?"),
-        (["proofs.padding_state=3"], "padding_states"),
+        (["proofs.max_action=3"], "max_actions"),
         (["--resume"], "--resume needs --out"),
         (["--num-processes", "2"], "--coordinator, --process-id and --num-processes together"),
         (["proofs.queries.min_depth=9"], "no query is left by min_depth=9"),

@@ -29,9 +29,9 @@ ANCESTORS: dict[str, Any] = {
         rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
     ),
     "split": "valid",
-    "padding_states": 4,
-    "padding_atoms": 3,
-    "max_depth": 2,
+    "max_actions": 4,
+    "max_goals": 3,
+    "max_episode_steps": 2,
 }
 """Four people in a line; a grandparent is a parent's parent; two steps at most."""
 

@@ -68,9 +68,9 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "families": {
             "data": _FAMILY,
             "split": "valid",
-            "padding_states": 5,
-            "padding_atoms": 3,
-            "max_depth": 4,
+            "max_actions": 5,
+            "max_goals": 3,
+            "max_episode_steps": 4,
         }
     },
 }

@@ -120,13 +120,13 @@ class Counter(Environment[CountState, Outer, Array]):
         return state, self.observe(state)
 
     def step(self, state: CountState, action: Float[Array, "1"]) -> tuple:
-        moved = CountState(state.num_actions + 1, jnp.bool_(False), state.num_actions + 1 >= 3)
+        moved = CountState(state.count + 1, jnp.bool_(False), state.count + 1 >= 3)
         state = jax.tree.map(lambda old, new: jnp.where(self.is_done(state), old, new), state, moved)
         return state, self.observe(state), action[0], self.is_done(state), state
 
     def observe(self, state: CountState) -> Outer:
         bits = jnp.array([0, 2**32 - 1], jnp.uint32)
-        return Outer(Inner(state.num_actions * 0.5, state.num_actions), bits)
+        return Outer(Inner(state.count * 0.5, state.count), bits)
 
     def is_done(self, state: CountState) -> Bool[Array, "*batch"]:
         return state.terminated | state.truncated

@@ -138,7 +138,11 @@ def test_a_state_by_itself_says_its_step_and_choices(episode):
     states, index = episode
     texts = [element.text for element in parsed(draw_state(states[2], index)).iter(f"{SVG}text")]
     assert texts == [
-        "ancestor(ann,dan)", f"true · {int(states[2].num_actions)} choices", "step 2", "2", "ancestor(bob,dan)",
+        "ancestor(ann,dan)",
+        f"true · {int(states[2].num_actions)} choices",
+        "step 2",
+        "2",
+        "ancestor(bob,dan)",
     ]  # fmt: skip
 
 

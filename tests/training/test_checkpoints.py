@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.training.algorithm import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.checkpoints import Checkpointer, config_digest
 
 SAVE_FOR_EVER = """

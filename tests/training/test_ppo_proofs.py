@@ -33,9 +33,9 @@ from phalanx.training.proof_training import (
 SMALL = (
     "generated.num_families=2",
     "generated.generations=3",
-    "proofs.padding_states=8",
-    "proofs.padding_atoms=3",
-    "proofs.max_depth=4",
+    "proofs.max_actions=8",
+    "proofs.max_goals=3",
+    "proofs.max_episode_steps=4",
     "network.width=4",
     "network.depth=1",
     "evaluation.num_queries=6",
@@ -62,7 +62,7 @@ class FirstChoice(eqx.Module):
 
 def test_every_preset_loads_and_has_the_padding_of_the_reference() -> None:
     assert list_presets("train/proofs") == ("countries", "default", "family", "umls", "wn18rr")
-    states = {name: load_proof_training(name).proofs.padding_states for name in list_presets("train/proofs")}
+    states = {name: load_proof_training(name).proofs.max_actions for name in list_presets("train/proofs")}
     assert states == {"countries": 20, "default": 32, "family": 130, "umls": 64, "wn18rr": 262}
 
 
@@ -116,7 +116,7 @@ def test_an_environment_from_data_has_its_facts_rules_queries_and_depths(tmp_pat
     assert exact.queries.depths.tolist() == [1, -1, -1]
     with pytest.raises(ValueError, match="has no test queries"):
         ProofEnvironment.from_knowledge_base(data, everything, "test")
-    with pytest.raises(ValueError, match=r"variables for 2 atoms .* padding_atoms=3"):
+    with pytest.raises(ValueError, match=r"variables for 2 goals .* max_goals=3"):
         ProofEnvironment.from_knowledge_base(
             data, everything, "valid", vocabulary=ProofVocabulary(data, max_goals=2)
         )
@@ -187,7 +187,7 @@ def test_an_embedding_closes_goals_in_training_and_belongs_to_its_data(
     config = KGEModelConfig(embedding_dim=4)
     sizes = setting.index.num_predicates, setting.index.num_constants
     save_kge(tmp_path / "kge", KGE.create(config, *sizes, np.random.default_rng(0)), config, setting.index)
-    closing = ProofSetting.create(small(f"kge={tmp_path}", "proofs.kge_closes_query=true"))
+    closing = ProofSetting.create(small(f"kge={tmp_path}", "proofs.allow_kge_on_query=true"))
     assert setting.held_out.kge_scorer is None and closing.held_out.kge_scorer is not None
     assert closing.stages[0].kge_scorer == closing.held_out.kge_scorer
     assert closing.fingerprint != setting.fingerprint

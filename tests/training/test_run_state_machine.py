@@ -25,10 +25,8 @@ from hypothesis.stateful import (
 from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.logging.report.tables import metrics_table
-from phalanx.training.algorithm import CheckpointConfig, Progress
-from phalanx.training.loading import initial_policy, restore_policy
-from phalanx.training.run import train
-from phalanx.training.run_dir import read_metadata, run_status
+from phalanx.training import CheckpointConfig, Progress, initial_policy, read_metadata, restore_policy, train
+from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World
 from tests.helpers.descent import Descent, DescentConfig
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.proofs.config import ProofConfig
@@ -13,8 +12,6 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQuery
 
 TERMINATED, TRUNCATED = 1, 2
-Numbers = Array | np.ndarray
-"""States can also be held on the host."""
 
 
 class ExpandRequest(NamedTuple):
@@ -78,13 +75,15 @@ class ProofState(eqx.Module):
     log_score: Float32[Array, "*batch"] | None = None
     """Sum of the log-probabilities of goals that an embedding scored; None without an embedding."""
 
+    # The properties are not annotated with array types because states are also held on the host.
+
     @property
-    def goals(self) -> Int32[Numbers, "*batch goals atom"]:
+    def goals(self) -> Any:
         """The remaining goals."""
         return self.node.goals
 
     @property
-    def successors(self) -> Int32[Numbers, "*batch actions goals atom"]:
+    def successors(self) -> Any:
         """The goals after each action."""
         return self.node.successors
 
@@ -104,7 +103,7 @@ class ProofState(eqx.Module):
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
-    def episode_done(self) -> Bool[Numbers, "*batch"]:
+    def episode_done(self) -> Any:
         """Whether the episode has ended."""
         return self.status != 0
 
