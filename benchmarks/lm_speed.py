@@ -20,9 +20,7 @@ from torch import nn
 
 from phalanx.core.backends import resolve_backend
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
-from phalanx.training.lm.batches import TokenBatch
-from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMTrainer
+from phalanx.training import SFT, NoData, SFTConfig, TokenBatch
 
 ROWS, WIDTH = 4, 1056
 ENGINE = resolve_backend("auto")
@@ -87,13 +85,13 @@ def rows_of(segments: int) -> TokenBatch:
 
 def ours(segments: int) -> Callable[[], int]:
     """A step of Phalanx."""
-    trainer, batch = LMTrainer(CONFIG, OptimizerConfig()), rows_of(segments)
-    learner = trainer.start(jax.random.key(0))
+    sft, batch = SFT(SFTConfig(model=CONFIG), NoData()), rows_of(segments)
+    state = sft.init(jax.random.key(0))
 
     def step() -> int:
-        nonlocal learner
-        learner, metrics = trainer.update(learner, batch)
-        jax.block_until_ready((learner, metrics))
+        nonlocal state
+        state, metrics = sft.train_step(state, [batch])
+        jax.block_until_ready((state, metrics))
         return ROWS * WIDTH
 
     return step

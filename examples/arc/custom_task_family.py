@@ -27,11 +27,7 @@ from phalanx.arc.generators import (
 )
 from phalanx.arc.rendering import render_task
 from phalanx.core import batch_step
-from phalanx.training.algorithm import Progress
-from phalanx.training.cloning.config import load_cloning
-from phalanx.training.cloning.training import CloningTraining
-from phalanx.training.run import train
-from phalanx.training.run_dir import next_free_dir
+from phalanx.training import CloningTraining, Progress, load_cloning, next_free_dir, train
 
 NAME = "shadow"
 

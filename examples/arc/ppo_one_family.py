@@ -14,10 +14,7 @@ from rich.console import Console
 
 from phalanx.arc.rendering import render_state
 from phalanx.core import record_episodes
-from phalanx.training.algorithm import Progress
-from phalanx.training.arc_training import ArcTraining, load_arc_training
-from phalanx.training.run import train
-from phalanx.training.run_dir import next_free_dir
+from phalanx.training import ArcTraining, Progress, load_arc_training, next_free_dir, train
 
 
 def show(progress: Progress) -> None:

@@ -31,7 +31,7 @@ from phalanx.data import (
 )
 from phalanx.lm import LanguageModelConfig, generate
 from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
-from phalanx.training import LMTrainer, OptimizerConfig, token_batch
+from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
 
 TEXT = ByteTokenizer()
 WINDOW = 128
@@ -70,11 +70,13 @@ async def main(arguments: argparse.Namespace) -> None:
     settings = WindowConfig(window_size=WINDOW, overlap=0, min_samples=WINDOW, when_covered=WhenCovered.WAIT)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
     window = RollingBatchPlanWindow(buffer, settings, batching, packing)
-    trainer = LMTrainer(
-        LanguageModelConfig(d_model=64, num_layers=2, num_heads=4, d_ff=128),
-        OptimizerConfig(num_updates=arguments.updates, learning_rate=0.006, warmup=10),
+    config = SFTConfig(
+        num_updates=arguments.updates,
+        model=LanguageModelConfig(d_model=64, num_layers=2, num_heads=4, d_ff=128),
+        optimizer=OptimizerConfig(learning_rate=0.006, warmup_steps=10, weight_decay=0.01, b2=0.98),
     )
-    learner = trainer.start(jax.random.key(0))
+    sft = SFT(config, NoData())
+    state = sft.init(jax.random.key(0))
 
     async with stream:
         samples = aiter(stream)
@@ -88,8 +90,8 @@ async def main(arguments: argparse.Namespace) -> None:
                 batch = token_batch(
                     collate_microbatch(spec, window.samples, packing=packing), batching.token_budget
                 )
-                learner, metrics = trainer.update(learner, batch)
-                update, read = update + 1, read + batch.real_tokens
+                state, metrics = sft.train_step(state, [batch])
+                update, read = update + 1, read + batch.num_tokens
                 if update == 1 or update % max(1, arguments.updates // 8) == 0:
                     loss = float(metrics["loss"])
                     print(
@@ -100,7 +102,7 @@ async def main(arguments: argparse.Namespace) -> None:
             await playing
 
     print(f"{stream.metrics.episodes_completed} puzzles played, {buffer.size} samples held")
-    pairs = moves(trainer.model(learner), unseen)
+    pairs = moves(sft.policy(state), unseen)
     print(f"unseen board:\n{TEXT.decode(unseen[0].input_ids)}\nthe model's move: {pairs[0][0]}")
     # The form of a move is learned first; which cell, and which number, takes longer than this run.
     formed = sum(written[:6] == "place " and len(written.split()) == 4 for written, _ in pairs)

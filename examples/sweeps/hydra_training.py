@@ -11,8 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from phalanx.config import load_config
-from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig
-from phalanx.training.run import train
+from phalanx.training import ArcTraining, ArcTrainingConfig, train
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="hydra_training")

@@ -150,9 +150,8 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["eval", "/nowhere"], "is not the folder of a run"),
         (["eval", "{run}", "--out", "x"], "give --data, too"),
         (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
-        (["train", "lm", "--arcade", "localhost:1", "--env", "arc"], "--arcade and --env exclude each other"),
-        (["train", "grpo", "--arcade", "localhost:1", "--env", "arc"], "--env and --arcade exclude each"),
-        (["train", "grpo", "--games", "lights"], "--games belongs to --arcade"),
+        (["train", "sft", "--plan", "plan", "--env", "arc"], "--plan and --env cannot be combined"),
+        (["train", "sft", "--dataset", "data.jsonl"], "--dataset requires --plan"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -134,11 +134,11 @@ def _check_settings(kind: str, params: dict[str, Any]) -> None:
     kinds = {
         "arc": "ArcTraining",
         "bc": "CloningTraining",
-        "grpo": "GRPOTraining",
+        "grpo": "GRPO",
         "guide": "HeuristicTraining",
         "kge": "KGETraining",
-        "lm": "LMTraining",
         "proofs": "ProofTraining",
+        "sft": "SFT",
     }
     algorithm = load_algorithm(ROOT / params["file"]) if kind == "custom" else getattr(agents, kinds[kind])
     algorithm.config_type.load(params["preset"], params["overrides"] or [])

@@ -655,28 +655,31 @@ def episode_tokens() -> Digests:
     """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
     from phalanx.arc import ArcEnvironment
     from phalanx.lm import EnvironmentStream
-    from phalanx.lm.arc_demonstrations import arc_samples
-    from phalanx.lm.episodes.proof_demonstrations import proof_samples
     from phalanx.lm.expert_samples import generate_expert_samples
-    from phalanx.lm.tasks import PromptTokenizer, read_tasks
     from phalanx.proofs.env import ProofEnvironment
+    from phalanx.puzzles import puzzle_kinds
+    from phalanx.text import make_text_vector_env
     from phalanx.training.arc_training import load_arc_training
+    from phalanx.training.sft_experts import arc_samples, proof_samples
 
-    prompter, single, multi = (
-        PromptTokenizer("characters"),
-        read_tasks("puzzles"),
-        read_tasks("puzzles::multi"),
-    )
+    def puzzles(*turns: str) -> Any:
+        tasks = [f"{kind.name}:easy:{each}" for each in turns for kind in puzzle_kinds()]
+        return make_text_vector_env(",".join(tasks), prompt_format="compact")
+
     arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
-        "arc, expert": arc_samples(arc, prompter, seed=1),
-        "arc, expert, full prompts": arc_samples(arc, PromptTokenizer("bytes"), seed=1, compact=False),
+        "arc, expert": arc_samples(arc, "characters", seed=1),
+        "arc, expert, full prompts": arc_samples(arc, "bytes", seed=1, prompt_format="full"),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
-        "proofs, expert": proof_samples(proofs, PromptTokenizer("bytes"), seed=1),
-        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, wander=0.2),
-        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, demonstrated=False),
+        "proofs, expert": proof_samples(proofs, "bytes", seed=1),
+        "puzzles, expert": generate_expert_samples(
+            functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
+        ),
+        "puzzles, random": generate_expert_samples(
+            functools.partial(puzzles, "multi"), "characters", seed=1, behavior_policy="random"
+        ),
     }
     return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
 
@@ -801,18 +804,15 @@ _SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "
 def sft_plan() -> Digests:
     """Train a language model on the batches of a plan."""
     from phalanx.data import BatchPlanBuilder, PackingConfig
-    from phalanx.training.lm.batches import PlannedBatches
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
+    from phalanx.training.sft_data import PlannedBatches
 
     samples = _token_samples()
     lengths = {name: sample.length for name, sample in samples.items()}
     packing = PackingConfig(max_length=64)
     plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(num_epochs=2)
-    config = LMTrainingConfig.load(
-        None, (*_SMALL_MODEL, "model.vocab_size=40", "data.source=plan", "optimizer.warmup=2")
-    )
-    return _train(LMTraining(config, PlannedBatches.of_plan(plan, samples)), 4, ("loss",))
+    config = SFTConfig.load(None, (*_SMALL_MODEL, "model.vocab_size=40", "optimizer.warmup_steps=2"))
+    return _train(SFT(config, PlannedBatches.from_plan(plan, samples)), 4, ("loss",))
 
 
 @workload("floats")
@@ -820,22 +820,21 @@ def sft_puzzles() -> Digests:
     """Train a language model on puzzles with the preset `puzzles`; digest held-out losses too."""
     import jax
 
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
 
     small = (
         *_SMALL_MODEL,
-        "data.environment='sudoku,lights_out::multi'",
-        "data.shares='lights_out=2'",
+        "env.id='sudoku,lights_out::multi'",
+        "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
         "data.window_size=32",
-        "data.held_out=8",
-        "optimizer.num_updates=4",
-        "optimizer.warmup=2",
-        "evaluation.puzzles=0",
+        "data.num_eval_samples=8",
+        "num_updates=4",
+        "optimizer.warmup_steps=2",
+        "evaluation.num_episodes=0",
     )
-    algorithm = LMTraining(LMTrainingConfig.load("puzzles", small))
+    algorithm = SFT(SFTConfig.load("puzzles", small))
     state, losses = algorithm.init(jax.random.key(algorithm.seed)), []
     for number in range(4):
         state, report = algorithm.update(state)
@@ -847,21 +846,21 @@ def sft_puzzles() -> Digests:
 @workload("floats")
 def grpo_puzzles() -> Digests:
     """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
-    from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
+    from phalanx.training.grpo import GRPO, GRPOConfig
 
-    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
+    small = (*_SMALL_MODEL, "num_updates=3", "num_generations=8", "microbatch_size=4", "max_length=96")
     presets = {
-        "lights_out": ("grpo.groups=6",),
+        "lights_out": ("num_prompts=6",),
         "puzzles": (
-            "environment='knights::multi,lights_out::multi'",
-            "legal_only=true",
-            "grpo.groups=4",
-            "grpo.negative=0.5",
+            "env.id='knights::multi,lights_out::multi'",
+            "legal_actions_only=true",
+            "num_prompts=4",
+            "negative_advantage_weight=0.5",
         ),
     }
     found = {}
     for preset, overrides in presets.items():
-        algorithm = GRPOTraining(GRPOTrainingConfig.load(preset, (*small, *overrides)))
+        algorithm = GRPO(GRPOConfig.load(preset, (*small, *overrides)))
         found |= {
             f"{preset}: {name}": value for name, value in _train(algorithm, 3, ("policy_loss",)).items()
         }

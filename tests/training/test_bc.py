@@ -17,10 +17,7 @@ from phalanx.cli.app import app
 from phalanx.data import write_samples
 from phalanx.lm import ArcTokenizer, EnvironmentStream
 from phalanx.logging.report import read_run
-from phalanx.training.arc_training import load_arc_policy
-from phalanx.training.cloning.config import load_cloning
-from phalanx.training.cloning.training import CloningTraining
-from phalanx.training.run import train
+from phalanx.training import CloningTraining, load_arc_policy, load_cloning, train
 
 SMALL = (
     "arc.dataset.max_grid_height=3",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.training.loading import load_algorithm
+from phalanx.training import load_algorithm
 
 ONE = Path(__file__).parents[1] / "helpers" / "descent.py"
 

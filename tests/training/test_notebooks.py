@@ -11,7 +11,7 @@ from phalanx.arc.generators import generate_tasks
 from phalanx.core import Trajectory
 from phalanx.logging.report import read_run
 from phalanx.svg import line_chart
-from phalanx.training.run import train
+from phalanx.training import train
 from tests.helpers.descent import Descent, DescentConfig
 
 

@@ -11,10 +11,7 @@ import pytest
 
 from phalanx.logging import Handler
 from phalanx.logging.report import read_run
-from phalanx.training import run_dir as runs
-from phalanx.training.algorithm import Progress, TrainResult
-from phalanx.training.arc_training import ArcTraining, load_arc_policy
-from phalanx.training.run import train
+from phalanx.training import ArcTraining, Progress, TrainResult, load_arc_policy, run_dir as runs, train
 from tests.helpers.small_training import metrics_of, small_config, small_handlers
 
 

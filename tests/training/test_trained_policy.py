@@ -11,9 +11,7 @@ import pytest
 
 import phalanx
 from phalanx.arc.env import ArcEnvironment
-from phalanx.training.algorithm import TrainResult
-from phalanx.training.arc_training import ArcTraining, load_arc_policy
-from phalanx.training.run import train
+from phalanx.training import ArcTraining, TrainResult, load_arc_policy, train
 from phalanx.training.trained_policy import Policy
 from tests.helpers.small_training import small_config
 

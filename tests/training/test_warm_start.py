@@ -11,11 +11,11 @@ import pytest
 
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.training import (
+    SFT,
     Algorithm,
     ArcTraining,
     CheckpointRef,
     KGETraining,
-    LMTraining,
     ProofTraining,
     RunConfig,
     TrainState,
@@ -36,8 +36,8 @@ def kge(*overrides: str) -> KGETraining:
     return KGETraining(load_kge_training(None, (*small, *overrides)))
 
 
-def lm(samples: Path) -> LMTraining:
-    return LMTraining(config_of(samples))
+def lm(samples: Path) -> SFT:
+    return SFT(config_of(samples))
 
 
 def arc(samples: Path) -> ArcTraining:

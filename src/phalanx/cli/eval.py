@@ -19,6 +19,7 @@ from phalanx.formatting import format_count
 if TYPE_CHECKING:
     from phalanx.proofs.link_prediction import EvaluationMode
     from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.text.splits import Split as TextSplit
     from phalanx.training.proof_training import ProofTrainingConfig
     from phalanx.training.warm_start import CheckpointRef
 
@@ -131,6 +132,13 @@ class Split(enum.StrEnum):
     training = "training"
 
 
+_TEXT_SPLITS: "dict[Split, TextSplit]" = {
+    Split.held_out: "test",
+    Split.valid: "validation",
+    Split.training: "train",
+}
+
+
 class Mode(enum.StrEnum):
     """What a true triple is ranked by."""
 
@@ -213,7 +221,7 @@ def evaluate(
         given = CheckpointRef.parse(str(run))
         kind = read_metadata(given.run).get("kind")
     origins = _each_seed(given)
-    if arcade is not None and kind not in ("lm", "grpo"):
+    if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
     if data is None and out is not None:
         raise UserError("--out says where the files of --data go; give --data, too")
@@ -247,15 +255,17 @@ def evaluate(
             typer.echo(_over_seeds(ranked, "MRR", ".3f"))
     elif data is not None:
         raise UserError(f"--data is for ARC, proofs and kge; {run} is a run of kind {kind!r}")
-    elif kind in ("lm", "grpo") and arcade is not None:
+    elif kind in ("sft", "grpo") and arcade is not None:
         from phalanx.cli.evaluate_puzzles import evaluate_on_server
 
         evaluate_on_server(given, arcade, untrained, tuple(settings or ()), seed, as_json)
-    elif kind in ("lm", "grpo"):
+    elif kind in ("sft", "grpo"):
         from phalanx.cli.evaluate_puzzles import evaluate_language_model
 
         tried = 8 if attempts is None else attempts
-        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
+        evaluate_language_model(
+            given, _TEXT_SPLITS[split], tried, untrained, tuple(settings or ()), seed, as_json
+        )
     else:
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 

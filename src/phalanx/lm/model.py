@@ -28,14 +28,14 @@ _UNROLL = 4
 class LanguageModelConfig(Config):
     """Architecture of a language model."""
 
-    removed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "was renamed to d_model",
-        "depth": "was renamed to num_layers",
-        "heads": "was renamed to num_heads",
-        "hidden": "was renamed to d_ff",
-        "rotary_base": "was renamed to rope_theta",
-        "norm_epsilon": "was renamed to norm_eps",
-        "compute": "was renamed to dtype",
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "d_model",
+        "depth": "num_layers",
+        "heads": "num_heads",
+        "hidden": "d_ff",
+        "rotary_base": "rope_theta",
+        "norm_epsilon": "norm_eps",
+        "compute": "dtype",
     }
 
     vocab_size: int = Field(default=258, ge=2)
@@ -204,6 +204,15 @@ class LanguageModel(eqx.Module):
         """Split the blocks into arrays, cast to the compute type, and static fields."""
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
         return jax.tree.map(lambda leaf: leaf.astype(self.config.dtype), arrays), static
+
+
+def model_structure(config: LanguageModelConfig) -> LanguageModel:
+    """Return a model without arrays. `eqx.combine(params, structure)` is the model with these params."""
+    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+    structure: LanguageModel = eqx.filter(
+        model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
+    )
+    return structure
 
 
 def token_logps(

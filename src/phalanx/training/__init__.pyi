@@ -26,7 +26,16 @@ from .config import (
     EvaluationConfig as EvaluationConfig,
     RunConfig as RunConfig,
 )
+from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
 from .distributed import DeviceMesh as DeviceMesh
+from .grpo import (
+    GRPO as GRPO,
+    Completion as Completion,
+    GRPOConfig as GRPOConfig,
+    group_advantages as group_advantages,
+    grpo_loss as grpo_loss,
+    turn_advantages as turn_advantages,
+)
 from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
 from .kge_training import (
     KGEData as KGEData,
@@ -34,26 +43,12 @@ from .kge_training import (
     KGETrainingConfig as KGETrainingConfig,
     load_kge_training as load_kge_training,
 )
-from .lm.batches import (
-    PlannedBatches as PlannedBatches,
-    StreamedBatches as StreamedBatches,
-    token_batch as token_batch,
-)
-from .lm.config import (
-    LMTrainingConfig as LMTrainingConfig,
-    OptimizerConfig as OptimizerConfig,
-    load_lm_training as load_lm_training,
-)
-from .lm.grpo import GRPOTraining as GRPOTraining, GRPOTrainingConfig as GRPOTrainingConfig
-from .lm.grpo_update import GRPOConfig as GRPOConfig, group_advantages as group_advantages
-from .lm.sources import open_source as open_source
-from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
-from .lm.update import LMTrainer as LMTrainer
 from .loading import (
     initial_policy as initial_policy,
     load_algorithm as load_algorithm,
     restore_policy as restore_policy,
 )
+from .optimizer import OptimizerConfig as OptimizerConfig
 from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
 from .ppo import (
     PPO as PPO,
@@ -82,5 +77,14 @@ from .search_heuristic import (
     HeuristicTrainingConfig as HeuristicTrainingConfig,
     load_heuristic as load_heuristic,
 )
+from .sft import SFT as SFT, SFTConfig as SFTConfig, open_data as open_data, sft_loss as sft_loss
+from .sft_data import (
+    NoData as NoData,
+    PlannedBatches as PlannedBatches,
+    StreamedBatches as StreamedBatches,
+    TokenBatch as TokenBatch,
+    token_batch as token_batch,
+)
+from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy
 from .warm_start import CheckpointRef as CheckpointRef

@@ -20,6 +20,13 @@ class EvaluationConfig(Config):
     last one."""
 
 
+class EpisodeEvaluationConfig(EvaluationConfig):
+    """Settings for evaluations on episodes that are not trained on."""
+
+    num_episodes: int = Field(default=20, ge=0)
+    """Episodes per task. 0 disables the evaluation on episodes."""
+
+
 class CheckpointConfig(Config):
     """When to save checkpoints and which ones to keep. The last update is always saved."""
 

@@ -1,6 +1,6 @@
 """Played episodes as demonstrations: the samples of an `EnvironmentStream`, and a file that keeps them.
 
-Playing is in `session`; samples are read by `phalanx.data.OfflineDatasetStream` and `phalanx train lm`.
+Playing is in `session`; samples are read by `phalanx.data.OfflineDatasetStream` and `phalanx train sft`.
 """
 
 import dataclasses
