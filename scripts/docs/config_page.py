@@ -27,7 +27,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Proofs": {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
-        "phalanx.kg.kge.config": ("KGEConfig",),
+        "phalanx.training.kge": ("KGEConfig",),
         "phalanx.kg.evaluation": ("HybridConfig",),
         "phalanx.kg.rules.config": ("MiningConfig",),
         "phalanx.kg.path_network": ("PathNetworkConfig",),
