@@ -28,8 +28,8 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Proofs": {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
         "phalanx.training.kge": ("KGEConfig",),
-        "phalanx.kg.evaluation": ("HybridConfig",),
-        "phalanx.kg.rules.config": ("MiningConfig",),
+        "phalanx.proofs.score_combination": ("HybridConfig",),
+        "phalanx.kg.rules.mining": ("MiningConfig",),
         "phalanx.kg.path_network": ("PathNetworkConfig",),
     },
     "Token batches": {
@@ -45,8 +45,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
     },
     "Training": {
-        "phalanx.training.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
-        "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
+        "phalanx.training.arc_training": (
+            "ArcTrainingConfig",
+            "ArcEvaluationConfig",
+            "CloningTrainingConfig",
+        ),
+        "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig", "PPOTrainingConfig"),

@@ -56,6 +56,16 @@ def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
 
 
+def batch_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
+    distribution, values = network.batch(seen)
+    return jnp.mean(jnp.square(values) + jax.vmap(lambda one: one.entropy())(distribution))
+
+
+def example_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
+    distribution, value = network(seen)
+    return jnp.square(value) + distribution.entropy()
+
+
 def leaves(tree: object) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
 
@@ -107,8 +117,29 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
     assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
 
 
+def test_vmap_of_the_gradient_gives_one_gradient_per_example() -> None:
+    native, xla = networks(3, 4, 8, 2)
+    seen = observations(5, 3, 4)
+
+    @eqx.filter_jit
+    def per_example(network: ColorEquivariantNetwork, seen: ArcObservation) -> ColorEquivariantNetwork:
+        return eqx.filter_vmap(eqx.filter_grad(example_loss), in_axes=(None, 0))(network, seen)
+
+    gradients = per_example(native, seen)
+    assert_close(gradients, per_example(xla, seen))
+    kernels = np.asarray(gradients.blocks[0].convolution.weight)
+    assert not np.allclose(kernels[0], kernels[1])
+
+
+def test_the_gradient_of_a_batch_equals_that_of_xla() -> None:
+    native, xla = networks(3, 4, 8, 2)
+    seen = observations(9, 3, 4)
+    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))
+    assert_close(gradient(native, seen), gradient(xla, seen))
+
+
 def digest() -> str:
-    gradient = eqx.filter_jit(eqx.filter_grad(loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
+    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
     return hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves(gradient.blocks))).hexdigest()
 
 

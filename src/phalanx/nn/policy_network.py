@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 from jaxtyping import Array, Float, PyTree
 
 from phalanx.nn.distributions import Distribution, Key
@@ -16,6 +17,16 @@ class PolicyNetwork(Protocol):
     """
 
     def __call__(self, observation: PyTree) -> tuple[Distribution, Float[Array, ""]]: ...
+
+
+def apply_batch(network: PolicyNetwork, observations: PyTree) -> tuple[Any, Float[Array, " batch"]]:
+    """Call a network on a batch of observations.
+
+    Use this instead of `jax.vmap` in losses: a network with a method `batch` computes the gradient of a batch
+    faster than `vmap` does.
+    """
+    batch = getattr(network, "batch", None)
+    return jax.vmap(network)(observations) if batch is None else batch(observations)
 
 
 def select_action(network: PolicyNetwork, observation: PyTree, key: Key | None) -> Any:

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.nn.policy_network import PolicyNetwork
+from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import RunConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm
@@ -248,11 +248,10 @@ def ppo_loss(
 ) -> tuple[Scalar, PPOMetrics]:
     """Compute the PPO loss (clipped surrogate, value and entropy terms) and its metrics."""
 
-    def evaluate(observation: PyTree, action: PyTree) -> tuple[Array, Array, Array]:
-        pi, value = network(observation)
-        return pi.log_prob(action), pi.entropy(), value
-
-    log_probs, entropies, values = jax.vmap(evaluate)(batch.observations, batch.actions)
+    pi, values = apply_batch(network, batch.observations)
+    log_probs, entropies = jax.vmap(lambda one, action: (one.log_prob(action), one.entropy()))(
+        pi, batch.actions
+    )
     log_ratio = log_probs - batch.log_probs
     ratio = jnp.exp(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)

@@ -108,8 +108,27 @@ class ColorEquivariantNetwork(eqx.Module):
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
         """Compute the logits of the action distribution and the value of one observation."""
         grids = grids_of(observation)
-        inside = grids[0] >= 0
-        planes = self._trunk(grids, inside)
+        return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
+
+    def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
+        """Compute the action distributions and values of a batch of observations.
+
+        The result equals `jax.vmap` of the network. The gradient of the parameters is faster, because the
+        native trunk sums it over the batch, while `vmap` needs one gradient per example.
+        """
+        if not self.native:
+            return jax.vmap(self)(observations)
+        planes = trunk(jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations), self._trunk_params())
+
+        def finish(planes: Planes, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+            logits, value = self._heads(planes, grids_of(observation)[0] >= 0)
+            return ArcDistribution.from_logits(logits, self.ids, observation), value
+
+        return jax.vmap(finish)(planes, observations)
+
+    def _heads(
+        self, planes: Planes, inside: Bool[Array, "rows columns"]
+    ) -> tuple[ArcLogits, Float[Array, ""]]:
         places = tuple(CellLogits(cells) for cells in self._cells(planes))
         summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
         operations = self._whole_grid(summary) + joint_operation_logits(places[0], self.ids, inside)
@@ -122,8 +141,11 @@ class ColorEquivariantNetwork(eqx.Module):
             for block in self.blocks:
                 planes = block(planes, inside)
             return planes
+        return trunk(jnp.stack(grids), self._trunk_params())
+
+    def _trunk_params(self) -> TrunkParams:
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
-        weights = TrunkParams(
+        return TrunkParams(
             self.stem.weight,
             self.stem.bias,
             self.colors,
@@ -133,7 +155,6 @@ class ColorEquivariantNetwork(eqx.Module):
             blocks.context.weight,
             blocks.context.bias,
         )
-        return trunk(jnp.stack(grids), weights)
 
     @property
     def _painting(self) -> tuple[int, ...]:

@@ -124,11 +124,11 @@ def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[Planes, Array, 
     return planes.reshape(*batch, *shape), features, active
 
 
-@_one_call(samples=(0, 4), per_sample=())
+@custom_vmap
 def _backward(
     grids: Grids, weights: TrunkParams, features: Array, active: Array, cotangent: Planes
 ) -> tuple[Array, ...]:
-    """The weights' gradients, summed over the batch in an order that is always the same."""
+    """Compute the parameters' gradients, summed over the batch in a fixed order."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
     flat = cotangent.reshape(-1, *cotangent.shape[-4:])
     return tuple(
@@ -136,3 +136,25 @@ def _backward(
             _flat(grids), *weights, features, active, flat
         )
     )
+
+
+@_backward.def_vmap
+def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+    # The gradient of each mapped example is a sum over that example only, so there is one call per example.
+    operands = tuple(
+        broadcast_unbatched(value, batched, axis_size)
+        for value, batched in zip(args, in_batched, strict=True)
+    )
+
+    def one_example(operands: Any) -> tuple[Array, ...]:
+        grids, weights, features, active, cotangent = operands
+        if not in_batched[2]:
+            # The forward pass was one call for all examples, whose residuals cannot be separated.
+            _, features, active = _forward_saving(grids, weights)
+        return _backward(grids, weights, features, active, cotangent)
+
+    if not in_batched[2]:
+        # Unused, so they are not copied for each example.
+        operands = (*operands[:2], *(jnp.zeros(axis_size) for _ in range(2)), operands[4])
+    results = jax.lax.map(one_example, operands)
+    return results, jax.tree.map(lambda _: True, results)
