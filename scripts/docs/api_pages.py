@@ -35,7 +35,8 @@ def public_names(package: str) -> list[PublicName]:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         module = f"{package}.{node.module}" if node.level else node.module
-        if not module.startswith("phalanx."):
+        # A package may import its own modules or those of its parents.
+        if not module.startswith("phalanx.") or f"{package}.".startswith(f"{module}."):
             continue
         inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
         for alias in node.names:
