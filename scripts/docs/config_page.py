@@ -46,8 +46,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },
     "Training": {
-        "phalanx.training.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
-        "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
+        "phalanx.training.arc_training": (
+            "ArcTrainingConfig",
+            "ArcEvaluationConfig",
+            "CloningTrainingConfig",
+        ),
+        "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig", "PPOTrainingConfig"),

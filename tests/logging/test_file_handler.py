@@ -217,7 +217,7 @@ def test_on_a_full_disk_the_handler_reports_and_the_run_goes_on(
     assert caplog.messages == [
         "handler 'file' failed in log_aggregated_metrics: OSError: [Errno 27] cannot write to "
         f"{tmp_path}/batch_metrics.jsonl: File too large; "
-        "training goes on, and its later failures are only counted",
+        "training continues, and further errors of this handler are only counted",
         "handler 'file' failed 3 times in this run",
     ]
 

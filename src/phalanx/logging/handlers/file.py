@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.config import Config, to_yaml
 from phalanx.io.atomic import atomic_write
-from phalanx.io.jsonl import JsonlFile, read_records as read_records
+from phalanx.io.jsonl import JsonlFile
 from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config
 from phalanx.logging.handlers.handler import Handler
 from phalanx.logging.records import Data, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
