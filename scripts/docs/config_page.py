@@ -86,7 +86,6 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.training.text_env": ("TrainingEnvConfig",),
         "phalanx.text.env_spec": ("TextEnvConfig",),
         "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
-        "phalanx.text.env_spec": ("TextEnvConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig", "ExperimentConfig")},
 }
