@@ -45,8 +45,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
     },
     "Training": {
-        "phalanx.training.arc_training": ("ArcTrainingConfig", "ArcEvaluationConfig"),
-        "phalanx.training.cloning.config": ("CloningTrainingConfig", "CloningConfig"),
+        "phalanx.training.arc_training": (
+            "ArcTrainingConfig",
+            "ArcEvaluationConfig",
+            "CloningTrainingConfig",
+        ),
+        "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig", "PPOTrainingConfig"),

@@ -168,7 +168,12 @@ def test_the_demo_trains_and_takes_a_new_folder_each_time(
 ) -> None:
     (tmp_path / "demo").mkdir()
     small = [setting for setting in SMALL if not setting.startswith("ppo.")]
-    few = ("cloning.num_updates=2", "cloning.num_envs=4", "cloning.num_steps=4", "cloning.fresh_tasks=4")
+    few = (
+        "cloning.num_updates=2",
+        "cloning.num_envs=4",
+        "cloning.num_steps=4",
+        "arc.dataset.tasks_per_update=4",
+    )
     done = phalanx("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     assert done.out.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")

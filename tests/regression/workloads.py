@@ -739,7 +739,7 @@ _SMALL_BC = (
     "network.hidden_dim=8",
     "network.num_layers=1",
     "cloning.num_updates=4",
-    "cloning.fresh_tasks=8",
+    "arc.dataset.tasks_per_update=8",
     "cloning.num_envs=8",
     "cloning.num_steps=4",
     "cloning.minibatch=16",
@@ -750,7 +750,7 @@ _SMALL_BC = (
 @workload("floats")
 def bc_default() -> Digests:
     """Train behavior cloning with the preset `default` on generated tasks."""
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     return _train(CloningTraining(CloningTraining.config_type.load("default", _SMALL_BC)), 4, ("loss",))
 
@@ -759,7 +759,7 @@ def bc_default() -> Digests:
 def bc_arc_agi_1() -> Digests:
     """Train behavior cloning with the preset `arc_agi_1` on files with generated tasks."""
     from phalanx.arc.generators import generate_tasks
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     with tempfile.TemporaryDirectory() as folder:
         for split in ("training", "evaluation"):
@@ -775,7 +775,7 @@ def bc_arc_agi_1() -> Digests:
 def demo() -> Digests:
     """Run the training of `phalanx demo`, shortened, with evaluations, checkpoints and logs."""
     from phalanx.training import train
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
     algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))

@@ -21,6 +21,10 @@ from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_unif
 SelectionHead = Literal["cells", "axes", "category_axes"]
 
 
+_CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
+"""Operations that ignore the selected cells."""
+
+
 class CellLogits(eqx.Module):
     """A cell for each operation: every cell has a logit of its own, so any set of cells can be preferred."""
 
@@ -141,6 +145,17 @@ class ArcDistribution(eqx.Module):
         for place, (row, column) in zip(self.places, _cells(action), strict=True):
             total = total + place.log_prob(self._group(choice), row, column)
         return total
+
+    def label_log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
+        """Compute the log-probability of an expert's action, without the cells if its operation ignores them.
+
+        Finite for invalid actions (negative fields), so that they can be masked afterward.
+        """
+        known = jnp.asarray(self.ids) == action.operation
+        operation = jnp.sum(jnp.where(known, self.operations, 0.0))
+        ignores_cells = jnp.any(action.operation == jnp.asarray(_CELLS_IGNORED))
+        clipped = jax.tree.map(lambda field: jnp.maximum(field, 0), action)
+        return jnp.where(ignores_cells, operation, self.log_prob(clipped))
 
     def entropy(self) -> Float[Array, ""]:
         """The operation's, and the places' in expectation over it."""

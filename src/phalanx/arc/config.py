@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
 from phalanx.config import Config
@@ -58,6 +58,19 @@ class DatasetConfig(Config):
     """Number of tasks to generate, for the source `generated`."""
     seed: int = 0
     """Random seed of the generated tasks."""
+    tasks_per_update: int = Field(default=128, ge=1)
+    """Number of tasks in each update of behavior cloning: newly generated, or sampled from the dataset."""
+    augment: bool = False
+    """Whether behavior cloning rotates, mirrors and recolors the tasks of a dataset, anew in each update. Not
+    for generated tasks, which are new in each update anyway; the canvas must be square."""
+
+    @model_validator(mode="after")
+    def _check_augmentation(self) -> "DatasetConfig":
+        if self.augment and self.source == "generated":
+            raise ValueError("augment must be false for generated tasks, which are new in each update")
+        if self.augment and self.max_grid_height != self.max_grid_width:
+            raise ValueError("augment rotates tasks: max_grid_height and max_grid_width must be equal")
+        return self
 
     @field_validator("max_grid_height", "max_grid_width")
     @classmethod

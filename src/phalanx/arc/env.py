@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from phalanx.arc import backends, evaluation_mode, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.datasets import GENERATED
 from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
 from phalanx.arc.observation import Observation, create_observation, observation_space, observed_grid
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
@@ -56,6 +57,12 @@ from phalanx.native import native_unavailable_reason
 from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from phalanx.arc.episode_files import LabeledSteps
+    from phalanx.arc.expert import ArcExpert
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -331,6 +338,50 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
         """Return the mask of legal operations. All cells of the canvas may be selected."""
         return legal_operations(state, self.config)
+
+    def expert(self) -> "ArcExpert":
+        """Return the expert, which follows solutions or plans from the current grid to the output."""
+        from phalanx.arc.expert import ArcExpert
+
+        if not self.config.episode.require_submit:
+            raise ValueError("the expert submits its grid: set env.episode.require_submit=true")
+        return ArcExpert(self.config, self.task_buffer.tasks)
+
+    def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
+        """Return the environment with `dataset.tasks_per_update` tasks for an update.
+
+        Tasks are generated from the seed and the update, or sampled from this environment's tasks with `rng`
+        and augmented. The shapes are the same for every update.
+        """
+        from phalanx.arc.augmentation import augment_tasks
+        from phalanx.arc.generators.generate import generate_tasks
+
+        data, every = self.config.dataset, self.task_buffer.tasks
+        count = data.tasks_per_update
+        if data.source == GENERATED:
+            tasks = generate_tasks(
+                data.families,
+                count,
+                # Different for every update of every run; datasets use 0 to 999.
+                seed=1000 * (1 + update) + seed % 1000,
+                split="training",
+                max_height=data.max_grid_height,
+                max_width=data.max_grid_width,
+            )
+        else:
+            count = min(count, len(every))
+            tasks = [every[int(index)] for index in rng.permutation(len(every))[:count]]
+            if data.augment:
+                tasks = augment_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
+        num_pairs = count * max(len(task.pairs) for task in every)
+        shape = PaddedShape(count, num_pairs, self.config.grid_shape[0])
+        return self.with_tasks(TaskBuffer.from_tasks(tasks, **shape._asdict()))
+
+    def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
+        """Load the successful episodes of a `.jsonl` file, as `phalanx play arc --out` writes it."""
+        from phalanx.arc.episode_files import read_recorded_episodes
+
+        return read_recorded_episodes(path, self)
 
     @property
     def render_modes(self) -> tuple[str, ...]:

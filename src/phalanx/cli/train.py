@@ -77,7 +77,7 @@ def bc(
     tracker: options.Tracker = None,
 ) -> None:
     settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     options.Chosen(
         "bc", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from

@@ -21,6 +21,7 @@ from phalanx.core.episodes import (
     rollout_episodes as rollout_episodes,
     run_episode_batch as run_episode_batch,
 )
+from phalanx.core.expert import Expert as Expert, ExpertLabels as ExpertLabels
 from phalanx.core.spaces import (
     Box as Box,
     Composite as Composite,

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,11 @@ from phalanx.config import register_configs_with_jax
 from phalanx.core.spaces import Space
 from phalanx.nn.distributions import Key as Key, Keys as Keys
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from phalanx.core.expert import Expert
+
 # Configs that were defined before JAX was imported.
 register_configs_with_jax()
 
@@ -22,6 +27,7 @@ State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
 Traced = TypeVar("Traced", bound="TracedEnvironment")
+AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 
 @runtime_checkable
@@ -187,6 +193,26 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             ValueError: If the states belong to another environment.
         """
         return states
+
+    def expert(self) -> "Expert | None":
+        """Return an expert for the episodes of this environment, or None. Behavior cloning needs one."""
+        return None
+
+    def refresh_tasks(
+        self: AnyEnvironment, rng: np.random.Generator, seed: int, update: int
+    ) -> AnyEnvironment:
+        """Return the environment with the tasks of an update, with the same shapes.
+
+        Args:
+            rng: Generator of this update.
+            seed: Seed of the run.
+            update: Number of the update, counted from 0.
+        """
+        return self
+
+    def load_expert_episodes(self, path: "Path") -> Any:
+        """Load recorded episodes to learn from instead of the expert."""
+        raise ValueError(f"{type(self).__name__} cannot read recorded episodes")
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
         """Start one episode per key."""

@@ -11,16 +11,14 @@ from .algorithm import (
 from .arc_training import (
     ArcTraining as ArcTraining,
     ArcTrainingConfig as ArcTrainingConfig,
+    CloningTraining as CloningTraining,
+    CloningTrainingConfig as CloningTrainingConfig,
     load_arc_policy as load_arc_policy,
     load_arc_training as load_arc_training,
-)
-from .checkpoints import Checkpointer as Checkpointer
-from .cloning.config import (
-    CloningConfig as CloningConfig,
-    CloningTrainingConfig as CloningTrainingConfig,
     load_cloning as load_cloning,
 )
-from .cloning.training import CloningTraining as CloningTraining
+from .bc import BC as BC, BCConfig as BCConfig
+from .checkpoints import Checkpointer as Checkpointer
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,

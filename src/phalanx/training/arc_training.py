@@ -4,8 +4,9 @@ What every training with PPO has is in `ppo.training`; the commands are in `phal
 """
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 from pydantic import Field
@@ -20,8 +21,9 @@ from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
 from phalanx.training.algorithm import TrainResult
+from phalanx.training.bc import BC, BCConfig, BCState
 from phalanx.training.checkpoints import Which
-from phalanx.training.config import EvaluationConfig
+from phalanx.training.config import EvaluationConfig, RunConfig
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo import PPO, PPOState, PPOTrainingConfig
@@ -157,10 +159,72 @@ def sampled(
     )
 
 
+class CloningTrainingConfig(RunConfig):
+    """Everything that shapes a training by cloning; the tasks' own seed is `arc.dataset.seed`."""
+
+    preset_group = "train/bc"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "cloning.fresh_tasks": "arc.dataset.tasks_per_update",
+        "cloning.augment": "arc.dataset.augment",
+    }
+
+    seed: int = 0
+    """Of the network, the tasks' order, the episodes and the shuffling."""
+    num_seeds: int = Field(default=1, ge=1)
+    """Number of runs, with the seeds `seed`, `seed + 1`, ..."""
+    arc: ArcConfig = ArcConfig()
+    """The environment and its tasks."""
+    network: ArcNetworkConfig = ArcNetworkConfig()
+    """What acts."""
+    cloning: BCConfig = BCConfig()
+    """How it learns."""
+    evaluation: ArcEvaluationConfig = ArcEvaluationConfig()
+    """How it is measured."""
+
+
+load_cloning = CloningTrainingConfig.load
+"""A config: the preset `default` unless another is named, then overrides."""
+
+
+class CloningTraining(BC):
+    """Behavior cloning on ARC tasks."""
+
+    config_type = CloningTrainingConfig
+    score_name = "Handed in right on held-out tasks"
+
+    def __init__(self, config: CloningTrainingConfig) -> None:
+        # An agent submits: neither training nor evaluation ends an episode because its grid is correct.
+        episode = config.arc.episode.model_copy(update={"require_submit": True, "mode": "training"})
+        self.arc = config.arc.model_copy(update={"episode": episode})
+        self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
+        super().__init__(
+            config,
+            ArcEnvironment.create(self.arc),
+            functools.partial(create_arc_network, config.network, self.arc),
+            max_episode_steps=self.arc.episode.max_episode_steps,
+            mesh=DeviceMesh(jax.devices()[:1]),
+        )
+
+    def evaluate(self, state: BCState, update: int, final: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(state), self.config.evaluation
+        results = [evaluate_arc(self._unseen, network)]
+        if final and settings.attempts:
+            results.append(sampled(self._unseen, network, settings))
+        return [result.as_record("held-out") | baselines(self._unseen) for result in results]
+
+    def summarize(self, result: TrainResult) -> list[str]:
+        return super().summarize(result) + told_beside(self._unseen, self.environment)
+
+    def data_fingerprint(self) -> str:
+        recorded = "" if self.recorded is None else self.recorded.fingerprint
+        return self.environment.task_buffer.fingerprint + recorded
+
+    def export(self, state: BCState, folder: Path) -> None:
+        export_agent(self.policy(state), self.arc, self._unseen.task_buffer, folder)
+
+
 def arc_training_of(run: Path) -> Any:
     """The algorithm of a run of `train arc` or `train bc`, with its config."""
-    from phalanx.training.cloning.training import CloningTraining
-
     if read_metadata(run).get("kind") == CloningTraining.name:
         return CloningTraining(read_config(run, CloningTraining.config_type))
     return ArcTraining(read_config(run, ArcTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))

@@ -167,6 +167,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._stack:
+            self.algorithm.close()
             if error is not None:
                 lost = isinstance(error, ProcessLostError)
                 self._write_metadata({"status": "interrupted" if lost else "failed"})
