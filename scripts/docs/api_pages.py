@@ -38,7 +38,8 @@ def public_names(package: str) -> list[PublicName]:
         # A package may import its own modules or those of its parents.
         if not module.startswith("phalanx.") or f"{package}.".startswith(f"{module}."):
             continue
-        inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
+        is_other_package = module != package and _is_package(module)
+        inner = {one.name: one for one in public_names(module)} if is_other_package else {}
         for alias in node.names:
             name = alias.asname or alias.name
             if name in listed if listed is not None else alias.asname == alias.name:

@@ -280,7 +280,7 @@ class WalkTokenizer:
 
 def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
     assert isinstance(WalkTokenizer(), EpisodeTokenizer)
-    with pytest.raises(TypeError, match="how Walk becomes tokens is not known; pass a tokenizer"):
+    with pytest.raises(TypeError, match="Walk has no tokenizer for its episodes; pass one"):
         EnvironmentStream(Walk(), max_steps=3)
     with pytest.raises(TypeError, match="pass max_steps"):
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer())

@@ -314,23 +314,22 @@ INVALID_COLUMNS = (-1, 0, 5, 7, 31, 2**62, -(2**63))
 
 def arc_step(batch: int = 5) -> CustomCall:
     vectors = ("operation", "r1", "c1", "r2", "c2")
-    limits = np.array([6, 10, 2**42 - 1, 0, 0, 0], np.int64)
-    invalid = [limits[:5], np.append(limits, 0), np.zeros(0, np.int64)]
-    invalid += [np.array([columns, *limits[1:]], np.int64) for columns in INVALID_COLUMNS]
+    rules = np.array([6, 10, 2**42 - 1, 0, 0], np.int64)
+    invalid = [rules[:4], np.append(rules, 0), np.zeros(0, np.int64)]
+    invalid += [np.array([columns, *rules[1:]], np.int64) for columns in INVALID_COLUMNS]
     return CustomCall(
         "phalanx_arc_step",
         ARC_TASKS
-        | {"reward_weights": ((1, 7), "f4")}
         | dict.fromkeys(vectors, ((batch,), "i4"))
         | {"mask": ((batch, 7, 6), "?")}
         | arc_state(batch),
         arc_state(batch)
         | {"observation": ((batch, 7, 6), "i1")}
-        | dict.fromkeys(("reward", "improvement"), ((batch,), "f4"))
+        | {"improvement": ((batch,), "f4")}
         | dict.fromkeys(("operation_type", "step_count"), ((batch,), "i4"))
         | dict.fromkeys(("done", "terminated", "truncated", "solved"), ((batch,), "?")),
-        {"limits": limits},
-        tuple({"limits": array} for array in invalid),
+        {"rules": rules},
+        tuple({"rules": array} for array in invalid),
     )
 
 
@@ -525,8 +524,6 @@ def is_also_valid(call: CustomCall, name: str, of_result: bool, shape: tuple[int
         return len(shape) == 2 and shape[0] >= 1 and shape[1] == 3
     if name == "pairs":
         return len(shape) == 4 and shape[:3] == right[:3] and shape[3] >= 1
-    if name == "reward_weights":
-        return len(shape) == 2 and shape[1] == 7 and shape[0] in (1, 5)
     if name == "prompts":
         return len(shape) == 2 and shape[0] == right[0] and 1 <= shape[1] <= 16 - 4
     if name == "choices":
@@ -710,6 +707,7 @@ print(len(rules) > 0, np.array_equal(rules, more_rules), np.array_equal(counts, 
 
 
 def test_the_type_stub_lists_the_contents_of_the_module() -> None:
+    """To update it: python -m nanobind.stubgen -m phalanx._native -o src/phalanx/_native.pyi"""
     stub = Path(__file__).parents[2] / "src" / "phalanx" / "_native.pyi"
     listed = {
         node.name: {child.name for child in node.body if isinstance(child, ast.FunctionDef)}

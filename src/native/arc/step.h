@@ -5,10 +5,21 @@
 
 namespace phalanx::arc {
 
-// The boards of a state, each with one bit mask of columns per row. The working grid and the clipboard have four bit-planes.
+// The boards of a state, each with one bit mask of columns per row. The working grid and the clipboard have
+// four bit-planes.
 enum Board { kWorking = 0, kClipboard = 4, kClipboardMask = 8, kSelection = 9, kNumBoards = 10 };
 
-enum Register { kTask, kPair, kHeight, kWidth, kStepCount, kStatus, kSolvedPairs, kLastOperation, kNumRegisters };
+enum Register {
+  kTask,
+  kPair,
+  kHeight,
+  kWidth,
+  kStepCount,
+  kStatus,
+  kSolvedPairs,
+  kLastOperation,
+  kNumRegisters
+};
 
 enum Status { kTerminated = 1, kTruncated = 2 };
 
@@ -16,11 +27,11 @@ enum Status { kTerminated = 1, kTruncated = 2 };
 enum InitialGrid { kFromInput, kBlank, kRandom, kFromDemonstration, kNumInitialGrids };
 
 constexpr int64_t kMaxSide = 30;  // maximum number of rows and columns
-constexpr int kMaxPairs = 31;  // maximum number of pairs in a task
+constexpr int kMaxPairs = 31;     // maximum number of pairs in a task
 
 struct Tasks {
-  const uint32_t* pairs;  // [pairs][input, output][4 planes][rows]
-  const int32_t* sizes;  // [pairs][input height, input width, output height, output width]
+  const uint32_t* pairs;      // [pairs][input, output][4 planes][rows]
+  const int32_t* sizes;       // [pairs][input height, input width, output height, output width]
   const int32_t* task_table;  // [tasks][first pair, demonstrations, tests]
   int64_t rows;
   int64_t num_pairs;
@@ -28,9 +39,9 @@ struct Tasks {
 };
 
 struct States {
-  uint32_t* boards;  // [batch][kNumBoards][rows]
-  int32_t* registers;  // [batch][kNumRegisters]
-  float* similarity;  // [batch]
+  uint32_t* boards;     // [batch][kNumBoards][rows]
+  int32_t* registers;   // [batch][kNumRegisters]
+  float* similarity;    // [batch]
   int8_t* observation;  // [batch][rows][columns], or null
 };
 
@@ -63,7 +74,7 @@ struct ResetCall {
   Tasks tasks;
   Rules rules;
   InitialGrid initial;
-  const bool* should_reset;  // [batch]
+  const bool* should_reset;     // [batch]
   const uint32_t* random_bits;  // [batch][task, pair, initial grid]
   States states;
 };
@@ -80,7 +91,5 @@ extern const Kernels kernels;
 namespace avx2 {
 extern const Kernels kernels;
 }
-
-const Kernels& kernels();
 
 }  // namespace phalanx::arc

@@ -24,8 +24,16 @@ bool read_selection(const StepCall& call, int64_t index, uint32_t* selection) {
   }
   int r1 = call.actions.r1[index], c1 = call.actions.c1[index];
   int r2 = call.actions.r2[index], c2 = call.actions.c2[index];
-  if (r1 > r2) { const int swap = r1; r1 = r2; r2 = swap; }
-  if (c1 > c2) { const int swap = c1; c1 = c2; c2 = swap; }
+  if (r1 > r2) {
+    const int swap = r1;
+    r1 = r2;
+    r2 = swap;
+  }
+  if (c1 > c2) {
+    const int swap = c1;
+    c1 = c2;
+    c2 = swap;
+  }
   if (r1 < 0 || r2 >= rows || c1 < 0 || c2 >= rules.columns) return false;
   const uint32_t word = column_range(c1, c2);
   for (int r = 0; r < rows; ++r) selection[r] = r1 <= r && r <= r2 ? word : 0u;
@@ -36,7 +44,8 @@ bool read_selection(const StepCall& call, int64_t index, uint32_t* selection) {
 void apply_operation(const Environment& environment, int operation, bool evaluation, uint32_t* selection) {
   const int rows = environment.rows;
   uint32_t inside_selection[kRows];
-  for (int r = 0; r < rows; ++r) inside_selection[r] = r < environment.height() ? selection[r] & environment.inside() : 0u;
+  for (int r = 0; r < rows; ++r)
+    inside_selection[r] = r < environment.height() ? selection[r] & environment.inside() : 0u;
   const bool empty = is_empty(inside_selection, rows);
   uint32_t object[kRows];
   for (int r = 0; r < rows; ++r)
@@ -60,18 +69,13 @@ void apply_operation(const Environment& environment, int operation, bool evaluat
       case kPaste:
         if (!empty) environment.paste(inside_selection);
         break;
-      case kClear:
-        environment.paint(object, 0);
-        break;
+      case kClear: environment.paint(object, 0); break;
       case kResize:
         if (!is_empty(selection, rows)) environment.resize(selection);
         break;
-      case kSubmit:
-        break;
+      case kSubmit: break;
       case kCopyInput:
-      case kResetPair:
-        environment.start_from_input();
-        break;
+      case kResetPair: environment.start_from_input(); break;
       default: {
         const int pair = environment.next_pair(operation, evaluation);
         if (pair >= 0) {
@@ -81,7 +85,8 @@ void apply_operation(const Environment& environment, int operation, bool evaluat
       }
     }
   }
-  for (int r = 0; r < rows; ++r) selection[r] = r < environment.height() ? selection[r] & environment.inside() : 0u;
+  for (int r = 0; r < rows; ++r)
+    selection[r] = r < environment.height() ? selection[r] & environment.inside() : 0u;
 }
 
 void step_one(const StepCall& call, int64_t index) {
@@ -97,7 +102,8 @@ void step_one(const StepCall& call, int64_t index) {
   if (registers[kStatus] == 0) {
     const int operation = call.actions.operation[index];
     uint32_t selection[kRows];
-    const bool is_allowed = 0 <= operation && operation < kNumOperations && (rules.allowed_operations >> operation & 1) != 0;
+    const bool is_allowed =
+        0 <= operation && operation < kNumOperations && (rules.allowed_operations >> operation & 1) != 0;
     // Wraps around like XLA's sum if a user passes the largest step count.
     registers[kStepCount] = static_cast<int32_t>(static_cast<uint32_t>(registers[kStepCount]) + 1u);
     if (is_allowed && environment.is_valid() && read_selection(call, index, selection)) {
@@ -126,7 +132,8 @@ void step_one(const StepCall& call, int64_t index) {
   results.truncated[index] = registers[kStatus] == kTruncated;
   results.solved[index] = registers[kStatus] == kTerminated && similarity == 1.0f;
   if (call.states.observation != nullptr)
-    write_observation(environment, rules.columns, call.states.observation + index * rules.rows * rules.columns);
+    write_observation(environment, rules.columns,
+                      call.states.observation + index * rules.rows * rules.columns);
 }
 
 void step_range(const StepCall& call, int64_t begin, int64_t end) {
@@ -148,7 +155,8 @@ void reset_range(const ResetCall& call, int64_t begin, int64_t end) {
     registers[kLastOperation] = -1;
     const int32_t* row = environment.task_row();
     const bool tests = rules.evaluation || row[1] == 0;
-    // A task without pairs of the requested kind starts on a pair that does not exist, so that no step is valid.
+    // A task without pairs of the requested kind starts on a pair that does not exist, so that no step is
+    // valid.
     const int32_t choices = clamp(tests ? row[2] : row[1], 1, kMaxPairs);
     registers[kPair] = static_cast<int32_t>(random_bits[1] % static_cast<uint32_t>(choices)) +
                        (tests ? clamp(row[1], 0, kMaxPairs) : 0);
@@ -157,7 +165,8 @@ void reset_range(const ResetCall& call, int64_t begin, int64_t end) {
     call.states.similarity[index] = similarity;
     environment.mark_if_solved(similarity);
     if (call.states.observation != nullptr)
-      write_observation(environment, rules.columns, call.states.observation + index * rules.rows * rules.columns);
+      write_observation(environment, rules.columns,
+                        call.states.observation + index * rules.rows * rules.columns);
   }
 }
 
