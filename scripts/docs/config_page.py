@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.puzzles.server.episodes": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
+        "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },
     "Training": {
         "phalanx.training.arc_training": (

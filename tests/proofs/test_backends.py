@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.core.testing.tree_diff import differences
 from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig
 from tests.helpers import proof_cases as pc

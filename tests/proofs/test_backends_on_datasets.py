@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.testing.recorded_rollouts import to_host
+from phalanx.core.testing.tree_diff import to_host
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState

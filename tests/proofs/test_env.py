@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.core.testing.tree_diff import differences
 from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
