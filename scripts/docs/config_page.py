@@ -72,7 +72,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),
         "phalanx.proofs.search.beam": ("BeamSearchConfig",),
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
-        "phalanx.proofs.search.heuristics": ("HeuristicConfig",),
+        "phalanx.proofs.search.heuristic_training": ("HeuristicConfig",),
         "phalanx.training.search_heuristic": ("HeuristicTrainingConfig", "HeuristicEvaluationConfig"),
     },
     "Language model": {

@@ -186,7 +186,7 @@ def test_a_file_that_does_not_fit_is_refused(
     for changed, message in (
         ({"relations": ["p", "r"]}, "fitted for other relations than p, q"),
         ({"format": 0}, "has format 0"),
-        ({"shared": [1.0]}, "numbers instead of"),
+        ({"shared": [1.0]}, "has arrays of shape"),
     ):
         write_json(path, record | changed)
         with pytest.raises(ValueError, match=message):

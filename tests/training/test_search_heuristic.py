@@ -89,5 +89,5 @@ def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, fold
 
 def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
-    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx mine"):
+    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx kg mine"):
         HeuristicTraining(HeuristicTrainingConfig(dataset=str(tmp_path)))

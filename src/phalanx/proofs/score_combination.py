@@ -113,19 +113,20 @@ class ScoreCombination:
         """Read a combination; its relations must be those of the vocabulary."""
         try:
             record = read_verified_json(path, "fit it again")
-            if record.get("format") != _FILE_FORMAT:
-                raise ValueError(
-                    f"{path} has format {record.get('format')}, but this version of Phalanx reads format "
-                    f"{_FILE_FORMAT}: fit the combination again"
-                )
+            file_format = record["format"]
             names, features = tuple(record["relations"]), record["features"]
             arrays = [
                 np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "by_relation")
             ]
         except CorruptFileError:
             raise
-        except (KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a saved combination: {error!r}") from error
+        if file_format != _FILE_FORMAT:
+            raise ValueError(
+                f"{path} has format {file_format}, but this version of Phalanx reads format {_FILE_FORMAT}: "
+                "fit the combination again"
+            )
         if tuple(features) != FEATURES:
             raise ValueError(f"{path} has the features {features}, expected {list(FEATURES)}: fit it again")
         if names != vocabulary.predicates:
