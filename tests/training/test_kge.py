@@ -136,7 +136,7 @@ def test_sampling_every_entity_costs_the_same_as_taking_all(examples: Examples, 
 
 
 @pytest.fixture(scope="module")
-def family() -> tuple[ProofVocabulary, np.ndarray, np.ndarray, np.ndarray]:
+def family() -> tuple:
     handler = KnowledgeBase.generate(num_families=2, generations=3)
     numbers = handler.vocabulary
     return (
