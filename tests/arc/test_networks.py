@@ -296,7 +296,7 @@ def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (create(arc_config(form="mask")), "action.selection_format is 'mask', set it to point or bbox"),
+        (create(arc_config(form="mask")), "set action.selection_format to point or bbox, got 'mask'"),
         (create(arc_config(working_grid=False)), "set observation.working_grid=true"),
         (
             create(arc_config(), kind="transformer", hidden_dim=10, num_heads=4),

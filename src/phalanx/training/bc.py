@@ -259,7 +259,8 @@ class BC(PolicyAlgorithm[BCState]):
                 return -jax.nn.logsumexp(log_probs), jnp.any((chosen == expected) & labels.mask)
 
             observations, labels = steps
-            losses, correct = jax.vmap(one)(apply_batch(network, observations)[0], labels)
+            distributions, _ = apply_batch(network, observations)
+            losses, correct = jax.vmap(one)(distributions, labels)
             return jnp.mean(losses), jnp.mean(correct.astype(jnp.float32))
 
         (value, accuracy), gradients = jax.value_and_grad(loss, has_aux=True)(params)
