@@ -26,8 +26,7 @@ def test_episodes_change_only_with_the_version(found: EnvSpec, case: str, engine
         pytest.skip(native_unavailable_reason())
     recorded = read().get(found.id, {}).get(case)
     assert recorded is not None, f"nothing is recorded for {found.id} ({case}); record it: {COMMAND}"
-    setting = "backend" if found.name == "arc" else "engine"
-    environment = found.load()(**cases_of(found)[case], **({setting: engine} if engine else {}))
+    environment = found.load()(**cases_of(found)[case], **({"backend": engine} if engine else {}))
     assert digest(environment) == recorded, (
         f"{found.id} ({case}, {engine}) no longer plays the episodes that are recorded for it. If this is so "
         f"by intent, raise {type(environment).__name__}.version to {environment.version + 1}, register it as "
