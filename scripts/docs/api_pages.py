@@ -35,7 +35,7 @@ def public_names(package: str) -> list[PublicName]:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         module = f"{package}.{node.module}" if node.level else node.module
-        if not module.startswith("phalanx."):
+        if not module.startswith("phalanx.") or module == package:
             continue
         inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
         for alias in node.names:
