@@ -283,9 +283,9 @@ class ProofTokenizer:
         config, program = environment.config, environment.program
         return cls(
             num_predicates=program.end_index + 1,
-            num_terms=program.num_constants + program.arity * config.padding_atoms + 1,
-            num_actions=config.padding_states,
-            max_depth=config.max_depth,
+            num_terms=program.num_constants + program.arity * config.max_goals + 1,
+            num_actions=config.max_actions,
+            max_depth=config.max_episode_steps,
             arity=program.arity,
         )
 
@@ -307,8 +307,8 @@ class ProofTokenizer:
         return {
             "goals": states.goals,
             "successors": states.successors,
-            "count": states.count,
-            "depth": jnp.asarray(states.depth),
+            "count": states.num_actions,
+            "depth": jnp.asarray(states.query.depth),
         }
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
@@ -378,4 +378,4 @@ class ProofTokenizer:
 @known_episodes.register(ProofEnvironment)
 def _proof_episodes(environment: ProofEnvironment) -> KnownEpisodes:
     tokenizer = ProofTokenizer.for_environment(environment)
-    return KnownEpisodes("proofs", tokenizer, environment.config.max_depth)
+    return KnownEpisodes("proofs", tokenizer, environment.config.max_episode_steps)
