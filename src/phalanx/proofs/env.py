@@ -17,6 +17,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import map_where, select_rows
+from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.chaining import depths_in_time
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
@@ -337,6 +338,11 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def task_name(self, state: ProofState) -> str:
         """The query, with `not` before one that is false; empty where the environment has no names."""
         return "" if self.names is None else words.query_name(state, self.names)
+
+    def tokenizer(self) -> EpisodeTokenizer:
+        from phalanx.proofs.episode_tokens import ProofTokenizer
+
+        return ProofTokenizer.for_environment(self)
 
     @property
     def has_text(self) -> bool:
