@@ -20,8 +20,9 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.integrations.torchrl import num_envs
-from phalanx.kg import DataHandler, IndexManager
 from phalanx.kg.knowledge_base import GENERATED
 
 BATCHED, PARALLEL = "BatchedVecEnv", "ParallelEnv"

@@ -125,13 +125,13 @@ def test_settings_that_cannot_be_are_refused_in_words() -> None:
         phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
         phalanx.make("arc-v2", dataset={"familys": ()})
-    with pytest.raises(ValueError, match="padding_states must be between 2 and 4096, got 1"):
-        phalanx.make("proofs-v1", padding_states=1)
+    with pytest.raises(ValueError, match="max_actions must be between 2 and 4096, got 1"):
+        phalanx.make("proofs-v1", max_actions=1)
 
 
 def test_proofs_take_fields_of_their_config() -> None:
-    environment = phalanx.make("proofs-v1", padding_states=16, max_episode_steps=5, reward={"type": 2})
-    assert (environment.config.padding_states, environment.config.max_depth) == (16, 5)
+    environment = phalanx.make("proofs-v1", max_actions=16, max_episode_steps=5, reward={"type": 2})
+    assert (environment.config.max_actions, environment.config.max_episode_steps) == (16, 5)
     assert environment.config.reward.type == 2
 
 

@@ -50,7 +50,7 @@ def proofs(quick: bool) -> Prepared:
     """Random legal actions on the generated families."""
     modules = ("proofs", "phalanx.proofs.benchmark")
     batch, steps = (16, 4) if quick else (256, 64)
-    data = found("DataHandler", "phalanx.kg", "phalanx.proofs")("generated")
+    data = found("KnowledgeBase", "phalanx.kg", "phalanx.proofs")("generated")
     (workload,) = found("BUILT_IN", *modules)
     environment = found("benchmark_environment", *modules)(workload, "native", data)
     rollout = found("Rollout", *modules).prepare(environment, batch, steps)

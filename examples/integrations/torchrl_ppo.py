@@ -18,8 +18,9 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.compat.deepprooflog.model_eval import evaluate_policy
-from phalanx.kg import DataHandler, IndexManager
 from phalanx.proofs import ProofConfig
 
 WIDTH = 32

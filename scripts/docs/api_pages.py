@@ -35,9 +35,11 @@ def public_names(package: str) -> list[PublicName]:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         module = f"{package}.{node.module}" if node.level else node.module
-        if not module.startswith("phalanx."):
+        # A package may import its own modules or those of its parents.
+        if not module.startswith("phalanx.") or f"{package}.".startswith(f"{module}."):
             continue
-        inner = {one.name: one for one in public_names(module)} if _is_package(module) else {}
+        is_other_package = module != package and _is_package(module)
+        inner = {one.name: one for one in public_names(module)} if is_other_package else {}
         for alias in node.names:
             name = alias.asname or alias.name
             if name in listed if listed is not None else alias.asname == alias.name:

@@ -27,9 +27,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Proofs": {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
-        "phalanx.kg.kge.config": ("KGEConfig",),
-        "phalanx.kg.evaluation": ("HybridConfig",),
-        "phalanx.kg.rules.config": ("MiningConfig",),
+        "phalanx.training.kge": ("KGEConfig",),
+        "phalanx.proofs.score_combination": ("HybridConfig",),
+        "phalanx.kg.rules.mining": ("MiningConfig",),
         "phalanx.kg.path_network": ("PathNetworkConfig",),
     },
     "Token batches": {
@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.puzzles.server.episodes": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
+        "phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream": ("GymConfig",),
     },
     "Training": {
         "phalanx.training.arc_training": (
@@ -71,7 +72,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),
         "phalanx.proofs.search.beam": ("BeamSearchConfig",),
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
-        "phalanx.proofs.search.heuristics": ("HeuristicConfig",),
+        "phalanx.proofs.search.heuristic_training": ("HeuristicConfig",),
         "phalanx.training.search_heuristic": ("HeuristicTrainingConfig", "HeuristicEvaluationConfig"),
     },
     "Language model": {

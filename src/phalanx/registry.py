@@ -233,7 +233,7 @@ register(
 )
 register(
     "proofs-v1",
-    "phalanx.proofs.making:make_proofs",
+    "phalanx.proofs.env:make_proofs",
     "proof search over a knowledge graph: reduce a query to nothing, one goal at a time",
 )
 register(

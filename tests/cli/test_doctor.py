@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
 from phalanx.logging import read_records
-from phalanx.training import train
+from phalanx.training.run import train
 from tests.helpers.descent import Descent, DescentConfig
 
 

@@ -65,7 +65,7 @@ def test_an_episode_ends_with_its_last_observation_and_stays_there_until_it_is_r
         [True, True, True],
     ]
     assert env.last_info["proved"].tolist() == [True, False, False]
-    assert env.last_info["given_up"].tolist() == [False, True, False]
+    assert env.last_info["gave_up"].tolist() == [False, True, False]
     again = act(env, 0, 0, 0)
     assert again["reward"].squeeze(-1).tolist() == [0.0, 0.0, 0.0]
     assert (again.exclude("reward") == end.exclude("reward")).all()
@@ -202,9 +202,9 @@ def test_writing_into_an_action_after_the_step_does_not_reach_the_state() -> Non
         env.reset()
         actions = torch.zeros(3, dtype=kind)
         env.step(TensorDict({"action": actions}, batch_size=[3]))
-        told = np.array(env._info.operation_type)
+        told = np.array(env._info.action)
         actions.fill_(2)
-        assert (np.array(env._info.operation_type) == told).all()
+        assert (np.array(env._info.action) == told).all()
         assert told.tolist() == [0, 0, 0]
 
 
@@ -285,7 +285,7 @@ def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str)
 
 
 def test_settings_of_the_config_are_taken_by_name_and_unknown_ones_refused() -> None:
-    assert ancestors(max_depth=7).environment.config.max_depth == 7
+    assert ancestors(max_depth=7).environment.config.max_episode_steps == 7
     assert repr(ancestors()) == "BatchedVecEnv(ProofEnvironment, batch_size=3, device='cpu')"
     with pytest.raises(TypeError, match="no argument 'max_dept' here; the nearest are max_depth"):
         ancestors(max_dept=7)

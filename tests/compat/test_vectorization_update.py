@@ -21,8 +21,8 @@ from torchrl.objectives.value import GAE
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
 from phalanx.integrations.torchrl import num_envs
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
 
 
 @dataclasses.dataclass

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from phalanx.cli.train import app
 from phalanx.logging import read_records
-from phalanx.training import Progress, load_algorithm, train
+from phalanx.training.algorithm import Progress
+from phalanx.training.loading import load_algorithm
+from phalanx.training.run import train
 from tests.helpers.example_runs import EXAMPLES
 
 FILE = EXAMPLES / "custom/algorithm.py"

@@ -18,7 +18,7 @@ from phalanx.arc import ArcTask
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Space, masked_size, replace_choice
-from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.registry import EnvSpec, registered_environments
 
 RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
@@ -66,11 +66,11 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "proofs": {
         "families": {
-            "data": DataHandler.from_knowledge(_FAMILY),
+            "data": _FAMILY,
             "split": "valid",
-            "padding_states": 5,
-            "padding_atoms": 3,
-            "max_depth": 4,
+            "max_actions": 5,
+            "max_goals": 3,
+            "max_episode_steps": 4,
         }
     },
 }

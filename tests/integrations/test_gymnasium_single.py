@@ -46,7 +46,7 @@ def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() ->
     single = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="sync", config="mini")
     assert single.observation_space == envs.observation_space
     proving = gym.make_vec("phalanx/proofs-v1", num_envs=3, **ANCESTORS)
-    assert proving.reset(seed=0)[0]["derived_sub_indices"].shape == (3, 4, 3, 3)
+    assert proving.reset(seed=0)[0]["successors"].shape == (3, 4, 3, 3)
 
 
 def test_registering_twice_changes_nothing() -> None:

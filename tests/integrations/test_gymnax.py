@@ -10,7 +10,7 @@ import pytest
 
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.spaces import Box, Composite
-from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.core.testing.tree_diff import differences
 from phalanx.integrations.gymnax import EnvParams, GymnaxEnv
 from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs
 

@@ -16,7 +16,7 @@ from stoa import StepType, TimeStep  # noqa: E402
 from stoa.core_wrappers.auto_reset import CachedAutoResetWrapper  # noqa: E402
 from stoa.core_wrappers.vmap import VmapWrapper  # noqa: E402
 
-from phalanx.core.testing.recorded_rollouts import differences  # noqa: E402
+from phalanx.core.testing.tree_diff import differences  # noqa: E402
 from phalanx.integrations.stoa import PhalanxToStoa  # noqa: E402
 from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs  # noqa: E402
 

@@ -176,7 +176,7 @@ def test_an_agent_plays_and_a_whole_episode_can_be_one_sample() -> None:
     assert list(stream) == made
 
 
-def test_failures_can_be_left_out() -> None:
+def test_failures_can_be_unsupported() -> None:
     stream = EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3, filter_failures=True)
     assert list(stream) == [one for one in arc_samples() if one.success]
     assert stream.metrics.samples_total == len(arc_samples())
@@ -185,7 +185,7 @@ def test_failures_can_be_left_out() -> None:
 def test_proof_episodes_become_samples() -> None:
     facts = np.array([[1, 1, 2], [1, 2, 3], [1, 3, 4]], np.int32)
     program = Program.create(facts, [((2, -1, -2), [(1, -1, -3), (1, -3, -2)])], 2, 4)
-    config = ProofConfig(padding_atoms=3, padding_states=6, max_depth=4)
+    config = ProofConfig(max_goals=3, max_actions=6, max_episode_steps=4)
     queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
     environment = ProofEnvironment.create(config, program, queries, depths=np.array([2, 2], np.int32))
     made = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))

@@ -402,7 +402,7 @@ def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str
     return {
         "similarity": after.similarity,
         "similarity_improvement": after.similarity - before.similarity,
-        "operation_type": operation,
+        "action": operation,
         "step_count": after.step_count,
         "episode_done": after.done,
         "terminated": after.terminated,

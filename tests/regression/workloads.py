@@ -457,20 +457,19 @@ def arc_rewards() -> Digests:
 @functools.cache
 def _family() -> Any:
     """Generate a knowledge base of families."""
-    from phalanx.kg import DataHandler
+    from phalanx.kg import KnowledgeBase
 
-    return DataHandler(num_families=3, generations=4, seed=0)
+    return KnowledgeBase.generate(num_families=3, generations=4, seed=0)
 
 
 @functools.cache
 def _encoded_family() -> tuple[Any, Any, np.ndarray]:
     """Return the vocabulary, the program (facts and rules), and encoded test and validation queries."""
-    from phalanx.kg import IndexManager
-    from phalanx.proofs import Program
+    from phalanx.proofs import Program, ProofVocabulary
 
-    index = IndexManager(_family())
-    queries = index.encode_atoms((*_family().test_queries, *_family().valid_queries))
-    return index, Program.of_data(_family(), index), queries
+    vocabulary = ProofVocabulary(_family())
+    queries = vocabulary.encode((*_family().test, *_family().valid))
+    return vocabulary, Program.from_knowledge_base(_family(), vocabulary), queries
 
 
 def _rule_lines(rules: Any) -> Iterator[str]:
@@ -487,67 +486,79 @@ def mined_rules() -> Digests:
 
     return {
         "standard confidence": digest_text(_rule_lines(mine_rules(_family()))),
-        "pca confidence": digest_text(_rule_lines(mine_rules(_family(), confidence="pca", length=2))),
+        "pca confidence": digest_text(_rule_lines(mine_rules(_family(), confidence="pca", max_length=2))),
     }
 
 
 @workload("integers", SHARED_DATA / "kg")
 def mined_rules_of_shared_data() -> Digests:
     """Digest rules mined from benchmark knowledge graphs."""
-    from phalanx.kg import DataHandler, mine_rules
+    from phalanx.kg import KnowledgeBase, mine_rules
 
     found = {}
     for name in ("umls", "nations", "family"):
-        data = DataHandler(path=SHARED_DATA / "kg" / name, on_leak="drop")
-        found[name] = digest_text(_rule_lines(mine_rules(data, length=2, min_support=5, min_confidence=0.1)))
+        data = KnowledgeBase.load(SHARED_DATA / "kg" / name, on_leak="drop")
+        rules = mine_rules(data, max_length=2, min_support=5, min_confidence=0.1)
+        found[name] = digest_text(_rule_lines(rules))
     return found
 
 
-def _rank_counts(aggregations: Iterable[str]) -> Digests:
-    """Digest how many candidates score above and equal to each true answer."""
+def _rank_counts(aggregations: Iterable[tuple[str, str]]) -> Digests:
+    """Digest how many candidates score above and equal to each true answer; pairs of key and aggregation."""
     from phalanx.kg import RulePredictor, mine_rules
-    from phalanx.kg.rules.predictor import LEARNINGS
+    from phalanx.kg.evaluation import KnownAnswers, count_ranks
+    from phalanx.kg.rules.predictor import LEARNING_CHOICES, RuleApplier, rule_weights
 
-    ranker, found = RulePredictor(mine_rules(_family(), length=2), _family(), threads=1), {}
-    for aggregation in aggregations:
-        ranks = ranker.ranks("test", aggregation, ranker.weights(aggregation, LEARNINGS[1]))
-        found[aggregation] = digest_arrays(ranks.above, ranks.level)
+    applier = RuleApplier(mine_rules(_family(), max_length=2), _family(), num_threads=1)
+    known = KnownAnswers(_family().known_triples, _family().vocabulary.num_entities)
+    found = {}
+    for key, aggregation in aggregations:
+        weights = rule_weights(applier, aggregation, LEARNING_CHOICES[1])
+        predictor = RulePredictor(applier, aggregation, weights)
+        counts = count_ranks(predictor, _family().triples("test"), known)
+        found[key] = digest_arrays(counts.higher, counts.tied)
     return found
 
 
 @workload("integers")
 def rule_ranks() -> Digests:
     """Digest rank counts of the aggregator that only compares confidences."""
-    return _rank_counts(["maximum"])
+    return _rank_counts([("maximum", "maxplus")])
 
 
 @workload("floats")
 def rule_ranks_from_scores() -> Digests:
     """Digest rank counts of the aggregators that compute scores, whose ties depend on rounding."""
-    from phalanx.kg import mine_rules, rank_by_rules
+    from phalanx.kg import RulePredictor, evaluate_link_prediction, mine_rules
 
-    by_relation = rank_by_rules(mine_rules(_family(), length=2), _family(), "test", "by-relation", threads=1)
+    rules = mine_rules(_family(), max_length=2)
+    predictor = RulePredictor.fit(rules, _family(), "per_relation", num_threads=1)
+    result = evaluate_link_prediction(predictor, _family(), "test", ties="random")
     return {
-        **_rank_counts(["noisy-or", "power", "learned"]),
-        "by-relation": digest_arrays(
-            np.float64(by_relation.total.mrr), np.float64(by_relation.mean_ties.mrr)
-        ),
+        **_rank_counts([("noisy-or", "noisyor"), ("power", "power"), ("learned", "learned")]),
+        "by-relation": digest_arrays(np.float64(result.total.mrr), np.float64(result.mrr_realistic)),
     }
 
 
 @workload("integers")
 def candidate_lists() -> Digests:
     """Digest the corruptions that true triples are ranked against."""
-    from phalanx.kg.candidates import make_candidates
+    from phalanx.kg.evaluation import make_candidates
 
-    (index, _, queries), found = _encoded_family(), {}
-    known = index.encode_atoms(sorted(_family().known))
-    for sides, corruptions in (("both", 10), ("tail", None)):
-        made = make_candidates(
-            queries, known, index.num_constants, sides=sides, corruptions=corruptions, seed=4
+    family, found = _family(), {}
+    queries = np.concatenate([family.triples("test"), family.triples("valid")])
+    for sides, count in (("both", 10), ("tail", None)):
+        lists = make_candidates(
+            queries,
+            family.known_triples,
+            family.vocabulary.num_entities,
+            sides=sides,
+            num_candidates=count,
+            seed=4,
         )
-        found[f"{sides}, {corruptions}"] = digest_arrays(
-            made.triples, made.starts, made.query, made.side, made.tie_draw
+        # Ids started at 1 when the digests were computed.
+        found[f"{sides}, {count}"] = digest_arrays(
+            lists.triples + np.int32(1), lists.starts, lists.query, lists.side, lists.tie_draw
         )
     return found
 
@@ -555,10 +566,10 @@ def candidate_lists() -> Digests:
 @workload("integers")
 def proof_depths() -> Digests:
     """Digest the lengths of shortest proofs of all queries."""
-    from phalanx.kg.chaining import proof_depths
+    from phalanx.kg.proof_depths import proof_depths
 
-    index, _, queries = _encoded_family()
-    facts, rules = index.encode_atoms(_family().facts), index.encode_rules(_family().rules)
+    queries = np.concatenate([_family().triples("test"), _family().triples("valid")])
+    facts, rules = _family().triples("train"), _family().encoded_rules
     return {
         "held-out queries": digest_arrays(proof_depths(queries, facts, rules, 6)),
         "facts": digest_arrays(proof_depths(facts, facts, rules, 4)),
@@ -568,21 +579,17 @@ def proof_depths() -> Digests:
 def _proof_config(**settings: Any) -> Any:
     from phalanx.proofs import ProofConfig
 
-    return ProofConfig(padding_states=24, padding_atoms=6, **settings)
+    return ProofConfig(max_actions=24, max_goals=6, **settings)
 
 
 @workload("integers")
 def best_first_search() -> Digests:
     """Digest results of best-first search with heuristics that do not depend on rounding."""
-    from phalanx.proofs.search.best_first import (
-        BestFirstConfig,
-        BreadthFirstHeuristic,
-        RandomHeuristic,
-        best_first_search,
-    )
+    from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+    from phalanx.proofs.search.heuristics import BreadthFirstHeuristic, RandomHeuristic
 
     (_, program, queries), found = _encoded_family(), {}
-    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
     for name, heuristic in (("breadth first", BreadthFirstHeuristic()), ("random order", RandomHeuristic(1))):
         result = best_first_search(_proof_config(), program, heuristic, queries, search)
         found[name] = digest_arrays(result.proved, result.expansions, result.length, result.overflow)
@@ -595,7 +602,7 @@ def beam_search() -> Digests:
     from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 
     _, program, queries = _encoded_family()
-    search = BeamSearchConfig(width=4, max_depth=5)
+    search = BeamSearchConfig(beam_width=4, max_depth=5)
     result = beam_search(_proof_config(), program, UniformPolicy(), queries, search, batch_size=16)
     return {
         "proofs": digest_arrays(result.proved, result.length, result.expansions, result.overflow),
@@ -604,17 +611,19 @@ def beam_search() -> Digests:
 
 
 @functools.cache
-def _proof_steps(engine: str) -> Any:
+def _proof_steps(backend: str) -> Any:
     from phalanx.proofs.env import ProofEnvironment
 
-    config = _proof_config(max_depth=8, engine=engine, skip_unary_actions=True)
+    config = _proof_config(max_episode_steps=8, backend=backend, skip_unary_actions=True)
 
     def read_state(state: Any) -> Any:
-        flags = (state.status, state.label, state.overflow)
-        counts = (state.count, state.too_long, state.skipped, state.step_count, state.depth)
-        return state.goals, state.successors, state.query, *flags, *counts
+        node, query = state.node, state.query
+        flags = (state.status, query.label, node.overflow)
+        counts = (node.num_actions, node.num_too_long, node.num_skipped, state.step_count, query.depth)
+        return node.goals, node.successors, query.atom, *flags, *counts
 
-    return _random_steps(ProofEnvironment.from_data(config, _family(), "train"), read_state, lambda info: ())
+    environment = ProofEnvironment.from_knowledge_base(_family(), config, "train")
+    return _random_steps(environment, read_state, lambda info: ())
 
 
 @workload("integers")
@@ -658,7 +667,7 @@ def episode_tokens() -> Digests:
         return make_text_vector_env(",".join(tasks), prompt_format="compact")
 
     arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
-    proofs = ProofEnvironment.from_data(_proof_config(max_depth=8), _family(), "train")
+    proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
         "arc, expert": arc_samples(arc, "characters", seed=1),
@@ -723,9 +732,9 @@ def ppo_proofs() -> Digests:
         *_SMALL_PPO,
         "generated.num_families=2",
         "generated.generations=3",
-        "proofs.padding_states=8",
-        "proofs.padding_atoms=3",
-        "proofs.max_depth=4",
+        "proofs.max_actions=8",
+        "proofs.max_goals=3",
+        "proofs.max_episode_steps=4",
         "network.width=4",
         "network.depth=1",
         "evaluation.num_queries=6",
@@ -873,18 +882,15 @@ def search_heuristic() -> Digests:
     """Train a heuristic for best-first search on a generated genealogy."""
     import dataclasses
 
-    from phalanx.kg import write_knowledge
     from phalanx.kg.family_generator import generate_genealogy
     from phalanx.proofs.search.best_first import BestFirstConfig
-    from phalanx.proofs.search.heuristics import HeuristicConfig
+    from phalanx.proofs.search.heuristic_training import HeuristicConfig
     from phalanx.training.search_heuristic import HeuristicTraining, HeuristicTrainingConfig
 
-    base, queries = generate_genealogy(300, distances=(2,), queries=60)
-    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    base, queries = generate_genealogy(300, distances=(2,), num_queries=60)
+    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
     with tempfile.TemporaryDirectory() as folder:
-        write_knowledge(
-            Path(folder), dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:])
-        )
+        dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:]).save(folder)
         config = HeuristicTrainingConfig(
             dataset=folder,
             predicates=("ancestor",),
@@ -899,7 +905,7 @@ def path_network() -> Digests:
     """Train a path network on generated families."""
     from phalanx.kg import fit_path_network
 
-    network = fit_path_network(_family(), layers=2, epochs=0.5, threads=1)
+    network = fit_path_network(_family(), num_layers=2, num_epochs=0.5, num_threads=1)
     return {"parameters": digest_arrays(network.parameters)}
 
 

@@ -64,7 +64,7 @@ def test_environments_are_made_by_name(tmp_path: Path) -> None:
     assert own.reset(2) == PuzzleEnvironment("sudoku", "medium").reset(2)
     batch = make_text_vector_env("own_puzzles:Mine")
     assert type(batch) is TextVectorEnvironment and batch.reset([2]) == [PuzzleEnvironment("sudoku").reset(2)]
-    proofs = make_text_vector_env("proofs-v1", padding_states=16, text={"max_invalid_answers": 2})
+    proofs = make_text_vector_env("proofs-v1", max_actions=16, text={"max_invalid_answers": 2})
     assert isinstance(proofs, TextVectorWrapper) and proofs.max_invalid_answers == 2
     assert proofs.tasks == ("proofs-v1",)
 

@@ -38,7 +38,7 @@ def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, flo
 def make(name: str) -> Environment:
     if name == "corridor":
         return Corridor()
-    settings = {"config": "mini"} if name == "arc-v2" else {"padding_states": 16}
+    settings = {"config": "mini"} if name == "arc-v2" else {"max_actions": 16}
     return phalanx.make(name, **settings)
 
 

@@ -9,22 +9,25 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.cli.app import app
-from phalanx.kg import write_knowledge
 from phalanx.kg.family_generator import generate_genealogy
-from phalanx.proofs import BestFirstConfig, HeuristicConfig, ProofConfig
-from phalanx.training import HeuristicTraining, HeuristicTrainingConfig, load_heuristic, train
-from phalanx.training.search_heuristic import HeuristicEvaluationConfig
+from phalanx.proofs import BestFirstConfig, ProofConfig
+from phalanx.proofs.search.heuristic_training import HeuristicConfig
+from phalanx.training.run import train
+from phalanx.training.search_heuristic import (
+    HeuristicEvaluationConfig,
+    HeuristicTraining,
+    HeuristicTrainingConfig,
+    load_heuristic,
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    base, queries = generate_genealogy(600, distances=(3,), queries=400)
+    base, queries = generate_genealogy(600, distances=(3,), num_queries=400)
     half = len(queries) // 2
     path = tmp_path_factory.mktemp("genealogy")
     # Queries to learn from are facts; each is left out where it is itself proved.
-    write_knowledge(
-        path, dataclasses.replace(base, train=(*base.train, *queries[:half]), valid=queries[half:])
-    )
+    dataclasses.replace(base, train=(*base.train, *queries[:half]), valid=queries[half:]).save(path)
     return path
 
 
@@ -36,9 +39,9 @@ def config_of(folder) -> HeuristicTrainingConfig:
             queries=60,
             rounds=2,
             epochs=6,
-            search=BestFirstConfig(expansions=60, max_depth=14, batch_size=64),
+            search=BestFirstConfig(max_expansions=60, max_depth=14, batch_size=64),
         ),
-        environment=ProofConfig(padding_states=64),
+        environment=ProofConfig(max_actions=64),
         evaluation=HeuristicEvaluationConfig(queries=20, expansions=40),
     )
 
@@ -86,5 +89,5 @@ def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, fold
 
 def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
-    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx mine"):
+    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx kg mine"):
         HeuristicTraining(HeuristicTrainingConfig(dataset=str(tmp_path)))

@@ -29,10 +29,11 @@ COMMANDS = {
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
     "play": Mount("phalanx.cli.play", "Solve ARC tasks in the terminal, or watch a puzzle-server game."),
-    "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
+    "prove": Mount(
+        "phalanx.cli.prove", "Prove a query from facts and rules; show the proof as a tree or SVG."
+    ),
     "puzzles": Mount("phalanx.cli.puzzles", "List and show text puzzles; collect from a puzzle server."),
-    "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
-    "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
+    "kg": Mount("phalanx.cli.kg", "Knowledge graphs: list, download, mine rules, evaluate, query."),
     "serve": Mount(
         "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
     ),

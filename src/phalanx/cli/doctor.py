@@ -145,16 +145,16 @@ def _batches(path: Path) -> str:
 
 
 def _embedding(path: Path) -> str:
-    from phalanx.kg.kge.files import check_kge
+    from phalanx.kg.kge.embedding import check_kge
 
     entities, relations = check_kge(path)
     return f"{entities:,} entities and {relations:,} relations"
 
 
 def _knowledge(path: Path) -> str:
-    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.knowledge_base import KnowledgeBase
 
-    base = DataHandler(path.name, path.parent)
+    base = KnowledgeBase.load(path)
     return format_count(len(base.facts), "fact")
 
 

@@ -17,8 +17,8 @@ from phalanx.cli.output import working
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
-    from phalanx.kg.vocabulary import IndexManager
-    from phalanx.proofs.link_prediction import RankingMode
+    from phalanx.proofs.link_prediction import EvaluationMode
+    from phalanx.proofs.vocabulary import ProofVocabulary
     from phalanx.text.splits import Split as TextSplit
     from phalanx.training.proof_training import ProofTrainingConfig
     from phalanx.training.warm_start import CheckpointRef
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def evaluate_run(
     origin: "CheckpointRef",
     kind: str,
-    mode: "RankingMode",
+    mode: "EvaluationMode",
     *,
     kge: Path | None,
     untrained: bool,
@@ -53,29 +53,29 @@ def evaluate_run(
             load_config(LinkPredictionConfig, None, settings),
             read_embedding(config.kge, index),
         )
-        embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
+        embedding = None if mode in ("policy", "exact") else _embedding(run, kind, kge, index)
         policy = (
             _policy(origin, trained, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
         )
         if policy is not None and dataset is not None:
             _check_names(read_data(trained)[1], index, run, dataset)
-        if kind == "kge" and mode == "rl":
+        if kind == "kge" and mode == "policy":
             raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
         result = evaluate_proofs(mode, ranking, policy=policy, kge=embedding, split=split)
     seconds = time.perf_counter() - began
     if as_json:
-        about = {"run": str(run), "dataset": data.dataset, "mode": mode, "untrained": untrained}
+        about = {"run": str(run), "dataset": data.name, "mode": mode, "untrained": untrained}
         about |= _seed_field(origin)
         record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
         typer.echo(json.dumps(record))
         return float(result.as_record()["mrr"])
     which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
-    typer.echo(f"{data.dataset}, {split}, {mode}{which} ({seconds:.0f} s)")
+    typer.echo(f"{data.name}, {split}, {mode}{which} ({seconds:.0f} s)")
     typer.echo(result.describe())
     return float(result.as_record()["mrr"])
 
 
-def _check_names(known: "IndexManager", index: "IndexManager", run: Path, dataset: str) -> None:
+def _check_names(known: "ProofVocabulary", index: "ProofVocabulary", run: Path, dataset: str) -> None:
     """A policy has learned of names: a knowledge base of others is refused, and the first one named."""
     for what in ("predicates", "constants"):
         there, here = (list(getattr(one, what)) for one in (known, index))
@@ -99,14 +99,14 @@ def _config(run: Path, kind: str) -> "ProofTrainingConfig":
     return ProofTrainingConfig(dataset=read_config(run, KGETrainingConfig).dataset)
 
 
-def _embedding(run: Path, kind: str, kge: Path | None, index: "IndexManager") -> Any:
+def _embedding(run: Path, kind: str, kge: Path | None, index: "ProofVocabulary") -> Any:
     folder = kge or (run if kind == "kge" else None)
     if folder is None:
         raise ValueError("this mode needs an embedding: give --kge, a run of `phalanx train kge`")
     return load_embedding(folder, index)
 
 
-def load_embedding(folder: Path, index: "IndexManager") -> Any:
+def load_embedding(folder: Path, index: "ProofVocabulary") -> Any:
     """The embedding of a run of `phalanx train kge`, or of its model's folder."""
     from phalanx.training.proof_training import read_embedding
 
@@ -142,7 +142,7 @@ _TEXT_SPLITS: "dict[Split, TextSplit]" = {
 class Mode(enum.StrEnum):
     """What a true triple is ranked by."""
 
-    rl = "rl"
+    policy = "policy"
     kge = "kge"
     hybrid = "hybrid"
     learned = "learned"
@@ -185,7 +185,9 @@ def evaluate(
     tasks: Annotated[bool, typer.Option("--tasks", help="ARC: tell every task, too.")] = False,
     mode: Annotated[
         Mode | None,
-        typer.Option(help="Proofs: rank by the policy's search, an embedding, or both.", show_default="rl"),
+        typer.Option(
+            help="Proofs: rank by the policy's search, an embedding, or both.", show_default="policy"
+        ),
     ] = None,
     kge: Annotated[
         Path | None, typer.Option(help="Proofs: the run of `phalanx train kge` for kge, hybrid and learned.")
@@ -202,7 +204,7 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Ranking settings, as search.width=32; of puzzles, as puzzles=50.",
+            help="Ranking settings, as beam.beam_width=32; of puzzles, as puzzles=50.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampled attempts, or of the corruptions.")] = 0,
@@ -232,7 +234,7 @@ def evaluate(
         if len(scores) > 1 and not as_json:
             typer.echo(_over_seeds(scores, "Greedy success", ".1%"))
     elif kind in ("proofs", "kge"):
-        chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
+        chosen = (Mode.policy if kind == "proofs" else Mode.kge) if mode is None else mode
         if out is not None:
             raise UserError("--out is for ARC, where answers are handed in")
         ranked = [

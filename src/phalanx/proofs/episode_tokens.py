@@ -46,9 +46,9 @@ class ProofTokenizer:
         config, program = environment.config, environment.program
         return cls(
             num_predicates=program.end_index + 1,
-            num_terms=program.num_constants + program.arity * config.padding_atoms + 1,
-            num_actions=config.padding_states,
-            max_depth=config.max_depth,
+            num_terms=program.num_constants + program.arity * config.max_goals + 1,
+            num_actions=config.max_actions,
+            max_depth=config.max_episode_steps,
             arity=program.arity,
         )
 
@@ -77,8 +77,8 @@ class ProofTokenizer:
         return {
             "goals": states.goals,
             "successors": states.successors,
-            "count": states.count,
-            "depth": jnp.asarray(states.depth),
+            "count": states.num_actions,
+            "depth": jnp.asarray(states.query.depth),
         }
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:

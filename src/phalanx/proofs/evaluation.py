@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int, Int32
 from phalanx.core.episodes import map_batches, rollout_episodes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.proofs.env import ProofEnvironment
-from phalanx.proofs.queries import SampledQueries, corrupt
+from phalanx.proofs.queries import SampledQuery, corrupt
 
 _BATCH_SIZE = 256
 """Episodes played together at most."""
@@ -50,7 +50,7 @@ class ProverEvaluation:
         return {"split": split, "mode": "greedy", **dataclasses.asdict(self)}
 
 
-def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQueries:
+def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQuery:
     """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -61,7 +61,7 @@ def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int 
     words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
     negatives, possible = jax.device_get(_corrupted(environment, *jax.device_put((positives, words))))
     negatives = negatives[possible]
-    return SampledQueries(
+    return SampledQuery(
         jax.device_put(np.concatenate([positives, negatives])),
         jax.device_put(np.arange(len(positives) + len(negatives)) < len(positives)),
         jax.device_put(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
@@ -77,7 +77,7 @@ def _corrupted(environment: ProofEnvironment, positives: Array, words: Array) ->
 def evaluate_prover(
     environment: ProofEnvironment,
     network: PolicyNetwork,
-    drawn: SampledQueries,
+    drawn: SampledQuery,
     batch_size: int = _BATCH_SIZE,
 ) -> ProverEvaluation:
     """Let the greedy policy try to prove some queries, in batches of one size."""
@@ -97,15 +97,15 @@ def evaluate_prover(
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnvironment, network: PolicyNetwork, drawn: SampledQueries
+    environment: ProofEnvironment, network: PolicyNetwork, drawn: SampledQuery
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
     states, observations = environment.reset_to(*drawn)
-    limit = environment.config.max_depth
+    limit = environment.config.max_episode_steps
     played = rollout_episodes(
         environment, eqx.Partial(select_action, network), states, observations, None, limit
     )
-    return played.episode_metrics["success_mask"] == drawn.label, played.lengths, states.overflow
+    return played.episode_metrics["success_mask"] == drawn.label, played.lengths, states.node.overflow
 
 
 def _scores(

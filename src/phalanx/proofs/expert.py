@@ -7,7 +7,8 @@ import numpy as np
 
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
+from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
 from phalanx.proofs.state import ProofState
 
 
@@ -23,12 +24,13 @@ class ShortestProofExpert:
     """
 
     def __init__(self, environment: ProofEnvironment, states: ProofState) -> None:
-        queries, labels = np.asarray(states.query), np.asarray(states.label)
-        search = BestFirstConfig(max_depth=environment.config.max_depth, batch_size=len(queries))
+        queries, labels = np.asarray(states.query.atom), np.asarray(states.query.label)
+        search = BestFirstConfig(max_depth=environment.config.max_episode_steps, batch_size=len(queries))
         result = best_first_search(
             environment.config, environment.program, BreadthFirstHeuristic(), queries, search
         )
-        self._program, self._proofs = environment.program, result.ways
+        assert result.trace is not None
+        self._program, self._proofs = environment.program, result.trace.paths
         self.is_confirmed = np.asarray(result.proved) == labels
         """Whether the search confirms each query's label."""
 
@@ -41,7 +43,7 @@ class ShortestProofExpert:
 
 def next_action(state: ProofState, proof: Sequence[Any] | None, program: Program) -> int | None:
     """Return the action that leads to the latest goals of a proof, or gives up if there is no proof."""
-    successors = np.asarray(state.successors)[: int(state.count)]
+    successors = np.asarray(state.successors)[: int(state.num_actions)]
     by_predicate = {int(goals[0, 0]): action for action, goals in enumerate(successors)}
     if proof is None:
         return by_predicate.get(program.end_index)

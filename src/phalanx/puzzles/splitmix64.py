@@ -10,7 +10,7 @@ class SplitMix64:
 
     >>> rng = SplitMix64(7)
     >>> [rng.integers(10) for _ in range(5)]
-    [3, 0, 9, 5, 1]
+    [3, 0, 9, 5, 4]
     """
 
     def __init__(self, seed: int) -> None:

@@ -21,7 +21,7 @@ from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import masked_choice
-from phalanx.nn.policy_network import PolicyNetwork, select_action
+from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
@@ -250,8 +250,7 @@ class BC(PolicyAlgorithm[BCState]):
         def loss(params: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
             network = self.network(params)
 
-            def one(observation: PyTree, labels: ExpertLabels) -> tuple[Array, Array]:
-                pi, _ = network(observation)
+            def one(pi: Any, labels: ExpertLabels) -> tuple[Array, Array]:
                 # A large number instead of infinity, whose gradient would be NaN.
                 log_probs = jax.vmap(getattr(pi, "label_log_prob", pi.log_prob))(labels.actions)
                 log_probs = jnp.where(labels.mask, log_probs, -1e30)
@@ -259,7 +258,9 @@ class BC(PolicyAlgorithm[BCState]):
                 chosen, expected = masked_choice(space, pi.mode()), masked_choice(space, labels.actions)
                 return -jax.nn.logsumexp(log_probs), jnp.any((chosen == expected) & labels.mask)
 
-            losses, correct = jax.vmap(one)(*steps)
+            observations, labels = steps
+            distributions, _ = apply_batch(network, observations)
+            losses, correct = jax.vmap(one)(distributions, labels)
             return jnp.mean(losses), jnp.mean(correct.astype(jnp.float32))
 
         (value, accuracy), gradients = jax.value_and_grad(loss, has_aux=True)(params)

@@ -14,19 +14,30 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE, Validation, calibrate, validate
-from phalanx.kg.kge.files import save_kge
-from phalanx.kg.knowledge_base import GENERATED, DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.evaluation import (
+    KnownAnswers,
+    count_ranks,
+    expected_sampled_mrr,
+    mean_reciprocal_rank,
+    select_evenly,
+)
+from phalanx.kg.kge.embedding import KGE, RUN_FOLDER as MODEL, calibrate, save_kge
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.vocabulary import Vocabulary
 from phalanx.logging.config import LoggingConfig
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
 from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
-from phalanx.training.kge import KGETrainer, KGETrainState
+from phalanx.training.kge import KGEConfig, KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 
-MODEL = "kge"
-"""The folder in a run that holds its best embedding, as `load_kge` reads it."""
+
+class Validation(NamedTuple):
+    """Filtered mean reciprocal ranks of the validation queries, ties `realistic`."""
+
+    mrr: float
+    """Among all entities."""
+    mrr_100: float
+    """Among 100 random entities: the expectation over all samples."""
 
 
 class KGEEvaluationConfig(EvaluationConfig):
@@ -64,7 +75,7 @@ load_kge_training = KGETrainingConfig.load
 class KGEData(NamedTuple):
     """A knowledge base as the training of an embedding sees it: (relation, head, tail) triples."""
 
-    index_manager: IndexManager
+    vocabulary: Vocabulary
     train: np.ndarray
     """int32 [triples, 3]."""
     valid: np.ndarray
@@ -75,16 +86,13 @@ class KGEData(NamedTuple):
     @classmethod
     def read(cls, dataset: str) -> "KGEData":
         """From a folder, or the built-in knowledge base; facts that leak queries are left out."""
-        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
-        handler = handler.binary().with_validation()
-        numbers = IndexManager(handler)
-        train, valid = numbers.encode_atoms(handler.facts), numbers.encode_atoms(handler.valid_queries)
-        return cls(numbers, train, valid, numbers.encode_atoms(tuple(sorted(handler.known))))
+        base = KnowledgeBase.load(dataset, on_leak="drop").binary().with_validation()
+        return cls(base.vocabulary, base.triples("train"), base.triples("valid"), base.known_triples)
 
     @property
     def digest(self) -> str:
         """Changes with the names and the triples."""
-        names = "\n".join((*self.index_manager.predicates, "", *self.index_manager.constants))
+        names = "\n".join((*self.vocabulary.predicates, "", *self.vocabulary.entities))
         return hashlib.sha256(names.encode() + self.train.tobytes() + self.valid.tobytes()).hexdigest()[:16]
 
 
@@ -129,8 +137,8 @@ class KGETraining(Algorithm[KGEState]):
     def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
         super().__init__(config)
         self.data = KGEData.read(config.dataset) if data is None else data
-        numbers = self.data.index_manager
-        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_constants)
+        numbers = self.data.vocabulary
+        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_entities)
         self._measured: Validation | None = None
         self.result: Best | None = None
         """What `export` wrote, calibrated on the validation queries."""
@@ -187,7 +195,7 @@ class KGETraining(Algorithm[KGEState]):
         self.result = best._replace(kge=calibrate(best.kge, data.valid, data.known, config.kge.seed))
         figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
         facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
-        save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
+        save_kge(folder / MODEL, self.result.kge, config.kge.model_settings, data.vocabulary, facts)
 
     def summarize(self, result: TrainResult) -> list[str]:
         best = self.result
@@ -199,4 +207,6 @@ class KGETraining(Algorithm[KGEState]):
         ]
 
     def _validate(self, kge: KGE) -> Validation:
-        return validate(kge, self.data.valid, self.data.known, self.config.evaluation.max_queries)
+        queries = select_evenly(self.data.valid, self.config.evaluation.max_queries)
+        counts = count_ranks(kge, queries, KnownAnswers(self.data.known, kge.num_entities))
+        return Validation(mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, 100))

@@ -20,20 +20,18 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Space
-from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.kge.files import load_kge
-from phalanx.kg.knowledge_base import GENERATED, DataHandler, OnLeak
-from phalanx.kg.time_limit import TimeLimit, to_stderr
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.kge.embedding import KGE, load_kge
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
+from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment, ProofInfo
 from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.proofs.state import ProofObservation, ProofState
+from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.checkpoints import Which
 from phalanx.training.config import EvaluationConfig
 from phalanx.training.distributed import DeviceMesh
-from phalanx.training.kge_training import MODEL
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig
 from phalanx.training.run_dir import read_config
@@ -216,29 +214,26 @@ load_proof_training = ProofTrainingConfig.load
 """A config: the preset `default` unless another is named, then overrides."""
 
 
-def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
+def read_data(config: ProofTrainingConfig) -> tuple[KnowledgeBase, ProofVocabulary]:
     """The knowledge base that a config names, and the numbers of everything in it."""
     if config.dataset == GENERATED:
-        data = DataHandler(on_leak=config.on_leak, **config.generated.model_dump())
+        data = KnowledgeBase.generate(on_leak=config.on_leak, **config.generated.model_dump())
     else:
-        data = DataHandler(path=config.dataset, on_leak=config.on_leak)
-    return data, IndexManager(data, config.proofs.padding_atoms)
+        data = KnowledgeBase.load(config.dataset, on_leak=config.on_leak)
+    return data, ProofVocabulary(data, config.proofs.max_goals)
 
 
-def read_embedding(folder: str | Path | None, index: IndexManager) -> KGE | None:
+def read_embedding(folder: str | Path | None, index: ProofVocabulary) -> KGE | None:
     """The embedding of a run of `phalanx train kge`, or of its model's folder; None of none."""
-    if folder is None:
-        return None
-    path = Path(folder)
-    return load_kge(path / MODEL if (path / MODEL).is_dir() else path, index)
+    return None if folder is None else load_kge(folder, index.kg)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProofSetting:
     """What a config's training happens in."""
 
-    data: DataHandler
-    index: IndexManager
+    data: KnowledgeBase
+    index: ProofVocabulary
     stages: tuple[ProofEnvironment, ...]
     """The training environments, one for each stage of the curriculum."""
     starts: tuple[int, ...]
@@ -256,14 +251,16 @@ class ProofSetting:
         )
         everything = settings.model_copy(update={"queries": open_to_all})
         depths: dict[str, Any] = {
-            "depth_limit": config.depth_limit, "budget": TimeLimit(config.depth_seconds, to_stderr),
+            "depth_limit": config.depth_limit, "time_limit": TimeLimit(config.depth_seconds, print_to_stderr),
             "kge": read_embedding(config.kge, index),
         }  # fmt: skip
-        training = ProofEnvironment.from_data(everything, data, "train", index, **depths)
+        training = ProofEnvironment.from_knowledge_base(data, everything, "train", vocabulary=index, **depths)
         split = config.evaluation.split
         held_out = training
         if split != "train":
-            held_out = ProofEnvironment.from_data(everything, data, split, index, **depths)
+            held_out = ProofEnvironment.from_knowledge_base(
+                data, everything, split, vocabulary=index, **depths
+            )
             # The same facts and known triples; one of each is enough.
             held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
         stages = {0: settings.queries}
@@ -271,7 +268,7 @@ class ProofSetting:
 
         def stage_of(queries: QueryConfig) -> ProofEnvironment:
             own = training.config.model_copy(update={"queries": queries})
-            return dataclasses.replace(training, config=own, queries=training.queries.selected(queries))
+            return dataclasses.replace(training, config=own, queries=training.queries.select(queries))
 
         return cls(
             data, index, tuple(stage_of(queries) for queries in stages.values()), tuple(stages), held_out
@@ -292,7 +289,7 @@ class ProofSetting:
         """A digest of names, facts, rules and queries."""
         names = (*self.index.predicates, "", *self.index.constants)
         parts = [self.held_out.queries, *(stage.queries for stage in self.stages)]
-        closers = [] if self.held_out.closer is None else [self.held_out.closer]
+        closers = [] if self.held_out.kge_scorer is None else [self.held_out.kge_scorer]
         whole = (self.held_out.program, self.held_out.known, *parts, *closers)
         digests = [part.fingerprint for part in whole]
         return hashlib.sha256("\n".join((*names, *digests)).encode()).hexdigest()[:16]
@@ -301,7 +298,7 @@ class ProofSetting:
         """For `run.json`: sizes, and how many of the measured queries have a proof at all."""
         data, depths = self.data, self.held_out.queries.depths
         return {
-            "dataset": data.dataset,
+            "dataset": data.name,
             "entities": len(data.entities),
             "predicates": len(data.predicates),
             "rules": len(data.rules),
@@ -325,7 +322,7 @@ class ProofTraining(PPO):
             config,
             self.setting.environment(config.ppo.num_steps),
             functools.partial(create_proof_network, config.network, self.setting.index),
-            max_episode_steps=config.proofs.max_depth,
+            max_episode_steps=config.proofs.max_episode_steps,
             mesh=mesh,
         )
         self._measured = held_out_queries(self.setting.held_out, config.evaluation.num_queries)
@@ -336,10 +333,10 @@ class ProofTraining(PPO):
 
     def sample_episodes(self, state: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Of the stage that the update is in; the states draw themselves."""
-        from phalanx.proofs.rendering import drawn_episodes
+        from phalanx.proofs.rendering import render_episodes
 
         episodes = self.record_episodes(self.setting.stage_at(update), state, key, update)
-        return drawn_episodes(episodes, self.setting.index)
+        return render_episodes(episodes, self.setting.index)
 
     def metadata(self, state: PPOState) -> dict[str, Any]:
         return self.setting.facts()

@@ -18,26 +18,26 @@ from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import read_rules
-from phalanx.kg.knowledge_base import GENERATED, DataHandler
-from phalanx.kg.vocabulary import IndexManager, check_name
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.vocabulary import check_name
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import (
-    ConfidenceHeuristic,
-    Heuristic,
-    SearchTrace,
-    UniformHeuristic,
-    best_first_search,
-)
+from phalanx.proofs.search.beam import SearchResult
+from phalanx.proofs.search.best_first import Heuristic, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristics import (
+from phalanx.proofs.search.heuristic_training import (
     FoundProof,
     HeuristicConfig,
-    HeuristicNetwork,
     HeuristicTrainer,
-    LearnedHeuristic,
     untrained_heuristic,
 )
+from phalanx.proofs.search.heuristics import (
+    ConfidenceHeuristic,
+    HeuristicNetwork,
+    LearnedHeuristic,
+    UniformHeuristic,
+)
+from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
 from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.loading import restore_policy
@@ -68,7 +68,7 @@ class HeuristicTrainingConfig(RunConfig):
     """Queries of these predicates alone are searched; without any, of all that some rule has in its head."""
     guide: HeuristicConfig = HeuristicConfig()
     """The network, its rounds, and the searches that it learns from."""
-    environment: ProofConfig = ProofConfig(padding_states=256, padding_atoms=6)
+    environment: ProofConfig = ProofConfig(max_actions=256, max_goals=6)
     """How goals are expanded."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
     """How it is measured."""
@@ -79,8 +79,8 @@ class HeuristicTrainingConfig(RunConfig):
 class HeuristicData(NamedTuple):
     """A knowledge base as searches see it."""
 
-    handler: DataHandler
-    names: IndexManager
+    handler: KnowledgeBase
+    names: ProofVocabulary
     program: Program
     features: GoalFeatureExtractor
     certain: bool
@@ -89,19 +89,19 @@ class HeuristicData(NamedTuple):
     @classmethod
     def read(cls, dataset: str, rules: str | None = None, atoms: int = 6) -> "HeuristicData":
         """From a folder, and rules of the folder or of another file."""
-        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
+        handler = KnowledgeBase.load(dataset, on_leak="drop")
         given: Sequence[Rule] = handler.rules if rules is None else read_rules(Path(rules))
         if not given:
             raise ValueError(
-                f"{handler.dataset} has no rules to prove by: `phalanx mine {dataset} --out rules.txt` finds "
+                f"{handler.name} has no rules to prove by: `phalanx kg mine {dataset} --out rules.txt` finds "
                 "some, and rules=rules.txt names them"
             )
-        index = IndexManager(handler, atoms)
+        index = ProofVocabulary(handler, atoms)
         weights = np.array([rule.weight for rule in given], np.float32)
         if weights.min() < 0 or weights.max() > 1:
             raise ValueError(f"rules need weights from 0 to 1, got {weights.min():g} to {weights.max():g}")
         program = Program.create(
-            index.encode_atoms(handler.facts),
+            index.encode(handler.facts),
             index.encode_rules(given),
             index.num_predicates,
             index.num_constants,
@@ -132,7 +132,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
 
     def __init__(self, config: HeuristicTrainingConfig, data: HeuristicData | None = None) -> None:
         super().__init__(config)
-        atoms = config.environment.padding_atoms
+        atoms = config.environment.max_goals
         self.data = HeuristicData.read(config.dataset, config.rules, atoms) if data is None else data
         train, self.valid = self._queries()
         self.trainer = HeuristicTrainer(
@@ -151,20 +151,20 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         if wanted := self.config.predicates:
             for name in wanted:
                 check_name(name, index.predicates, "predicate", Atom(name))
-            heads = np.array([index.predicate_str2idx[name] for name in wanted])
+            heads = np.array([index.predicate_indices[name] for name in wanted])
 
         def asked(atoms: Sequence[Atom]) -> np.ndarray:
-            rows = index.encode_atoms(atoms)
+            rows = index.encode(atoms)
             return rows[np.isin(rows[:, 0], heads)]
 
-        train, valid = asked(handler.train_queries), asked(handler.valid_queries)
+        train, valid = asked(handler.facts), asked(handler.valid)
         order = np.random.default_rng(self.seed)
         if not len(valid):
             train = train[order.permutation(len(train))]
             held = max(1, len(train) // 10)
             train, valid = train[held:], train[:held]
         if not len(train):
-            raise ValueError(f"{handler.dataset} has no fact of a predicate that a rule has in its head")
+            raise ValueError(f"{handler.name} has no fact of a predicate that a rule has in its head")
         return train, valid[np.sort(order.permutation(len(valid))[: self.config.evaluation.queries])]
 
     @property
@@ -200,8 +200,10 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
 
     def _figures(self, guide: Heuristic) -> dict[str, Any]:
-        search = self.config.guide.search.model_copy(update={"expansions": self.config.evaluation.expansions})
-        tried = self.search(guide, self.valid, search.expansions, search.max_depth)
+        search = self.config.guide.search.model_copy(
+            update={"max_expansions": self.config.evaluation.expansions}
+        )
+        tried = self.search(guide, self.valid, search.max_expansions, search.max_depth)
         return {
             "queries": len(self.valid),
             "proved": int(tried.proved.sum()),
@@ -209,10 +211,10 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             "proofs_per_expansion": tried.proofs_per_expansion(),
         }
 
-    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchTrace:
+    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchResult:
         """A search of this training's knowledge base."""
         search = self.config.guide.search.model_copy(
-            update={"expansions": expansions, "max_depth": max_depth}
+            update={"max_expansions": expansions, "max_depth": max_depth}
         )
         return best_first_search(self.config.environment, self.data.program, guide, queries, search)
 

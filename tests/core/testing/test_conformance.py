@@ -9,8 +9,8 @@ import pytest
 
 from phalanx.core.testing import transition_checks as conformance
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
-from phalanx.core.testing.recorded_rollouts import differences
 from phalanx.core.testing.transition_checks import CHECKS, ConformanceError, check_environment
+from phalanx.core.testing.tree_diff import differences
 from tests.helpers.broken_environments import BROKEN, PaysAfterTheEnd
 from tests.helpers.corridor import Corridor
 

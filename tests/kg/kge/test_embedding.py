@@ -8,13 +8,26 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE, calibrate, expected_reciprocal_rank, validate
-from phalanx.kg.kge.files import load_kge, read_kge_config, read_kge_facts, save_kge
+from phalanx.kg.evaluation import (
+    KnownAnswers,
+    count_ranks,
+    expected_reciprocal_rank,
+    expected_sampled_mrr,
+    mean_reciprocal_rank,
+)
+from phalanx.kg.kge import KGEModelConfig
+from phalanx.kg.kge.embedding import (
+    KGE,
+    calibrate,
+    load_kge,
+    read_kge_config,
+    read_kge_metadata,
+    save_kge,
+)
 from tests.helpers.file_damage import write_json
 from tests.helpers.small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
 
-CONFIG = KGEConfig(model="distmult", dim=4)
+CONFIG = KGEModelConfig(name="distmult", embedding_dim=4)
 TRIPLES = np.array([(LIKES, ANN, CAT), (PARENT, BOB, DAN)], np.int32)
 
 
@@ -35,24 +48,24 @@ def bits(kge: KGE) -> list[bytes]:
 def test_an_embedding_is_read_back_to_the_last_bit(kge: KGE, saved: Path) -> None:
     assert bits(load_kge(saved, four_people())) == bits(kge)
     assert read_kge_config(saved) == CONFIG
-    assert read_kge_facts(saved) == {"mrr": 0.5}
+    assert read_kge_metadata(saved) == {"mrr": 0.5}
 
 
 def test_another_order_of_the_same_names_is_numbered_anew(kge: KGE, tmp_path: Path) -> None:
     save_kge(tmp_path / "model", kge, CONFIG, four_people(("w", "x", "y", "z")))
-    # Ann's row belongs to `z` now, and so on: what was 1, 2, 3, 4 is 4, 3, 2, 1.
+    # Ann's row belongs to `z` now, and so on: what was 0, 1, 2, 3 is 3, 2, 1, 0.
     turned = load_kge(tmp_path / "model", _ReversedNames())
     mirrored = TRIPLES.copy()
-    mirrored[:, 1:] = 5 - mirrored[:, 1:]
-    mirrored[:, 0] = 3 - mirrored[:, 0]
+    mirrored[:, 1:] = 3 - mirrored[:, 1:]
+    mirrored[:, 0] = 1 - mirrored[:, 0]
     np.testing.assert_array_equal(turned.score(mirrored), kge.score(TRIPLES))
 
 
 class _ReversedNames(type(four_people())):  # type: ignore[misc]
-    """An index manager that gives out numbers from behind."""
+    """A vocabulary with reversed ids."""
 
     def __init__(self) -> None:
-        self.constants = ("z", "y", "x", "w")
+        self.entities = ("z", "y", "x", "w")
         self.predicates = ("parent", "likes")
 
 
@@ -86,9 +99,9 @@ def test_a_failed_write_leaves_the_old_embedding(
 
 def test_a_folder_with_something_else_is_left_alone(kge: KGE, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter one")
-    with pytest.raises(ValueError, match="nothing in it is overwritten"):
+    with pytest.raises(ValueError, match="is not overwritten"):
         save_kge(tmp_path, kge, CONFIG, four_people())
-    with pytest.raises(ValueError, match=r"holds no embedding: it has no config\.json"):
+    with pytest.raises(ValueError, match=r"is not an embedding: it has no config\.json"):
         load_kge(tmp_path, four_people())
 
 
@@ -99,20 +112,20 @@ def test_damaged_folders_are_named(saved: Path) -> None:
     with pytest.raises(ValueError, match=rf"{arrays.name} is corrupt"):
         load_kge(saved, four_people())
     arrays.unlink()
-    with pytest.raises(ValueError, match=rf"{arrays.name} is gone"):
+    with pytest.raises(ValueError, match=rf"{arrays.name} does not exist"):
         load_kge(saved, four_people())
     write_json(saved / "config.json", {**about, "format": 99})
     with pytest.raises(ValueError, match="has format 99"):
         load_kge(saved, four_people())
-    write_json(saved / "config.json", {"format": 2})
-    with pytest.raises(ValueError, match="does not describe an embedding: it lacks arrays, config, facts"):
+    write_json(saved / "config.json", {"format": 3})
+    with pytest.raises(ValueError, match="does not describe an embedding: it lacks arrays, config, metadata"):
         read_kge_config(saved)
 
 
 def test_an_embedding_of_other_sizes_is_not_saved(kge: KGE, tmp_path: Path) -> None:
     bigger = four_people()
-    bigger.constants = (*bigger.constants, "eve")
-    with pytest.raises(ValueError, match="2 predicates and 4 constants, the index manager 2 and 5"):
+    bigger.entities = (*bigger.entities, "eve")
+    with pytest.raises(ValueError, match="2 predicates and 4 constants, but the vocabulary has 2 and 5"):
         save_kge(tmp_path / "model", kge, CONFIG, bigger)
 
 
@@ -134,10 +147,12 @@ class Table:
 def test_ranks_leave_known_answers_out_and_count_half_of_the_ties() -> None:
     query = np.array([(PARENT, ANN, BOB)], np.int32)
     # Tails: Ann and Cat score higher, but Cat is known: rank 2. Heads: Cat ties with Ann: rank 1.5.
-    found = validate(Table(), query, TRAIN)
-    assert found.mrr == pytest.approx((1 / 2 + 1 / 1.5) / 2)
-    # Fewer than 100 candidates are all drawn.
-    assert found.mrr_100 == pytest.approx(found.mrr)
+    counts = count_ranks(Table(), query, KnownAnswers(TRAIN, 4))
+    mrr = mean_reciprocal_rank(counts, "realistic")
+    assert mrr == pytest.approx((1 / 2 + 1 / 1.5) / 2)
+    assert counts.num_candidates.tolist() == [2, 3]
+    # Fewer than 100 candidates are all sampled.
+    assert expected_sampled_mrr(counts, 100) == pytest.approx(mrr)
 
 
 @pytest.mark.parametrize(("better", "candidates", "drawn"), [(0, 5, 2), (2, 5, 3), (5, 5, 3), (3, 4, 9)])
@@ -154,7 +169,7 @@ def test_calibration_keeps_the_order_and_tells_true_from_made_up(kge: KGE) -> No
     known = np.concatenate([TRAIN, VALID])
     fitted = calibrate(kge, TRAIN, known)
     assert fitted.slope > 0
-    everything = np.array(list(itertools.product((1, 2), range(1, 5), range(1, 5))), np.int32)
+    everything = np.array(list(itertools.product((0, 1), range(4), range(4))), np.int32)
     likely, scores = fitted.probability(everything), kge.score(everything)
     assert np.all(np.diff(np.asarray(likely)[np.argsort(scores)]) > -1e-6)
     np.testing.assert_array_equal(fitted.score(everything), scores)

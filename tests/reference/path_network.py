@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int32
 
-from phalanx.kg.rules.plain import TripleGraph
+from tests.reference.rule_mining import TripleGraph
 
 _WIDTH = 32
 
@@ -28,7 +28,7 @@ class _Asked(NamedTuple):
     reached: np.ndarray
 
 
-class PathQuestions:
+class PathNetwork:
     """Questions to a path network over a graph."""
 
     def __init__(self, graph: TripleGraph, layers: int, specific: bool, threads: int) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int32, Int64
 
-from phalanx.kg.rules.config import LONGEST
-from phalanx.kg.rules.ruleset import BODY, COLUMNS
+from phalanx.kg.rules.ruleset import BODY, MAX_BODY_LENGTH, NUM_COLUMNS
 
 _WORD = (1 << 64) - 1
 Body = tuple[int, ...]
@@ -171,12 +170,12 @@ def _canonical(body: Body, head: int) -> tuple[Body, int]:
 
 
 def _padded(body: Body) -> Body:
-    return (*body, *(-1,) * (LONGEST - len(body)))
+    return (*body, *(-1,) * (MAX_BODY_LENGTH - len(body)))
 
 
 def _arrays(found: Iterable[tuple[Row, Row]]) -> tuple[np.ndarray, np.ndarray]:
     rows, counts = zip(*found, strict=True) if (found := list(found)) else ((), ())
-    return np.array(rows, np.int32).reshape(-1, COLUMNS), np.array(counts, np.int64).reshape(-1, 3)
+    return np.array(rows, np.int32).reshape(-1, NUM_COLUMNS), np.array(counts, np.int64).reshape(-1, 3)
 
 
 def mine_constant_rules(
@@ -283,7 +282,7 @@ class RulePredictor:
                 above[t], level[t] = sum(s > own for s in others), sum(s == own for s in others)
 
     def _score(self, rules: list[int], relation: int, how: str, weights: np.ndarray) -> tuple[float, ...]:
-        if how == "maximum":
+        if how == "maxplus":
             return tuple(-self.levels[rule] for rule in rules)
         total = 0.0
         for rule in rules:
@@ -299,7 +298,7 @@ class RulePredictor:
     ) -> None:
         """Writes the score of every entity for each question."""
         table[:] = 0
-        shrink = 1e-2 if how == "maximum" else 1.0
+        shrink = 1e-2 if how == "maxplus" else 1.0
         for place, (entity, relation) in enumerate(rows.tolist()):
             for answer, rules in self._predictions(entity, relation).items():
                 total, share = 0.0, 1.0
