@@ -120,8 +120,6 @@ def test_an_environment_from_data_has_its_facts_rules_queries_and_depths(tmp_pat
         ProofEnvironment.from_knowledge_base(
             data, everything, "valid", vocabulary=ProofVocabulary(data, max_goals=2)
         )
-    with pytest.raises(ValueError, match=r"seed shape the generated knowledge base, and .* is read"):
-        KnowledgeBase.load(tmp_path, seed=0)
 
 
 def test_a_run_may_name_the_folder_of_a_knowledge_base(setting: ProofSetting, tmp_path: Path) -> None:
