@@ -14,7 +14,7 @@ import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
 from phalanx.training.distributed import DeviceMesh
@@ -57,7 +57,7 @@ def arc_config(arguments: argparse.Namespace) -> ArcConfig:
 def make_ppo(arguments: argparse.Namespace, environment: Environment) -> PPO:
     """The training."""
     arc = arc_config(arguments)
-    make_network = functools.partial(create_arc_network, NETWORKS[arguments.network], arc)
+    make_network = functools.partial(create_network, NETWORKS[arguments.network], arc)
     config = PPOConfig(
         num_envs=arguments.batch,
         num_steps=arguments.steps,

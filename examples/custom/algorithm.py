@@ -25,7 +25,7 @@ from phalanx.arc import (
     DatasetConfig,
     EpisodeConfig,
     RewardConfig,
-    create_arc_network,
+    create_network,
     evaluate_arc,
 )
 from phalanx.training import PolicyAlgorithm, RunConfig, TrainState, UpdateResult, jit_method
@@ -76,7 +76,7 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
         super().__init__(
             config,
             ArcEnvironment.create(config.arc),
-            functools.partial(create_arc_network, config.network, config.arc),
+            functools.partial(create_network, config.network, config.arc),
             max_episode_steps=self.steps,
         )
         self.optimizer = optax.adam(config.learning_rate)

@@ -17,7 +17,7 @@ from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
 from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MOST_PARAMETERS, agent_record, export_agent
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.config import load_config
 from phalanx.logging.report import page as report_page, read_run, write_report
@@ -53,7 +53,7 @@ def arc_config(*overrides: str) -> ArcConfig:
 def drawn_network(config: ArcConfig, width: int = 8) -> Any:
     """A network of color planes with drawn weights; those at the outset would do nothing definite."""
     size = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=2)
-    made = drawn_weights(create_arc_network, size, config)
+    made = drawn_weights(create_network, size, config)
     scaled = (6 * made.stem.weight, 0.3 * made.colors)
     return eqx.tree_at(lambda network: (network.stem.weight, network.colors), made, scaled)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
-from phalanx.arc.networks.arc import ColorEquivariantNetwork
+from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.native import is_native_available
 

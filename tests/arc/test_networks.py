@@ -12,7 +12,7 @@ import pytest
 
 from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
-from phalanx.arc.networks.arc import ArcNetwork, create_arc_network
+from phalanx.arc.networks import ArcNetwork, create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, GridEmbedding, patches
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
@@ -49,7 +49,7 @@ def network(
     """A small network, whose parameters are drawn anew."""
     config = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1, num_heads=2, **settings)
     arc = arc_config(demonstrations, form, operations)
-    made = drawn_weights(create_arc_network, config, arc)
+    made = drawn_weights(create_network, config, arc)
     # The colours' own vectors are zero at the outset, and most tests are about that.
     return (
         eqx.tree_at(lambda n: n.colors, made, jax.device_put(np.zeros((10, 8), np.float32)))
@@ -125,7 +125,7 @@ def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(k
 
     @quickly
     def chances(key: jax.Array) -> jax.Array:
-        policy, _ = create_arc_network(config, arc_config(), key)(observation)
+        policy, _ = create_network(config, arc_config(), key)(observation)
         return jnp.exp(policy.operations)
 
     np.testing.assert_allclose(chances(jax.random.key(0)), np.full(23, 1 / 23), rtol=0.3)
@@ -290,13 +290,13 @@ def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
 
 
 def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
-    return functools.partial(create_arc_network, ArcNetworkConfig(**settings), arc, jax.random.key(0))
+    return functools.partial(create_network, ArcNetworkConfig(**settings), arc, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (create(arc_config(form="mask")), "action.selection_format is 'mask', set it to point or bbox"),
+        (create(arc_config(form="mask")), "set action.selection_format to point or bbox, got 'mask'"),
         (create(arc_config(working_grid=False)), "set observation.working_grid=true"),
         (
             create(arc_config(), kind="transformer", hidden_dim=10, num_heads=4),

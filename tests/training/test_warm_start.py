@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.training import (
     SFT,
     Algorithm,
@@ -87,7 +87,7 @@ class Imitation(Algorithm[TrainState]):
         super().__init__(config)
         self.num_updates = 1
         arc = small_config(f"network.hidden_dim={width}")
-        make = functools.partial(create_arc_network, arc.network, arc.arc)
+        make = functools.partial(create_network, arc.network, arc.arc)
         self._network = eqx.filter_jit(make)(jax.random.key(5))
 
     def init(self, key, params=None):

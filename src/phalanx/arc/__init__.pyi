@@ -40,7 +40,7 @@ from .generators.generate import (
     generate_task as generate_task,
     generate_tasks as generate_tasks,
 )
-from .networks.arc import create_arc_network as create_arc_network
+from .networks import create_network as create_network
 from .networks.stem_and_heads import ArcNetworkConfig as ArcNetworkConfig
 from .networks.transduction import (
     TransductionNetwork as TransductionNetwork,

@@ -16,7 +16,7 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcResult, copy_solves, evaluate_arc
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
@@ -118,7 +118,7 @@ class ArcTraining(PPO):
         super().__init__(
             config,
             ArcEnvironment.create(config.arc),
-            functools.partial(create_arc_network, config.network, config.arc),
+            functools.partial(create_network, config.network, config.arc),
             max_episode_steps=config.arc.episode.max_episode_steps,
             mesh=mesh,
         )
@@ -200,7 +200,7 @@ class CloningTraining(BC):
         super().__init__(
             config,
             ArcEnvironment.create(self.arc),
-            functools.partial(create_arc_network, config.network, self.arc),
+            functools.partial(create_network, config.network, self.arc),
             max_episode_steps=self.arc.episode.max_episode_steps,
             mesh=DeviceMesh(jax.devices()[:1]),
         )

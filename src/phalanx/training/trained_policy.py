@@ -113,12 +113,12 @@ def _create_policy(run: Path, kind: str) -> Any:
             "`load_kge` read the others"
         )
     from phalanx.arc.config import ArcConfig
-    from phalanx.arc.networks.arc import create_arc_network
+    from phalanx.arc.networks import create_network
     from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 
     arc = ArcConfig.model_validate(settings["arc"])
     network = ArcNetworkConfig.model_validate(settings["network"])
-    return functools.partial(create_arc_network, network, arc)
+    return functools.partial(create_network, network, arc)
 
 
 _act = eqx.filter_jit(select_action)

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.evaluation_mode import PAIR_SWITCHES
-from phalanx.arc.networks.arc import ColorEquivariantNetwork
+from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
