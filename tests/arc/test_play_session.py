@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
 from phalanx.arc.play.recording import EpisodeFile, episode_samples
@@ -19,7 +20,7 @@ from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_conf
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import puzzles_to_play
 from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
-from phalanx.lm import ArcTokenizer, EnvironmentStream
+from phalanx.lm import EnvironmentStream
 from phalanx.training import SFTConfig, open_data
 
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))

@@ -78,7 +78,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert done.code == 0, done.err
     assert "Finished after 1 updates, 32 steps" in done.out
     config, network = load_proof_policy(out)
-    assert config.name == str(kin)
+    assert config.dataset == str(kin)
     assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
     few = ("--set", "max_queries=2", "--set", "search.width=2")
@@ -110,7 +110,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
         (["proofs.max_action=3"], "max_actions"),
         (["--resume"], "--resume needs --out"),
         (["--num-processes", "2"], "--coordinator, --process-id and --num-processes together"),
-        (["proofs.queries.min_depth=9"], "no query is left by min_depth=9"),
+        (["proofs.queries.min_depth=9"], "no query matches min_depth=9"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -14,22 +14,17 @@ from jaxtyping import Array, Bool
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
 from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Discrete, Space
 from phalanx.data import EpisodeStatus, SampleStream, StreamSample, StreamState
-from phalanx.lm import (
-    ArcTokenizer,
-    EnvironmentStream,
-    EpisodeTokenizer,
-    KnownEpisodes,
-    ProofTokenizer,
-    StepTokens,
-    known_episodes,
-)
+from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
+from phalanx.lm import EnvironmentStream
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
+from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.program import Program
 
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
@@ -47,10 +42,10 @@ def row(rows: StepTokens, number: int) -> np.ndarray:
 def test_an_arc_step_is_its_grids_row_by_row_and_then_what_was_done() -> None:
     tokenizer = ArcTokenizer("point")
     rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
-    told = " ".join(tokenizer.name(token) for token in row(rows, 0).tolist())
+    told = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
     assert told == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
     assert (rows.seen.tolist(), rows.done.tolist()) == ([10, 10], [5, 5])
-    told = " ".join(tokenizer.name(token) for token in row(rows, 1).tolist())
+    told = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
     assert told == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
     assert tokenizer.difficulty(seen_twice()).tolist() == [0.75, 0.0]
     assert rows.tokens.max() < tokenizer.vocab_size
@@ -81,7 +76,7 @@ def test_tokens_that_are_no_step_are_refused() -> None:
     with pytest.raises(ValueError, match="expected GOALS"):
         ProofTokenizer(4, 9, 4, 5).decode(np.array([1, 2, 3, 4], np.int32))
     with pytest.raises(ValueError, match="there is no token 93"):
-        ArcTokenizer().name(93)
+        ArcTokenizer().token_name(93)
     with pytest.raises(ValueError, match="grids must be some of"):
         ArcTokenizer(grids=())
 
@@ -260,6 +255,8 @@ class WalkTokenizer:
     """Where it stands, and the step."""
 
     vocab_size: int = 5
+    name: str = "walk"
+    max_steps: int | None = None
 
     def view(self, states: Any) -> Any:
         return states
@@ -287,12 +284,12 @@ def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0 and None"):
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=3, batch_size=0)
 
-    class KnownWalk(Walk):
-        pass
+    class WalkWithTokenizer(Walk):
+        def tokenizer(self) -> WalkTokenizer:
+            return WalkTokenizer(max_steps=3)
 
-    known_episodes.register(KnownWalk, lambda walk: KnownEpisodes("walk", WalkTokenizer(), 3))
-    known = EnvironmentStream(KnownWalk())
-    assert (known.tokenizer, known.max_steps, known.dataset_id) == (WalkTokenizer(), 3, "walk")
+    stream = EnvironmentStream(WalkWithTokenizer())
+    assert (stream.tokenizer, stream.max_steps, stream.dataset_id) == (WalkTokenizer(max_steps=3), 3, "walk")
     always_one = lambda states, nothing, key: (jnp.zeros_like(states), nothing)  # noqa: E731
     walk = functools.partial(
         EnvironmentStream, Walk(), always_one, tokenizer=WalkTokenizer(), batch_size=2, per="episode"

@@ -149,7 +149,7 @@ def plain_logits(net: ProofNetwork, seen: ProofObservation) -> jax.Array:
     """All successors embedded, the padding too."""
 
     def one(observation: ProofObservation) -> jax.Array:
-        current = net.embed_states(observation.goals[0])
+        current = net.embed_states(observation.goals)
         logits = net.score(current, net.embed_states(observation.successors))
         return jnp.where(observation.action_mask, logits, 0.0)
 
@@ -224,7 +224,7 @@ def test_the_critic_has_a_backbone_of_its_own_unless_told_otherwise(
     index: ProofVocabulary, seen: ProofObservation
 ) -> None:
     def moved(net: ProofNetwork) -> bool:
-        goals = np.asarray(seen.goals)[0, 0]
+        goals = np.asarray(seen.goals)[0]
         gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(jnp.asarray(goals))))(net)
         return bool(np.any(np.asarray(gradient.embedding.tables.terms)))
 

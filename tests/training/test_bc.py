@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.episode_files import read_recorded_episodes
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
 from phalanx.arc.planner import action_from_arrays
 from phalanx.cli.app import app
 from phalanx.core.expert import ExpertLabels
 from phalanx.data import write_samples
-from phalanx.lm import ArcTokenizer, EnvironmentStream
+from phalanx.lm import EnvironmentStream
 from phalanx.logging.report import read_run
 from phalanx.training import BC, BCConfig, CloningTraining, RunConfig, load_arc_policy, load_cloning, train
 from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork

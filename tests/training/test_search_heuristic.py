@@ -74,17 +74,26 @@ def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, fold
     query = str(training.data.names.decode_atom(training.valid[row]))
 
     def prove(*arguments: str):
-        words = ["prove", *arguments, "--guide", str(whole.run_dir), "--depth", "14", "--nodes", "40"]
+        words = [
+            "prove",
+            *arguments,
+            "--heuristic",
+            str(whole.run_dir),
+            "--max-depth",
+            "14",
+            "--max-expansions",
+            "40",
+        ]
         return CliRunner().invoke(app, words)
 
     told = json.loads(prove(query, "--json").stdout)
-    assert told["proved"] and told["expanded"] == tried.expansions[row] and told["goals"][0] == query
+    assert told["proved"] and told["expansions"] == tried.expansions[row] and told["goals"][0] == query
     shown = prove(query)
-    assert shown.exit_code == 0 and f"{told['expanded']} nodes expanded" in shown.stdout
+    assert shown.exit_code == 0 and f"{told['expansions']} nodes expanded" in shown.stdout
     wrong = prove(query.replace("ancestor", "ancestr"))
     assert wrong.exit_code != 0 and "no predicate 'ancestr'" in str(wrong.exception)
     assert "has variables" in str(prove("ancestor(X,Y)").exception)
-    assert "--guide goes with" in str(prove(query, "--data", str(folder)).exception)
+    assert "--heuristic can only be combined" in str(prove(query, "--data", str(folder)).exception)
 
 
 def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):

@@ -53,6 +53,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where, select_rows
+from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
 from phalanx.registry import config_from
 
@@ -395,6 +396,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def task_name(self, state: ArcState) -> str:
         return text.task_of(self.attach_names(state)).id
+
+    def tokenizer(self) -> EpisodeTokenizer:
+        from phalanx.arc.episode_tokens import ArcTokenizer
+
+        return ArcTokenizer.for_config(self.config)
 
     @property
     def has_text(self) -> bool:

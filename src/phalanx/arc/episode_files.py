@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import action_from_arrays
 from phalanx.core.expert import ExpertLabels
 from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.data.samples import StreamSample
-from phalanx.lm.episode_tokens import ArcTokenizer, GridName
 
 _SHOWN: tuple[tuple[GridName, ...], ...] = (
     ("input", "working"),

@@ -131,6 +131,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return the name of the task of one state's episode; empty if tasks have no names."""
         return ""
 
+    def tokenizer(self) -> Any:
+        """Return an `EpisodeTokenizer` for episodes of this environment, or None if it has none."""
+        return None
+
     @property
     def has_text(self) -> bool:
         """Whether states and actions can be converted to text with the methods below."""

@@ -1,14 +1,6 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
 from .episode_stream import EnvironmentStream as EnvironmentStream
-from .episode_tokens import (
-    ArcTokenizer as ArcTokenizer,
-    EpisodeTokenizer as EpisodeTokenizer,
-    KnownEpisodes as KnownEpisodes,
-    ProofTokenizer as ProofTokenizer,
-    StepTokens as StepTokens,
-    known_episodes as known_episodes,
-)
 from .evaluation import TaskScore as TaskScore, evaluate_policy as evaluate_policy
 from .expert_samples import generate_expert_samples as generate_expert_samples
 from .generation import (

@@ -14,9 +14,9 @@ from jaxtyping import Array, Bool, Int64, PyTree
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
+from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
 from phalanx.data.stream_base import IteratedStream
-from phalanx.lm.episode_tokens import EpisodeTokenizer, StepTokens, known_episodes
 
 
 class _Trajectories(NamedTuple):
@@ -80,12 +80,12 @@ class EnvironmentStream(IteratedStream):
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
         self.environment = as_environment(env)
-        known, name = known_episodes(self.environment), type(self.environment).__name__
-        tokenizer = tokenizer or (known and known.tokenizer)
+        default, name = self.environment.tokenizer(), type(self.environment).__name__
+        tokenizer = tokenizer or default
         if tokenizer is None:
             raise TypeError(f"{name} has no tokenizer for its episodes; pass one (an EpisodeTokenizer)")
         self.tokenizer: EpisodeTokenizer = tokenizer
-        max_steps = known.max_steps if known and max_steps is None else max_steps
+        max_steps = (default or tokenizer).max_steps if max_steps is None else max_steps
         if max_steps is None:
             raise TypeError(f"the maximum length of episodes of {name} is not known; pass max_steps")
         if max_steps < 1:
@@ -93,7 +93,7 @@ class EnvironmentStream(IteratedStream):
         self.max_steps = max_steps
         self.agent, self._agent_state = agent, agent_state
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
-        self.dataset_id = dataset_id or (known.name if known else name)
+        self.dataset_id = dataset_id or (default.name if default else name)
         self.filter_failures = filter_failures
 
     def _samples(self) -> Iterator[StreamSample]:

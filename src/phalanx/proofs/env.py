@@ -16,6 +16,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import map_where, select_rows
+from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import NO_PROOF, proof_depths
@@ -352,6 +353,11 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def task_name(self, state: ProofState) -> str:
         """Return the query, with `not` in front of false ones; empty if the environment has no names."""
         return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
+
+    def tokenizer(self) -> EpisodeTokenizer:
+        from phalanx.proofs.episode_tokens import ProofTokenizer
+
+        return ProofTokenizer.for_environment(self)
 
     @property
     def has_text(self) -> bool:

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.samples import StreamSample
 from phalanx.io.atomic import atomic_write
 from phalanx.lm.episode_stream import EnvironmentStream
-from phalanx.lm.episode_tokens import ArcTokenizer, GridName
 
 
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[StreamSample]:
