@@ -48,15 +48,19 @@ test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## run all tests
 
 openenv: $(OPENENV_STAMP)  ## install OpenEnv's client for the tests in a separate environment
 
-lint: $(DEV_STAMP)  ## run ruff, mypy and the import contracts
+NATIVE_SOURCES = $(wildcard src/native/*.h src/native/*.cc src/native/*/*.h src/native/*/*.cc)
+
+lint: $(DEV_STAMP)  ## run ruff, clang-format, mypy and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(DEV_STAMP)  ## fix lint errors and format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
 docs: $(DEV_STAMP)  ## build the documentation into out/site; warnings are errors
 	@$(BIN)/python scripts/docs/generate.py

@@ -19,23 +19,20 @@ from measuring.conditions import conditions
 
 from phalanx.kg import MiningConfig, mine_rules
 from phalanx.kg.family_generator import generate_genealogy
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.time_limit import TimeLimit, to_stderr
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import (
-    BestFirstConfig,
+from phalanx.proofs.search.best_first import BestFirstConfig, Heuristic, SearchTrace, best_first_search
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor
+from phalanx.proofs.search.heuristic_training import HeuristicConfig, train_heuristic, untrained_heuristic
+from phalanx.proofs.search.heuristics import (
     BreadthFirstHeuristic,
     ConfidenceHeuristic,
-    Heuristic,
     RandomHeuristic,
-    SearchTrace,
     UniformHeuristic,
-    best_first_search,
 )
-from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristics import HeuristicConfig, train_heuristic, untrained_heuristic
+from phalanx.proofs.vocabulary import ProofVocabulary
 
 BUDGETS = (10, 30, 100, 300)
 TRAINING = {
@@ -61,24 +58,24 @@ class Setting(NamedTuple):
 
 def genealogy(split: str, facts: int, most: int, seed: int) -> Setting:
     """Ancestors three and four generations away, from facts about parents, couples and siblings alone."""
-    base, queries = generate_genealogy(facts, seed=seed, distances=(3, 4), queries=4 * most + 4000)
-    data = DataHandler.from_knowledge(base, "genealogy")
-    index = IndexManager(data)
-    rows = index.encode_atoms(queries)
+    base, queries = generate_genealogy(facts, seed=seed, distances=(3, 4), num_queries=4 * most + 4000)
+    data = base.replace(name="genealogy")
+    index = ProofVocabulary(data)
+    rows = index.encode(queries)
     # Validation, test, and what is left to train on, apart from one another.
     parts = {"valid": rows[:most], "test": rows[most : 2 * most], "train": rows[2 * most :]}
-    program = Program.of_data(data, index)
+    program = Program.from_knowledge_base(data, index)
     certain = np.ones(len(program.heads), np.float32)
-    environment = ProofConfig(padding_states=64, padding_atoms=6)
-    search = BestFirstConfig(expansions=max(BUDGETS), max_depth=14)
+    environment = ProofConfig(max_actions=64, max_goals=6)
+    search = BestFirstConfig(max_expansions=max(BUDGETS), max_depth=14)
     return Setting("genealogy", program, certain, parts["train"], parts[split], environment, search)
 
 
 def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: int, length: int) -> Setting:
     """The queries of a standard split, by the most certain path rules of each predicate."""
-    data = DataHandler(path=folder / name, on_leak="allow")
-    config = MiningConfig(length=length, constants=False, threads=1)
-    found = mine_rules(data, config, TimeLimit(None, to_stderr))
+    data = KnowledgeBase.load(folder / name, on_leak="allow")
+    config = MiningConfig(max_length=length, constant_rules=False, num_threads=1)
+    found = mine_rules(data, config, TimeLimit(None, print_to_stderr))
     index, kept, confidence = found.index, [], []
     taken: dict[str, int] = {}
     for place in range(len(found)):
@@ -89,12 +86,12 @@ def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: in
             kept.append(rule)
             confidence.append(found.confidence[place])
     rules = index.encode_rules(kept)
-    facts = index.encode_atoms(data.facts)
+    facts = index.encode(data.facts)
     program = Program.create(facts, rules, index.num_predicates, index.num_constants)
-    rows = index.encode_atoms(data.queries(split))
+    rows = index.encode(data.queries(split))
     rows = rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:most])]
-    environment = ProofConfig(padding_states=256, padding_atoms=6)
-    search = BestFirstConfig(expansions=max(BUDGETS), max_depth=6)
+    environment = ProofConfig(max_actions=256, max_goals=6)
+    search = BestFirstConfig(max_expansions=max(BUDGETS), max_depth=6)
     return Setting(name, program, np.array(confidence, np.float32), facts, rows, environment, search)
 
 
@@ -114,7 +111,7 @@ def measured(setting: Setting, config: HeuristicConfig, methods: tuple[str, ...]
         features,
         setting.train,
         first=first,
-        budget=TimeLimit(None, to_stderr),
+        time_limit=TimeLimit(None, print_to_stderr),
     )
     training = time.process_time() - begin
     guides: dict[str, Heuristic] = {

@@ -15,7 +15,7 @@ from typing import Any
 from measuring.conditions import conditions
 
 from phalanx.kg import MiningConfig, evaluate_inductive, mine_rules
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 GRAIL = {
     "wn18rr_v1": 0.8245, "wn18rr_v2": 0.7868, "wn18rr_v3": 0.5843, "wn18rr_v4": 0.7341,
@@ -26,13 +26,15 @@ GRAIL = {
 
 def measured(folder: pathlib.Path, name: str, split: str, seed: int) -> dict[str, Any]:
     """Mine `name`, rank the queries of `name_ind` by rules alone and with roles."""
-    source, target = (DataHandler(path=folder / part, on_leak="allow") for part in (name, f"{name}_ind"))
+    source, target = (KnowledgeBase.load(folder / part, on_leak="allow") for part in (name, f"{name}_ind"))
     begin = time.process_time()
     length = 5 if name.startswith("wn") else 3
-    config = MiningConfig(length=length, constants=False, min_confidence=0.0005, pessimism=2)
+    config = MiningConfig(
+        max_length=length, constant_rules=False, min_confidence=0.0005, confidence_smoothing=2
+    )
     rules = mine_rules(source, config)
-    alone = evaluate_inductive(rules, source, target, split, "noisy-or", role_weights=(0.0,), seed=seed)
-    both = evaluate_inductive(rules, source, target, split, "noisy-or", seed=seed)
+    alone = evaluate_inductive(rules, source, target, split, "noisyor", role_weights=(0.0,), seed=seed)
+    both = evaluate_inductive(rules, source, target, split, "noisyor", seed=seed)
     return {
         "benchmark": "inductive",
         "pair": name,

@@ -1,8 +1,8 @@
 """The figures of the language model on puzzle text: how soon the loss falls, and what packing spares.
 
 The text comes from a real puzzle server, which is started from the Python that has it (this one, or
-PHALANX_ARCADE_PYTHON), or from a file that `phalanx arcade collect` wrote. One JSON line for each figure with
-`--json`, else a table; the exit code is 1 if a target is missed.
+PHALANX_ARCADE_PYTHON), or from a file that `phalanx puzzles collect` wrote. One JSON line for each figure
+with `--json`, else a table; the exit code is 1 if a target is missed.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.data.offline_stream import write_samples
-from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
-from phalanx.training import LMTraining, load_lm_training, train
+from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
+from phalanx.training import SFT, SFTConfig, train
 
 BINARY = ("binary",)
 MIXED = ("binary", "bridges", "futoshiki", "hitori", "lights", "tents")
@@ -37,44 +37,43 @@ class Point:
     update: int
     loss: float
     """On held-out samples."""
-    padded_tokens: int
-    real_tokens: int
+    num_slots: int
+    tokens: int
     seconds: float
     """Since the training was called: compiling, measuring and saving included."""
 
 
 async def collect(port: int, games: tuple[str, ...], episodes: int, path: Path) -> None:
     """Play puzzles by their hints and write the samples."""
-    config = CollectConfig(host="127.0.0.1", port=port, games=games, seed=0)
+    config = CollectConfig(client=PuzzleClientConfig(host="127.0.0.1", port=port), games=games, seed=0)
     async with PuzzleSampleStream(config, max_episodes=episodes) as stream:
         write_samples(path, [sample async for sample in stream])
 
 
 def curve(samples: Path, folder: Path, packed: bool, updates: int, every: int, budget: int) -> list[Point]:
     """Train, and say how it went."""
-    config = load_lm_training(
+    config = SFTConfig.load(
         None,
         (
-            "data.source=samples",
-            f"data.path={samples}",
-            f"data.packed={packed}",
+            f"data.samples={samples}",
+            f"data.packing={packed}",
             f"data.max_length={ROW}",
             f"data.token_budget={budget}",
-            f"optimizer.num_updates={updates}",
+            f"num_updates={updates}",
             f"evaluation.every={every}",
         ),
     )
     began = time.time()
-    outcome = train(LMTraining(config), folder)
+    outcome = train(SFT(config), folder)
     lines = [json.loads(line) for line in (folder / "batch_metrics.jsonl").read_text().splitlines()]
     told = {line["step"]: line["metrics"] for line in lines}
-    none = {"padded_tokens": 0, "real_tokens": 0}
+    none = {"num_slots": 0, "tokens": 0}
     return [
         Point(
             measured["step"],
             measured["loss"],
-            int(told.get(measured["step"], none)["padded_tokens"]),
-            int(told.get(measured["step"], none)["real_tokens"]),
+            int(told.get(measured["step"], none)["num_slots"]),
+            int(told.get(measured["step"], none)["tokens"]),
             measured["timestamp"] - began,
         )
         for measured in outcome.evaluations
@@ -108,16 +107,14 @@ def measure(files: Mapping[tuple[str, ...], Path], options: argparse.Namespace) 
         ends = {"packed": first_below(packed, wanted), "unpacked": first_below(unpacked, wanted)}
         for name, point in ends.items():
             work = f"{name}, {', '.join(MIXED)}: to loss {wanted:.3f}"
-            found.append(
-                (Verdict("padded tokens", work, point.padded_tokens, None), dataclasses.asdict(point))
-            )
+            found.append((Verdict("padded tokens", work, point.num_slots, None), dataclasses.asdict(point)))
         for name, points in (("packed", packed), ("unpacked", unpacked)):
             last = points[-1]
-            padding = 1 - last.real_tokens / last.padded_tokens
+            padding = 1 - last.tokens / last.num_slots
             work = f"{name}, after {last.update} updates, {padding:.1%} padding"
             facts = {"curve": [dataclasses.asdict(point) for point in points]}
             found.append((Verdict("held-out loss", work, last.loss, None), facts))
-        ratio = ends["packed"].padded_tokens / ends["unpacked"].padded_tokens
+        ratio = ends["packed"].num_slots / ends["unpacked"].num_slots
         found.append(
             (Verdict("padded tokens, packed over unpacked", f"to loss {wanted:.3f}", ratio, 1, True), {})
         )

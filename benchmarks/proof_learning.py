@@ -48,16 +48,16 @@ def measure_ppo(
 ) -> dict[str, Any]:
     """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
     experiment = ProofTraining(config)
-    training = TimedTraining(experiment.ppo, experiment.make_network)
+    training = TimedTraining(experiment)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {
         "batch": config.ppo.num_envs,
         "num_steps": config.ppo.num_steps,
         "epochs": config.ppo.epochs,
         "minibatches": config.ppo.minibatches,
-        "padding_states": config.proofs.padding_states,
+        "padding_states": config.proofs.max_actions,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
-        "num_parameters": count_parameters(training.learner.network),
+        "num_parameters": count_parameters(training.state.params),
         "compile_seconds": round(training.compile_seconds, 2),
     }
     return _told("ppo", dataset, "steps/s", rates, facts, _PPO_PEERS, _PPO_TIMES if judged else None)
@@ -69,7 +69,9 @@ def measure_ranking(
     """Candidates a second of a policy's search, every one of them searched."""
     data, index = read_data(config)
     # Without the screen by forward chaining, which would answer for most of them.
-    ranking = ProofLinkPrediction.create(data, index, config.proofs, LinkPredictionConfig(screen=False))
+    ranking = ProofLinkPrediction.create(
+        data, index, config.proofs, LinkPredictionConfig(skip_unprovable=False)
+    )
     score = ranking.search_scorer(untrained_policy(config))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]

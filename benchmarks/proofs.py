@@ -22,10 +22,12 @@ from measuring.options import options, positive
 from measuring.records import VERDICT, Column, Targets, held_to, machine_line, tell
 from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
 
-from phalanx.core import AutoReset, AutoResetState, backends as native
-from phalanx.kg import DataHandler, IndexManager
+from phalanx.core import AutoReset, AutoResetState
+from phalanx.kg import KnowledgeBase
 from phalanx.kg.knowledge_base import GENERATED
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs import Program, ProofConfig, ProofEnvironment
+from phalanx.proofs.vocabulary import ProofVocabulary
 
 PEER = "DeepProofLog, measured on 2 cores, shared reference"
 COMPILE_SECONDS = 15.0
@@ -95,12 +97,12 @@ class ProofBenchmark:
             for engine in self.engines:
                 yield self.measure(workload, engine, data, load_seconds)
 
-    def _read(self, workload: Workload) -> DataHandler:
+    def _read(self, workload: Workload) -> KnowledgeBase:
         path = None if self.folder is None else self.folder / workload.dataset
-        return DataHandler(workload.dataset, path, on_leak="allow")
+        return KnowledgeBase.load(path / workload.dataset, on_leak="allow")
 
     def measure(
-        self, workload: Workload, engine: str, data: DataHandler, load_seconds: float
+        self, workload: Workload, engine: str, data: KnowledgeBase, load_seconds: float
     ) -> dict[str, Any]:
         """Environment steps a second: median and worst of the repeats."""
         reset_peak()
@@ -172,17 +174,15 @@ def record_of(
     return {**held_to(record, targets or {}), **conditions("jax")}
 
 
-def benchmark_environment(workload: Workload, engine: str, data: DataHandler) -> ProofEnvironment:
+def benchmark_environment(workload: Workload, engine: str, data: KnowledgeBase) -> ProofEnvironment:
     """Training queries and as many negatives, the end action, and everything else as it comes."""
-    index = IndexManager(data, _ATOMS)
-    program = Program.of_data(data, index)
+    index = ProofVocabulary(data, _ATOMS)
+    program = Program.from_knowledge_base(data, index)
     config = ProofConfig(
-        padding_atoms=_ATOMS, padding_states=workload.padding_states, engine=engine, end_proof_action=True
+        max_goals=_ATOMS, max_actions=workload.padding_states, backend=engine, end_proof_action=True
     )
-    queries = index.encode_atoms(data.train_queries)
-    environment = ProofEnvironment.create(
-        config, program, queries, known=index.encode_atoms(tuple(data.known))
-    )
+    queries = index.encode(data.facts)
+    environment = ProofEnvironment.create(config, program, queries, known=index.encode(tuple(data.known)))
     # Built here, so that compiling is not charged with it.
     _ = program.native if engine == "native" else program.arrays
     return environment
@@ -251,7 +251,7 @@ def _rollout(
 
     def body(carry: tuple[AutoResetState, Totals], counter: UInt32[Array, ""]) -> tuple[Any, None]:
         state, (choices, episodes, proved) = carry
-        count = state.states.count
+        count = state.states.num_actions
         state, _, _, done, result = layer.step(state, _draw(seed, counter, count))
         info: Any = result.info
         totals = (
@@ -280,7 +280,7 @@ def _draw(
 
 def engines_at_hand() -> tuple[str, ...]:
     """Both, or XLA's alone where the extension cannot be used."""
-    return ("native", "xla") if native.is_native_available() else ("xla",)
+    return ("native", "xla") if is_native_available() else ("xla",)
 
 
 def figures(benchmark: ProofBenchmark, quick: bool = False) -> Iterator[dict[str, Any]]:
@@ -326,8 +326,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--environments", type=positive, default=256, help="stepped together [256]")
     parser.add_argument("--quick", action="store_true", help="one short repeat: a smoke test, not a figure")
     asked = parser.parse_args(given)
-    if asked.engine == "native" and not native.is_native_available():
-        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
+    if asked.engine == "native" and not is_native_available():
+        parser.error(f"the native engine cannot be used: {native_unavailable_reason()}")
     try:
         benchmark = ProofBenchmark(
             folder=asked.data,

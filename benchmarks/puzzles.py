@@ -21,7 +21,7 @@ from measuring.peers import Peer
 from measuring.records import console
 from measuring.verdicts import Verdict, exit_code, figures_table
 
-from phalanx.core import backends as engine
+from phalanx.native import native_module
 from phalanx.puzzles import PuzzleVectorEnvironment, puzzle_kinds
 
 PHALANX = Peer("phalanx", "phalanx_puzzles_runner.py")
@@ -84,9 +84,9 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
     """Send the solvers' answers through `PuzzleVectorEnvironment.step`."""
     for kind in puzzle_kinds():
         for difficulty in kind.difficulties:
-            batch = PuzzleVectorEnvironment(kind, difficulty, size=size)
+            batch = PuzzleVectorEnvironment(kind, difficulty)
             batch.reset(range(size))
-            answers = [environment.demonstration() or [] for environment in batch.environments]
+            answers = [environment.expert_actions() or [] for environment in batch.environments]
             rounds = [
                 [each[min(n, len(each) - 1)] for each in answers] for n in range(max(map(len, answers)))
             ]
@@ -122,7 +122,7 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
 
     for name, moves in WORDED.items():
         environment = phalanx.make(name)
-        batch = TextVectorWrapper(environment, size=size)
+        batch = TextVectorWrapper(environment)
         form = environment.config.action.selection_format if name == "arc-v2" else ""
         cells = {"": "", "point": " 0 0", "bbox": " 0 0 1 1", "mask": " 0,0"}[form]
         batch.reset(range(size))
@@ -135,7 +135,7 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
                 started = time.process_time()
                 step = batch.step(answers)
                 spent += time.process_time() - started
-                assert not any(info.refused for info in step.infos)
+                assert not any(info.error for info in step.infos)
                 taken, letters = taken + size, max(map(len, step.texts))
                 if step.dones.any():
                     batch.reset_where(step.dones, range(repeat, repeat + size))
@@ -152,13 +152,13 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def making(seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
-    """`generate_many`, puzzles as data."""
+    """`generate_batch`, puzzles as data."""
     for kind in puzzle_kinds():
         for difficulty in kind.difficulties:
             rates, first, count = [], 0, 8
             while len(rates) < repeats:
                 started = time.process_time()
-                kind.generate_many(range(first, first + count), difficulty)
+                kind.generate_batch(range(first, first + count), difficulty)
                 spent = time.process_time() - started
                 first += count
                 if spent < seconds:
@@ -204,7 +204,7 @@ def main() -> int:
     )
     parser.add_argument("--parts", type=words, default=PARTS, help=f"of {', '.join(PARTS)} [all]")
     arguments = parser.parse_args()
-    here = {"native": engine.native_module() is not None, **conditions("numpy")}
+    here = {"native": native_module() is not None, **conditions("numpy")}
     verdicts = []
     stepped = arguments.batch, arguments.seconds / 4, arguments.repeats
     for record in itertools.chain(

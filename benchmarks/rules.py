@@ -20,13 +20,19 @@ from typing import Any
 import numpy as np
 from measuring.conditions import conditions
 
-from phalanx.kg import MiningConfig, PathNetwork, fit_path_network, mine_rules, rank_by_network, rank_by_rules
+from phalanx.kg import (
+    MiningConfig,
+    PathNetwork,
+    RulePredictor,
+    evaluate_link_prediction,
+    fit_path_network,
+    mine_rules,
+)
 from phalanx.kg.atoms import Atom
-from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.kge import load_kge
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.rules.predictor import POWER, Aggregation
-from phalanx.kg.time_limit import TimeLimit, to_stderr
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.rules.predictor import DEFAULT_POWER, Aggregation
+from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +42,8 @@ class Workload:
     dataset: str
     config: MiningConfig
     bar: float
-    aggregation: Aggregation = "maximum"
-    power: float = POWER
+    aggregation: Aggregation = "maxplus"
+    power: float = DEFAULT_POWER
     cpu_seconds: float | None = None
     """For mining and ranking together."""
     kge_bar: float | None = None
@@ -47,16 +53,23 @@ class Workload:
 WORKLOADS = (
     Workload(
         "wn18rr",
-        MiningConfig(length=5, pessimism=2, min_confidence=0.0005),
+        MiningConfig(max_length=5, confidence_smoothing=2, min_confidence=0.0005),
         0.495,
         "power",
         cpu_seconds=60,
         kge_bar=0.53,
     ),
-    Workload("fb15k-237", MiningConfig(length=2, max_constants=13_000_000), 0.33, "power", 6.0, kge_bar=0.36),
-    Workload("umls", MiningConfig(length=2), 0.90),
-    Workload("kinship", MiningConfig(length=2), 0.72, "learned"),
-    Workload("family", MiningConfig(length=2), 0.98),
+    Workload(
+        "fb15k-237",
+        MiningConfig(max_length=2, max_constant_rules=13_000_000),
+        0.33,
+        "power",
+        6.0,
+        kge_bar=0.36,
+    ),
+    Workload("umls", MiningConfig(max_length=2), 0.90),
+    Workload("kinship", MiningConfig(max_length=2), 0.72, "learned"),
+    Workload("family", MiningConfig(max_length=2), 0.98),
 )
 """Settings were chosen on the validation splits."""
 
@@ -67,26 +80,26 @@ def ranking(
     workload: Workload, folder: pathlib.Path, split: str, threads: int, kge: pathlib.Path | None
 ) -> dict[str, Any]:
     """Mine from the training triples and rank a split by the rules; the seconds are the processors'."""
-    data = DataHandler(path=folder / workload.dataset, on_leak="allow")
-    config = workload.config.model_copy(update={"threads": threads})
+    data = KnowledgeBase.load(folder / workload.dataset, on_leak="allow")
+    config = workload.config.model_copy(update={"num_threads": threads})
     begin = time.process_time()
-    rules = mine_rules(data, config, TimeLimit(None, to_stderr))
+    rules = mine_rules(data, config, TimeLimit(None, print_to_stderr))
     mined = time.process_time()
-    budget = TimeLimit(None, to_stderr)
-    embedding = None if kge is None else load_kge(kge / "kge", rules.index)
+    budget = TimeLimit(None, print_to_stderr)
+    embedding = None if kge is None else load_kge(kge, rules.vocabulary)
     bar = workload.bar if kge is None else workload.kge_bar or workload.bar
-    found = rank_by_rules(
+    predictor = RulePredictor.fit(
         rules,
         data,
-        split,
         # Beside an embedding a rule counts for the logarithm of its confidence.
-        workload.aggregation if kge is None else "maximum",
+        workload.aggregation if kge is None else "maxplus",
         kge=embedding,
         power=workload.power,
-        limit=config.limit,
-        threads=threads,
-        budget=budget,
+        max_paths=config.max_paths,
+        num_threads=threads,
+        time_limit=budget,
     )
+    found = evaluate_link_prediction(predictor, data, split, ties="random", time_limit=budget)
     ended = time.process_time()
     changed = config.model_dump(exclude_defaults=True)
     return {
@@ -108,15 +121,15 @@ def network(
     workload: Workload, folder: pathlib.Path, split: str, threads: int, file: pathlib.Path
 ) -> dict[str, Any]:
     """Rank a split by the network over paths in a file, which is learned from the training triples first."""
-    data = DataHandler(path=folder / workload.dataset, on_leak="allow")
-    begin, budget = time.process_time(), TimeLimit(None, to_stderr)
+    data = KnowledgeBase.load(folder / workload.dataset, on_leak="allow")
+    begin, budget = time.process_time(), TimeLimit(None, print_to_stderr)
     if file.exists():
         found = PathNetwork.load(file, data, threads)
     else:
-        found = fit_path_network(data, threads=threads, budget=budget)
+        found = fit_path_network(data, num_threads=threads, time_limit=budget)
         found.save(file)
     learned = time.process_time()
-    ranked = rank_by_network(found, data, split, budget=budget)
+    ranked = evaluate_link_prediction(found, data, split, ties="random", time_limit=budget)
     bar = workload.kge_bar or workload.bar
     return {
         "benchmark": "network",
@@ -131,7 +144,7 @@ def network(
     }
 
 
-def million_facts(facts: int, seed: int) -> DataHandler:
+def million_facts(facts: int, seed: int) -> KnowledgeBase:
     """Generated triples of 40 relations among a quarter as many entities, with rules in them.
 
     Half of them are random, with few entities in many triples; the other half follow from two of those.
@@ -155,21 +168,21 @@ def million_facts(facts: int, seed: int) -> DataHandler:
             atoms[Atom(f"i{r}", f"e{b}", f"e{a}")] = None
         if len(atoms) >= facts:
             break
-    return DataHandler.from_knowledge(KnowledgeBase(tuple(atoms)[:facts]), "generated")
+    return KnowledgeBase(tuple(atoms)[:facts]).replace(name="generated")
 
 
 def million(facts: int, threads: int, seed: int = 0) -> dict[str, Any]:
     """Mine path rules of length 3 and rules with constants from that many generated facts."""
     data = million_facts(facts, seed)
     before, wall = time.process_time(), time.perf_counter()
-    rules = mine_rules(data, MiningConfig(threads=threads), TimeLimit(None, to_stderr))
+    rules = mine_rules(data, MiningConfig(num_threads=threads), TimeLimit(None, print_to_stderr))
     seconds, peak = time.process_time() - before, _peak_bytes()
     return {
         "benchmark": "mine_generated",
         "facts": len(data.facts),
         "entities": len(data.entities),
         "rules": len(rules),
-        "complete": rules.complete,
+        "complete": rules.is_complete,
         "first": [str(rule) for rule in (rules[place] for place in range(min(3, len(rules))))],
         "cpu_seconds": round(seconds, 1),
         "wall_seconds": round(time.perf_counter() - wall, 1),

@@ -13,13 +13,16 @@ os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from phalanx.kg.kge import KGEConfig  # noqa: E402
-from phalanx.kg.kge.embedding import validate  # noqa: E402
-from phalanx.training import KGETrainer  # noqa: E402
+from phalanx.kg.evaluation import (  # noqa: E402
+    KnownAnswers,
+    count_ranks,
+    mean_reciprocal_rank,
+)
+from phalanx.training.kge import KGEConfig, KGETrainer  # noqa: E402
 from phalanx.training.kge_training import KGEData  # noqa: E402
 
 data = KGEData.read(str(arguments.data))
-numbers = data.index_manager
+numbers = data.vocabulary
 config = KGEConfig(
     model=arguments.model,
     dim=arguments.dim,
@@ -31,7 +34,7 @@ config = KGEConfig(
     seed=arguments.seed,
 )
 worked, began = time.process_time(), time.perf_counter()
-trainer = KGETrainer(config, data.train, numbers.num_predicates, numbers.num_constants)
+trainer = KGETrainer(config, data.train, numbers.num_predicates, numbers.num_entities)
 learner = trainer.start()
 for _ in range(arguments.epochs):
     learner, loss = trainer.run_epoch(learner)
@@ -43,8 +46,10 @@ protocol.say(
     event="trained",
     seconds=seconds,
     cpu_seconds=cpu_seconds,
-    mrr=validate(learner.kge, data.valid, known).mrr,
+    mrr=mean_reciprocal_rank(
+        count_ranks(learner.params, data.valid, KnownAnswers(known, numbers.num_entities)), "realistic"
+    ),
     loss=float(loss),
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(learner.kge.model)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(learner.params.model)),
     jax=jax.__version__,
 )

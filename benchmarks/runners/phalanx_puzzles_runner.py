@@ -21,13 +21,13 @@ def main() -> None:
         numbers = map(int, difficulty.split(","))
         own = {difficulty: dict(zip(kind.difficulties["hard"], numbers, strict=True))}
         kind = type("Own", (type(kind),), {"difficulties": own})()
-    batch = PuzzleVectorEnvironment(kind, difficulty, size=BATCH, turns="single")
+    batch = PuzzleVectorEnvironment(kind, difficulty, turns="single")
     starts = itertools.count(0, BATCH)
 
     def call() -> None:
         first = next(starts)
         texts = batch.reset(range(first, first + BATCH))
-        answers = [environment.demonstration() for environment in batch.environments]
+        answers = [environment.expert_actions() for environment in batch.environments]
         assert all(texts)
         assert all(answers)
 

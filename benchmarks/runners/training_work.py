@@ -9,18 +9,16 @@ import functools
 import statistics
 from typing import Any
 
-import equinox as eqx
 import jax
 import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
-from phalanx.arc.action_distribution import MakeArcDistribution
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.update import PPO
+from phalanx.training.distributed import DeviceMesh
+from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
 
 OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""
@@ -50,18 +48,16 @@ def parse_arguments(description: str, **extra: dict[str, Any]) -> argparse.Names
 def arc_config(arguments: argparse.Namespace) -> ArcConfig:
     """Phalanx's environment; of JaxARC's it says what the network needs to know."""
     return ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=arguments.max_episode_steps, require_submit=True),
+        episode=EpisodeConfig(max_episode_steps=arguments.max_episode_steps, require_submit=True),
         dataset=DatasetConfig(max_grid_height=arguments.grid[0], max_grid_width=arguments.grid[1]),
         action=ActionConfig(selection_format=arguments.format, allowed_operations=OPERATIONS),
     )
 
 
-def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[PPO, Any]:
-    """The training, and the function from a key to its network."""
+def make_ppo(arguments: argparse.Namespace, environment: Environment) -> PPO:
+    """The training."""
     arc = arc_config(arguments)
-    make_network = functools.partial(create_arc_network, NETWORKS[arguments.network], arc)
-    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
-    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
+    make_network = functools.partial(create_network, NETWORKS[arguments.network], arc)
     config = PPOConfig(
         num_envs=arguments.batch,
         num_steps=arguments.steps,
@@ -73,12 +69,18 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[P
         learning_rate=1e-9,
         learning_rate_schedule="constant",
     )
-    return PPO(environment, MakeArcDistribution(OPERATIONS), config, structure), make_network
+    return PPO(
+        PPOTrainingConfig(ppo=config),
+        environment,
+        make_network,
+        max_episode_steps=arc.episode.max_episode_steps,
+        mesh=DeviceMesh(jax.devices()[:1]),
+    )
 
 
 def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:
     """Compile, time the parts, then time whole updates whenever the comparison asks."""
-    training = TimedTraining(*make_ppo(arguments, environment), seed=arguments.seed)
+    training = TimedTraining(make_ppo(arguments, environment), seed=arguments.seed)
     timed = TimedParts(training)
     updates = max(1, round(arguments.seconds / timed.time(1).whole))
     parts = median_parts([timed.time(updates) for _ in range(_PART_REPEATS)])
@@ -89,7 +91,7 @@ def serve(arguments: argparse.Namespace, environment: Environment, **conditions:
         training.steps_per_update,
         arguments.seconds,
         network=arguments.network,
-        num_parameters=count_parameters(training.learner.network),
+        num_parameters=count_parameters(training.state.params),
         num_steps=arguments.steps,
         epochs=arguments.epochs,
         minibatches=arguments.minibatches,

@@ -77,7 +77,7 @@ def solved_by_their_solutions(tasks: list[ArcTask]) -> float:
 
 def show(progress: Progress) -> None:
     if progress.update % 3 == 1 or progress.update == progress.num_updates:
-        agreed = progress.metrics["agreement"]
+        agreed = progress.metrics["accuracy"]
         print(f"update {progress.update:3}  {'#' * round(40 * agreed):40} {agreed:5.1%} as the solution")
 
 

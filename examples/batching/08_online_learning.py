@@ -9,6 +9,7 @@ import asyncio
 
 import jax
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     PackingConfig,
@@ -19,8 +20,7 @@ from phalanx.data import (
     collate_microbatch,
 )
 from phalanx.lm import LanguageModelConfig
-from phalanx.puzzles.server import MockGymStream
-from phalanx.training import LMTrainer, OptimizerConfig, token_batch
+from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
 
 WIDTH = 256
 
@@ -37,16 +37,17 @@ async def main() -> None:
         token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH
     )
     window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
-    model = LanguageModelConfig(width=32, depth=1, heads=2, hidden=64)
-    trainer = LMTrainer(model, OptimizerConfig(num_updates=60, learning_rate=0.01, warmup=5))
-    learner = trainer.start(jax.random.key(0))
+    model = LanguageModelConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64)
+    optimizer = OptimizerConfig(learning_rate=0.01, warmup_steps=5, weight_decay=0.01, b2=0.98)
+    sft = SFT(SFTConfig(num_updates=60, model=model, optimizer=optimizer), NoData())
+    state = sft.init(jax.random.key(0))
 
     losses = []
     while len(losses) < 60:
         plan = await window.next_window()
         for spec in plan.iter_epoch(0):
             batch = collate_microbatch(spec, window.samples, packing=packing)
-            learner, metrics = trainer.update(learner, token_batch(batch, batching.token_budget))
+            state, metrics = sft.train_step(state, [token_batch(batch, batching.token_budget)])
             losses.append(float(metrics["loss"]))
     print(f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} updates")
     print(f"below a fifth: {losses[-1] < losses[0] / 5}")

@@ -10,7 +10,6 @@ import argparse
 from pathlib import Path
 
 from phalanx.kg import (
-    DataHandler,
     KnowledgeBase,
     Proof,
     Prover,
@@ -18,16 +17,12 @@ from phalanx.kg import (
     parse_query,
     parse_rule,
     prove,
-    write_knowledge,
 )
-from phalanx.proofs import (
-    BeamSearchConfig,
-    LinkPredictionConfig,
-    ProofLinkPrediction,
-    draw_proof,
-    evaluate_proofs,
-)
-from phalanx.training import ProofTraining, load_proof_training, next_free_dir, read_data, train
+from phalanx.kg.rendering import draw_proof
+from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
+from phalanx.training.proof_training import ProofTraining, load_proof_training, read_data
+from phalanx.training.run import train
+from phalanx.training.run_dir import next_free_dir
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -51,7 +46,7 @@ def knowledge() -> KnowledgeBase:
     """The text, and all that follows from it, dealt out: a third is known, the rest is asked for."""
     facts = tuple(map(parse_atom, FACTS.split()))
     rules = tuple(map(parse_rule, RULES.strip().splitlines()))
-    given = DataHandler.from_knowledge(KnowledgeBase(facts, rules))
+    given = KnowledgeBase(facts, rules)
     prover = Prover(facts, rules)
     follows = [
         answer.goal
@@ -77,8 +72,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/examples/own_rules"))
     arguments = parser.parse_args()
     out = next_free_dir(arguments.out)
-    write_knowledge(out / "things", knowledge())
-    data = DataHandler(path=out / "things")
+    knowledge().save(out / "things")
+    data = KnowledgeBase.load(out / "things")
     print(data)
 
     proof = prove(data, arguments.query)
@@ -103,10 +98,10 @@ def main() -> None:
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
 
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
-    policy = training.policy(outcome.learner)
+    policy = training.policy(outcome.state)
     data, index = read_data(config)
     for name, mode in (("search", "rl"), ("exact", "exact")):
-        settings = LinkPredictionConfig(search=BeamSearchConfig(width=4, max_depth=9))
+        settings = LinkPredictionConfig(beam=BeamSearchConfig(beam_width=4, max_depth=9))
         ranking = ProofLinkPrediction.create(data, index, config.proofs, settings)
         total = evaluate_proofs(mode, ranking, policy=policy).total
         print(f"{name:7} ranks {total.queries} unseen truths among corruptions: {total.describe()}")

@@ -1,33 +1,30 @@
-"""Figures and foreign text for people: shares in per cent, counts, and strangers' text made safe to show.
-
-How a page, a picture or a terminal lays them out is up to each of them.
-"""
+"""Numbers and untrusted text formatted for people."""
 
 
-def format_percent(share: float, digits: int = 1) -> str:
-    """A share from 0 to 1 in per cent; only what is whole reads 100%.
+def format_percent(fraction: float, digits: int = 1) -> str:
+    """Format a fraction as a percentage; only 1 is formatted as 100%.
 
-    >>> percent(0.034), percent(0.9999), percent(1.0), percent(0.5, 0)
+    >>> format_percent(0.034), format_percent(0.9999), format_percent(1.0), format_percent(0.5, 0)
     ('3.4%', '99.9%', '100%', '50%')
     """
-    if share >= 1:
-        return f"{100 * share:.0f}%"
-    return f"{min(100 * share, 100 - 10.0**-digits):.{digits}f}%"
+    if fraction >= 1:
+        return f"{100 * fraction:.0f}%"
+    return f"{min(100 * fraction, 100 - 10.0**-digits):.{digits}f}%"
 
 
 def format_count(number: int, noun: str) -> str:
-    """A number of things.
+    """Format a number with a noun in the singular or plural.
 
-    >>> counted(1, "step"), counted(3000, "step")
+    >>> format_count(1, "step"), format_count(3000, "step")
     ('1 step', '3,000 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_signed(value: float) -> str:
-    """A reward with its sign.
+    """Format a number with its sign.
 
-    >>> signed(-0.01), signed(10.0), signed(0.0)
+    >>> format_signed(-0.01), format_signed(10.0), format_signed(0.0)
     ('−0.01', '+10', '0')
     """
     digits = f"{abs(value):.3f}".rstrip("0").rstrip(".")
@@ -35,20 +32,24 @@ def format_signed(value: float) -> str:
 
 
 def escape_untrusted(text: object, *, lines: bool = False) -> str:
-    """Strangers' text with nothing in it that a terminal would obey, or that hides: that is spelled out.
+    """Escape everything in a text that a terminal would interpret or that is invisible.
 
-    Escape sequences (colors, titles, links, the clipboard), other control characters and marks that turn the
-    direction of writing become `\\x1b` and the like. With `lines`, line breaks and tabs stay.
+    Escape sequences (colors, titles, links, the clipboard), other control characters and marks that change
+    the direction of writing become `\\x1b` and the like.
 
-    >>> sanitized("7\\x1b]52;c;aGk=\\x07 \\u202eevil"), sanitized("a\\nb", lines=True)
+    Args:
+        text: The text.
+        lines: Keep line breaks and tabs.
+
+    >>> escape_untrusted("7\\x1b]52;c;aGk=\\x07 \\u202eevil"), escape_untrusted("a\\nb", lines=True)
     ('7\\\\x1b]52;c;aGk=\\\\x07 \\\\u202eevil', 'a\\nb')
     """
-    kept = "\n\t" if lines else ""
+    allowed = "\n\t" if lines else ""
     return "".join(
-        letter if letter.isprintable() or letter in kept else " " if letter == "\xa0" else _spelled(letter)
-        for letter in str(text)
+        char if char.isprintable() or char in allowed else " " if char == "\xa0" else _escape(char)
+        for char in str(text)
     )
 
 
-def _spelled(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

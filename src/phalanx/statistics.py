@@ -1,8 +1,8 @@
-"""Figures over several seeds: interquartile means and their bootstrap intervals.
+"""Interquartile means over seeds and their bootstrap confidence intervals.
 
-Both are as in Agarwal and others, "Deep reinforcement learning at the edge of the statistical precipice"
-(2021). Their library `rliable` is for tables of final scores and brings SciPy, arch and seaborn; curves need
-a few lines of NumPy.
+Both follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021).
+Their library `rliable` is made for tables of final scores and depends on SciPy, arch and seaborn; curves need
+only a few lines of NumPy.
 """
 
 import itertools
@@ -12,15 +12,15 @@ import numpy as np
 from jaxtyping import Float64
 
 Scores = Float64[np.ndarray, "seeds *points"]
-Figures = Float64[np.ndarray, "*points"]
+Aggregates = Float64[np.ndarray, "*points"]
 
-_DRAWS = 500
-_ENUMERATED = 5
-"""Up to so many seeds every way to draw them is counted, and nothing is left to chance."""
+_NUM_RESAMPLES = 500
+_MAX_ENUMERATED_SEEDS = 5
+"""Up to this number of seeds, all possible resamples are enumerated instead of resamples at random."""
 
 
-def interquartile_mean(scores: Scores) -> Figures:
-    """The mean over the seeds without the lowest and the highest quarter, rounded down, of them.
+def interquartile_mean(scores: Scores) -> Aggregates:
+    """Compute the mean over seeds without the lowest and highest quarter (rounded down) of the seeds.
 
     >>> float(interquartile_mean(np.array([0.0, 4.0, 6.0, 100.0])))
     5.0
@@ -29,25 +29,27 @@ def interquartile_mean(scores: Scores) -> Figures:
     return np.asarray(np.sort(scores, axis=0)[cut : len(scores) - cut].mean(axis=0))
 
 
-def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tuple[Figures, Figures]:
-    """Between which values the interquartile mean lies when seeds are drawn anew, with replacement.
+def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tuple[Aggregates, Aggregates]:
+    """Compute the bootstrap confidence interval of the interquartile mean, by resampling seeds.
 
     >>> low, high = bootstrap_interval(np.array([1.0, 2.0, 3.0]))
     >>> round(float(low), 3), round(float(high), 3)
     (1.0, 3.0)
     """
     count = len(scores)
-    if count <= _ENUMERATED:
-        drawn = np.array(list(itertools.combinations_with_replacement(range(count), count)))
-        ways = [math.factorial(count) / math.prod(map(math.factorial, np.bincount(row))) for row in drawn]
+    if count <= _MAX_ENUMERATED_SEEDS:
+        resamples = np.array(list(itertools.combinations_with_replacement(range(count), count)))
+        weights = [
+            math.factorial(count) / math.prod(map(math.factorial, np.bincount(row))) for row in resamples
+        ]
     else:
-        drawn = np.random.default_rng(seed).integers(count, size=(_DRAWS, count))
-        ways = [1.0] * _DRAWS
-    found = interquartile_mean(np.moveaxis(scores[drawn], 1, 0))
-    order = np.argsort(found, axis=0)
-    ranked = np.take_along_axis(found, order, axis=0)
-    shares = np.cumsum(np.asarray(ways)[order], axis=0) / sum(ways)
+        resamples = np.random.default_rng(seed).integers(count, size=(_NUM_RESAMPLES, count))
+        weights = [1.0] * _NUM_RESAMPLES
+    means = interquartile_mean(np.moveaxis(scores[resamples], 1, 0))
+    order = np.argsort(means, axis=0)
+    ranked = np.take_along_axis(means, order, axis=0)
+    cumulative = np.cumsum(np.asarray(weights)[order], axis=0) / sum(weights)
     tail = (1 - level) / 2
-    places = [(shares >= share - 1e-12).argmax(axis=0)[None] for share in (tail, 1 - tail)]
-    low, high = (np.asarray(np.take_along_axis(ranked, place, axis=0)[0]) for place in places)
+    indices = [(cumulative >= level - 1e-12).argmax(axis=0)[None] for level in (tail, 1 - tail)]
+    low, high = (np.asarray(np.take_along_axis(ranked, index, axis=0)[0]) for index in indices)
     return low, high

@@ -1,7 +1,4 @@
-"""The machine that a measurement was made on: its part of the conditions that every benchmark prints.
-
-What is measured, and with which libraries, is the benchmarks' own affair.
-"""
+"""Versions, CPU and load of this machine."""
 
 import os
 import pathlib
@@ -13,7 +10,7 @@ from phalanx import __version__
 
 
 def machine_info() -> dict[str, Any]:
-    """Load, processors and versions, as the last fields of a JSON line."""
+    """Return load average, number and model of the CPUs, and versions."""
     return {
         "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),
         "nproc": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
@@ -24,9 +21,9 @@ def machine_info() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    information = pathlib.Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
+    path = pathlib.Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text().splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
-from phalanx.arc.action_distribution import MakeArcDistribution
+from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MOST_PARAMETERS, agent_record, export_agent
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.config import load_config
 from phalanx.logging.report import page as report_page, read_run, write_report
@@ -43,17 +43,17 @@ EVERYTHING = (
 
 def arc_config(*overrides: str) -> ArcConfig:
     """Grids of up to 4 x 4, examined."""
-    names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "environment.max_episode_steps=5")
+    names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "episode.max_episode_steps=5")
     own = (name.removeprefix("arc.") for name in overrides)
-    see = ("environment.mode=evaluation", "observation.input_grid=true")
+    see = ("episode.mode=evaluation", "observation.input_grid=true")
     return load_config(ArcConfig, None, (*names, *see, *own))
 
 
 @functools.cache
 def drawn_network(config: ArcConfig, width: int = 8) -> Any:
     """A network of color planes with drawn weights; those at the outset would do nothing definite."""
-    size = ArcNetworkConfig(kind="planes", width=width, depth=2)
-    made = drawn_weights(create_arc_network, size, config)
+    size = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=2)
+    made = drawn_weights(create_network, size, config)
     scaled = (6 * made.stem.weight, 0.3 * made.colors)
     return eqx.tree_at(lambda network: (network.stem.weight, network.colors), made, scaled)
 
@@ -67,15 +67,14 @@ def tasks() -> tuple[Any, ...]:
 @eqx.filter_jit
 def acted(environment: ArcEnvironment, network: Any, states: Any, observations: Any) -> Any:
     """A greedy step of each episode: what comes of it, the actions, and the logits."""
-    distribution = MakeArcDistribution(network.ids)
 
     def one(observation: Any) -> Any:
-        logits = network(observation)[0]
-        return distribution(logits, observation).mode(), logits
+        logits = network.logits(observation)[0]
+        return ArcDistribution.from_logits(logits, network.ids, observation).mode(), logits
 
     actions, logits = jax.vmap(one)(observations)
     states, observations, _, done, info = environment.batch_step(states, actions)
-    return states, observations, done, environment.measures(info)["success_mask"], actions, logits
+    return states, observations, done, environment.episode_metrics(info)["success_mask"], actions, logits
 
 
 @functools.cache
@@ -108,7 +107,7 @@ def played(*overrides: str) -> tuple[list[list[list[int]]], np.ndarray, np.ndarr
     states, observations = environment.batch_reset_to(numbers, jnp.zeros_like(numbers))
     over, first = np.zeros(NUM_PUZZLES, bool), None
     episodes: list[list[list[int]]] = [[] for _ in tasks()]
-    for _ in range(environment.config.environment.max_episode_steps):
+    for _ in range(environment.config.episode.max_episode_steps):
         states, observations, done, solved, actions, logits = acted(
             environment, network, states, observations
         )
@@ -157,7 +156,7 @@ def test_the_page_plays_200_episodes_as_python_does(
     page = opened(write_report([make_run(tmp_path, *overrides)]))
     found = page.evaluate(
         f"""() => {{ {SCRIPT}
-        const [agent] = DATA.agents;
+        const [agent] = DATA.panels.arc_policy;
         const network = networkOf(agent);
         const corners = agent.selection === "point" ? 2 : 4;
         return agent.puzzles.map((puzzle) => {{
@@ -210,7 +209,7 @@ def test_every_operation_does_in_the_page_what_it_means(opened: Any, tmp_path: P
         expected.append(wanted)
     found = page.evaluate(
         f"""(episodes) => {{ {SCRIPT}
-        const [agent] = DATA.agents;
+        const [agent] = DATA.panels.arc_policy;
         return episodes.map((actions, number) => {{
           let state = startOf(agent, gridOf(agent, agent.puzzles[number].input));
           return actions.map((action) => {{
@@ -301,10 +300,10 @@ def test_the_agent_fits_a_phone_and_other_runs_have_no_panel(
 def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> None:
     nasty = '</script><img src=x onerror="document.title=1"><b id="harm">'
     make_run(tmp_path, *PAINTER)
-    said = json.loads((tmp_path / "agent.json").read_text())
+    said = json.loads((tmp_path / "browser_policy.json").read_text())
     said["puzzles"] = [said["puzzles"][0] | {"task": nasty, "family": nasty, "output": None}]
     said["operations"] = [one | {"name": nasty} for one in said["operations"]]
-    (tmp_path / "agent.json").write_text(json.dumps(said))
+    (tmp_path / "browser_policy.json").write_text(json.dumps(said))
     page = opened(write_report([tmp_path]))
     assert page.locator("#harm").count() == 0
     assert page.locator(".agent .caption strong").inner_text() == nasty
@@ -312,8 +311,8 @@ def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> No
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "its format is 2": lambda said: said.update(format=2),
-    "canvas must be a whole number from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
-    "max_steps must be a whole number": lambda said: said.update(max_steps=True),
+    "canvas must be an integer from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
+    "max_steps must be an integer": lambda said: said.update(max_steps=True),
     "selection must be point or bbox": lambda said: said.update(selection="mask"),
     "operations must be sorted": lambda said: said["operations"].reverse(),
     "none may go to another pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
@@ -329,26 +328,26 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("complaint", DAMAGE)
 def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Path) -> None:
     make_run(tmp_path, *PAINTER)
-    said = json.loads((tmp_path / "agent.json").read_text())
+    said = json.loads((tmp_path / "browser_policy.json").read_text())
     DAMAGE[complaint](said)
-    (tmp_path / "agent.json").write_text(json.dumps(said))
+    (tmp_path / "browser_policy.json").write_text(json.dumps(said))
     run = read_run(tmp_path)
-    assert run.agent is None
-    assert [note for note in run.notes if "agent.json was left out" in note and complaint in note]
+    assert not run.panels
+    assert [note for note in run.notes if "browser_policy.json was left out" in note and complaint in note]
 
 
 def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     cases = {
         "operations go to other pairs (Next test pair)": (f"arc.action.allowed_operations={[0, 34, 37]}",),
         "trained to see the output": (*PAINTER, "arc.observation.target_grid=true"),
-        "begin with another grid than the input (blank)": (*PAINTER, "arc.environment.initial_grid=blank"),
+        "begin with another grid than the input (blank)": (*PAINTER, "arc.episode.initial_grid=blank"),
     }
     write_facts(tmp_path)
     for why, overrides in cases.items():
         config = arc_config(*overrides)
         export_agent(drawn_network(config), config, (), tmp_path)
         run = read_run(tmp_path)
-        assert run.agent is None and any(why in note for note in run.notes)
+        assert not run.panels and any(why in note for note in run.notes)
     large = arc_config(*PAINTER)
     export_agent(drawn_network(large, width=96), large, (), tmp_path)
     assert any(f"{MOST_PARAMETERS:,} are the most" in note for note in read_run(tmp_path).notes)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
-from phalanx.arc.networks import planes_trunk
-from phalanx.arc.networks.arc import ColorEquivariantNetwork
+from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.core import backends as engine
+from phalanx.native import is_native_available
 
-pytestmark = pytest.mark.skipif(not engine.is_native_available(), reason="there are no compiled kernels here")
+pytestmark = pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here")
 
 
 def networks(
@@ -28,7 +27,7 @@ def networks(
         dataset=DatasetConfig(max_grid_height=rows, max_grid_width=columns),
         observation=ObservationConfig(input_grid=True),
     )
-    config = ArcNetworkConfig(kind="planes", width=width, depth=depth)
+    config = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=depth)
     network = eqx.filter_jit(ColorEquivariantNetwork)(config, arc, key=jax.random.key(0))
     colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
     network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
@@ -52,9 +51,19 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
 
 
 def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    logits, values = jax.vmap(network)(seen)
+    logits, values = jax.vmap(network.logits)(seen)
     cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
+
+
+def batch_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
+    distribution, values = network.batch(seen)
+    return jnp.mean(jnp.square(values) + jax.vmap(lambda one: one.entropy())(distribution))
+
+
+def example_loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
+    distribution, value = network(seen)
+    return jnp.square(value) + distribution.entropy()
 
 
 def leaves(tree: object) -> list[np.ndarray]:
@@ -108,22 +117,29 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
     assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
 
 
-def test_weights_of_another_size_are_refused() -> None:
-    weights = planes_trunk.TrunkParams(
-        jnp.zeros((8, 8)), jnp.zeros(8), jnp.zeros((10, 8)), jnp.zeros((1, 9, 8, 8)),
-        jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)), jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)),
-    )  # fmt: skip
-    grids = jnp.zeros((2, 2, 3, 3), jnp.int8)
-    assert planes_trunk.trunk(grids, weights).shape == (2, 10, 3, 3, 8)
-    with pytest.raises(Exception, match="weights 1 have 7 numbers, not 8"):
-        planes_trunk.trunk(grids, weights._replace(stem_bias=jnp.zeros(7)))
-    narrow = jax.tree.map(lambda leaf: leaf[..., :7], weights)
-    with pytest.raises(Exception, match="no kernel for this width"):
-        planes_trunk.trunk(grids, narrow)
+def test_vmap_of_the_gradient_gives_one_gradient_per_example() -> None:
+    native, xla = networks(3, 4, 8, 2)
+    seen = observations(5, 3, 4)
+
+    @eqx.filter_jit
+    def per_example(network: ColorEquivariantNetwork, seen: ArcObservation) -> ColorEquivariantNetwork:
+        return eqx.filter_vmap(eqx.filter_grad(example_loss), in_axes=(None, 0))(network, seen)
+
+    gradients = per_example(native, seen)
+    assert_close(gradients, per_example(xla, seen))
+    kernels = np.asarray(gradients.blocks[0].convolution.weight)
+    assert not np.allclose(kernels[0], kernels[1])
+
+
+def test_the_gradient_of_a_batch_equals_that_of_xla() -> None:
+    native, xla = networks(3, 4, 8, 2)
+    seen = observations(9, 3, 4)
+    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))
+    assert_close(gradient(native, seen), gradient(xla, seen))
 
 
 def digest() -> str:
-    gradient = eqx.filter_jit(eqx.filter_grad(loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
+    gradient = eqx.filter_jit(eqx.filter_grad(batch_loss))(networks(4, 4, 12, 2)[0], observations(150, 4, 4))
     return hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves(gradient.blocks))).hexdigest()
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.arc import arc_reset, arc_step
 from phalanx.arc.actions import BboxAction
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
 from phalanx.arc.play.recording import EpisodeFile, episode_samples
@@ -19,8 +20,8 @@ from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_conf
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import puzzles_to_play
 from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
-from phalanx.lm import ArcTokenizer, EnvironmentStream
-from phalanx.training import load_lm_training, open_source
+from phalanx.lm import EnvironmentStream
+from phalanx.training import SFTConfig, open_data
 
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
 SECOND = GridPair(as_grid([[3, 3]]), as_grid([[3, 4]]))
@@ -209,9 +210,9 @@ def test_a_language_model_trains_on_demonstrations(tmp_path: Path) -> None:
         session.act(Operation.FILL_5, cells(1, 2))
         session.submit()
         file.append(session)
-    settings = ["data.source=samples", f"data.path={file.path}", "data.held_out=2", "model.vocab_size=93"]
-    source = open_source(load_lm_training(None, tuple(settings)))
-    assert len(source.held_out) == 2  # type: ignore[attr-defined]
+    settings = [f"data.samples={file.path}", "data.num_eval_samples=2", "model.vocab_size=93"]
+    source = open_data(SFTConfig.load(None, tuple(settings)))
+    assert len(source.eval_samples) == 2  # type: ignore[attr-defined]
 
 
 def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from phalanx.arc import (
     Transition,
     as_grid,
 )
-from phalanx.arc.reward import REWARD_WEIGHTS, as_reward
+from phalanx.arc.reward import REWARD_WEIGHTS, as_reward_function
 from phalanx.core import batch_reset
-from tests.helpers.arc_rollouts import ENGINES, batch_action, skip_without
+from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
 
 SUBMIT = 34
@@ -31,30 +31,30 @@ ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]]))
 """Four cells that must become 2: each one is a quarter of the similarity."""
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
     skip_without(request.param)
     return request.param
 
 
-def row_config(engine: str = "auto", **sections: object) -> ArcConfig:
-    return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=2, max_grid_width=4), **sections)
+def row_config(backend: str = "auto", **sections: object) -> ArcConfig:
+    return ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=2, max_grid_width=4), **sections)
 
 
 @pytest.mark.parametrize("scenario", [SCENARIOS[0], SCENARIOS[3]], ids=["submit_required", "submit_only"])
 def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
-    engine: str, scenario: Scenario
+    backend: str, scenario: Scenario
 ) -> None:
     """The environment is made with other numbers; those of the scenario come as arguments."""
     wanted = scenario.config.reward
     plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
-    config = scenario.config.model_copy(update={"engine": engine, "reward": plain})
+    config = scenario.config.model_copy(update={"backend": backend, "reward": plain})
     environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
         **{name: getattr(wanted, name) for name in REWARD_WEIGHTS}
     )
     states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
-    states = environment.unbind(states)
+    states = environment.detach_names(states)
     for turn in oracle_run(scenario).turns:
         action = batch_action(scenario.format, turn.operations, turn.selections)
         states, _, rewards, _, _ = step(environment, states, action)
@@ -64,7 +64,8 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
 
 def transitions(happened: Transition) -> jax.Array:
     """All facts as the digits of one number, so that a test can read them."""
-    flags = (happened.invalid, happened.submitted, happened.solved, happened.terminated, happened.truncated)
+    ends = (happened.solved, happened.terminated, happened.truncated)
+    flags = (happened.is_invalid, happened.is_submission, *ends)
     quarters = 4 * jnp.stack([happened.similarity_before, happened.similarity_after])
     return jnp.sum(jnp.stack([*quarters, happened.step_count, *flags]) * 10.0 ** jnp.arange(8))
 
@@ -73,8 +74,8 @@ def facts(reward: jax.Array) -> str:
     return f"{int(reward):08d}"[::-1]
 
 
-def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
-    config = row_config(engine, environment=EpisodeConfig(max_episode_steps=4, require_submit=True))
+def test_a_reward_is_a_function_of_what_happened(backend: str) -> None:
+    config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=transitions)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
@@ -90,23 +91,23 @@ def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
     assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
-def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(engine: str) -> None:
+def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: str) -> None:
     shapes = []
 
     def half(happened: Transition) -> jax.Array:
         shapes.append(happened.similarity_after.shape)
         return jnp.where(happened.solved, happened.max_steps - happened.step_count, -0.5)
 
-    environment = ArcEnvironment.create(row_config(engine), ROW, reward=half)
+    environment = ArcEnvironment.create(row_config(backend), ROW, reward=half)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
     actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
     assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
     assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
     assert set(shapes) == {()}
-    with pytest.raises(ValueError, match=r"one number for one transition, got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
         environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
-    with pytest.raises(TypeError, match="a reward is a function of a Transition, got float"):
-        as_reward.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
+    with pytest.raises(TypeError, match="a reward must be a function of a Transition, got float"):
+        as_reward_function.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
 
 
 class Bonus(eqx.Module):
@@ -121,7 +122,7 @@ class Bonus(eqx.Module):
 def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
-    states, actions = environment.unbind(states), PointAction([2, 2], [0, 0], [0, 1])
+    states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
     step = jax.jit(lambda e: e.batch_step(states, actions)[2])
     for size in (1.0, 8.0):
         assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
@@ -135,13 +136,13 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
 def test_numbers_have_names() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
-    assert float(changed.reward_numbers["success_bonus"]) == 3.0
-    assert float(changed.reward_numbers["step_penalty"]) == -0.5
-    with pytest.raises(ValueError, match="no reward number is called 'bonus'; there are similarity_weight, "):
+    assert float(changed.reward_weights_by_name["success_bonus"]) == 3.0
+    assert float(changed.reward_weights_by_name["step_penalty"]) == -0.5
+    with pytest.raises(ValueError, match="unknown reward weight 'bonus'; choose from similarity_weight, "):
         environment.with_reward(bonus=1.0)
-    with pytest.raises(ValueError, match=r"step_penalty must be a single number, got shape \(2,\); use vmap"):
+    with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):
         environment.with_reward(step_penalty=jnp.zeros(2))
-    with pytest.raises(ValueError, match="a function or numbers"):
+    with pytest.raises(ValueError, match="either a reward function or weights"):
         environment.with_reward(transitions, step_penalty=0.0)
 
 
@@ -170,5 +171,8 @@ def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
     action = PointAction(99, 0, 0)
     assert float(generous.step(state, action)[2]) == 4.0
     step = jax.jit(lambda environment, state: environment.step(state, action)[2])
-    assert float(step(generous, plain.unbind(state))) == 4.0 and float(step(mine, plain.unbind(state))) == 0.0
+    assert (
+        float(step(generous, plain.detach_names(state))) == 4.0
+        and float(step(mine, plain.detach_names(state))) == 0.0
+    )
     assert repr(generous).startswith("Generous(canvas 2x4, ")

@@ -23,7 +23,7 @@ from phalanx.arc.generators import generate_tasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
 from phalanx.training.arc_training import told_beside
-from tests.helpers.policies import box_config, cell_task, certain, knows
+from tests.helpers.policies import box_config, cell_task, knows
 
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
@@ -36,7 +36,7 @@ def secret(task: ArcTask) -> ArcTask:
 
 def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> Submission:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
-    return submit(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+    return submit(environment, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
 
 
 def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_
     for operations, solved in ((tuple(range(35)), 4), (None, 0)):
         action = config.action.model_copy(update={"allowed_operations": operations})
         environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
-        told = submit(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        told = submit(environment, knows(tasks, (SIDE, SIDE), submits=True))
         # This policy never looks for the other output, where it could.
         assert sum(bool(answer.solved) for answer in told.answers) == solved
         assert told.operations["Submit"] == (8 if solved else 4)
@@ -137,7 +137,7 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
     environment, too_large = submission_env(config, f"{tmp_path}/evaluation")
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
-    assert environment.config.environment.mode == "evaluation"
+    assert environment.config.episode.mode == "evaluation"
     data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
     assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
         "Handing the input in: 0.0%; never handing in: 0.0%",
@@ -154,7 +154,7 @@ def test_handed_in_grids_are_those_of_a_final_state() -> None:
     from phalanx.arc import BboxAction, arc_step
 
     step = eqx.filter_jit(lambda state, action: arc_step(state, action, environment.config))
-    state, *_, info = step(environment.bind(state), BboxAction(34, 0, 0, 0, 0))
+    state, *_, info = step(environment.attach_names(state), BboxAction(34, 0, 0, 0, 0))
     ((grid,),) = submitted_grids(state)
     np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
     assert bool(info.solved)

@@ -4,12 +4,12 @@ import sys
 
 import compare_kge
 
-from phalanx.kg import DataHandler, write_knowledge
+from phalanx.kg import KnowledgeBase
 
 
 def test_phalanxs_runner_trains_and_tells_time_and_mrr(tmp_path):
-    base = DataHandler(num_families=2).base
-    write_knowledge(tmp_path / "small", base)
+    base = KnowledgeBase.generate(num_families=2).base
+    base.save(tmp_path / "small")
     work = compare_kge.Work("small", "distmult", 8, 2, 64, 0.01, 0.02, 0)
     told = compare_kge.trained(
         compare_kge.PHALANX, tmp_path, work.options(compare_kge.PHALANX, tmp_path, 1, 0)

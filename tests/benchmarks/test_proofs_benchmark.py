@@ -8,9 +8,9 @@ import proof_learning
 import pytest
 
 import proofs as benchmark
+from phalanx import native
 from phalanx.config import load_config
-from phalanx.core import backends as native
-from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.training.proof_training import ProofTrainingConfig
 from proofs import ProofBenchmark, Workload, _draw, engines_at_hand, record_of
 
@@ -22,8 +22,8 @@ SMALL = load_config(
         "generated.num_families=1",
         "generated.generations=3",
         "depth_limit=2",
-        "proofs.padding_states=8",
-        "proofs.max_depth=4",
+        "proofs.max_actions=8",
+        "proofs.max_episode_steps=4",
         "network.width=4",
         "network.depth=1",
         "ppo.num_envs=4",
@@ -38,9 +38,7 @@ SMALL = load_config(
 def data():
     facts = "wife(a,b). husband(b,a). wife(c,d). husband(d,c)."
     rules = ["r0:1:wife(Y,X) -> husband(X,Y)", "r1:1:husband(Y,X) -> wife(X,Y)"]
-    return DataHandler.from_knowledge(
-        KnowledgeBase(tuple(map(parse_atom, facts.split())), tuple(map(parse_rule, rules)))
-    )
+    return KnowledgeBase(tuple(map(parse_atom, facts.split())), tuple(map(parse_rule, rules)))
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +176,7 @@ def test_a_folder_without_known_knowledge_bases_is_refused(program, measured, tm
 
 
 def test_the_native_engine_is_refused_where_it_cannot_be_used(program, measured, monkeypatch):
-    monkeypatch.setattr(native, "available", lambda: False)
-    monkeypatch.setattr(native, "reason", lambda: "it is not built")
+    monkeypatch.setattr(native, "_load", lambda: "it is not built")
     result = program(benchmark, "--engine", "native")
     assert result.code == 2
     assert "the native engine cannot be used: it is not built" in result.err

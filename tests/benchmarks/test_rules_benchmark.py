@@ -22,7 +22,9 @@ def test_a_split_is_ranked_and_held_to_its_bar(tmp_path, monkeypatch, capsys) ->
     train = [f"{a}\thas\t{b}\n" for a, b in pairs] + [f"{b}\tin\t{a}\n" for a, b in pairs[:6]]
     (folder / "train.txt").write_text("".join(train))
     (folder / "test.txt").write_text("b7\tin\ta7\n")
-    monkeypatch.setattr(benchmark, "WORKLOADS", (benchmark.Workload("small", MiningConfig(length=2), 0.9),))
+    monkeypatch.setattr(
+        benchmark, "WORKLOADS", (benchmark.Workload("small", MiningConfig(max_length=2), 0.9),)
+    )
     monkeypatch.setattr(
         sys, "argv", ["rules.py", "--data", str(tmp_path), "--split", "test", "--only", "small"]
     )

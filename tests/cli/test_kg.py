@@ -1,11 +1,11 @@
-"""`phalanx data kg`: what it prints, what it writes, and how it refuses."""
+"""`phalanx kg`: what it prints, what it writes, and how it refuses."""
 
 import json
 
 import pytest
 
 from phalanx.kg.formats import read_depths
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 
 @pytest.fixture(autouse=True)
@@ -29,50 +29,50 @@ def folder(tmp_path):
 
 
 def test_the_built_in_knowledge_base_is_listed(phalanx):
-    result = phalanx("data", "kg", "list")
+    result = phalanx("kg", "list")
     assert (result.code, result.err) == (0, "")
     assert " ".join(result.out.splitlines()[0].split()) == "NAME ENTITIES PREDICATES RULES FACTS VALID TEST"
     assert result.out.splitlines()[1].split()[0] == "generated"
 
 
 def test_the_knowledge_bases_of_a_folder_are_listed(phalanx, folder):
-    assert phalanx("data", "kg", "list", "--path", folder).out.splitlines()[1:] == [
+    assert phalanx("kg", "list", folder).out.splitlines()[1:] == [
         "places         5           2      1      4      0     4"
     ]
-    (row,) = json.loads(phalanx("data", "kg", "list", "--path", folder, "--json").out)
+    (row,) = json.loads(phalanx("kg", "list", folder, "--json").out)
     assert row == {
         "name": "places", "entities": 5, "predicates": 2, "rules": 1, "facts": 4, "valid": 0, "test": 4
     }  # fmt: skip
 
 
 def test_show_counts_and_reports_leaks(phalanx, folder):
-    lines = phalanx("data", "kg", "show", "places", "--path", folder).out.splitlines()
+    lines = phalanx("kg", "show", folder / "places").out.splitlines()
     assert "facts        4" in lines
     assert "test depths  -1: 2, 1: 1, 2: 1" in lines
-    assert "test leaks   1 queries are facts, as in(d,east)" in lines
-    found = json.loads(phalanx("data", "kg", "show", "places", "--path", folder, "--json").out)
+    assert "test leaks   1 queries are facts, such as in(d,east)" in lines
+    found = json.loads(phalanx("kg", "show", folder / "places", "--json").out)
     assert found["leaks"] == {"test": ["in(d,east)"]}
     assert found["rule_lines"] == ["r1:1.0:near(X,Y), in(Y,Z) -> in(X,Z)"]
 
 
 def test_depths_are_counted_and_the_wrong_ones_of_the_file_named(phalanx, folder):
-    result = phalanx("data", "kg", "depths", "places", "--path", folder)
+    result = phalanx("kg", "depths", folder / "places")
     assert result.code == 0
     assert result.out.splitlines() == [
         "DEPTH      QUERIES",
         "none to 6        2",
         "2                1",
         "4                1",
-        "test_depths.txt: 4 depths given, 2 wrong",
-        "  1 given as -1, exactly 4",
-        "  1 given as 1, exactly none to 6",
-        "  in(a,east): given -1, exactly 4",
-        "  in(d,east): given 1, exactly none to 6",
+        "test_depths.txt: 4 depths, 2 wrong",
+        "  1 given as -1, exact 4",
+        "  1 given as 1, exact none to 6",
+        "  in(a,east): given -1, exact 4",
+        "  in(d,east): given 1, exact none to 6",
     ]
 
 
 def test_a_check_fails_where_a_depth_is_wrong_and_passes_once_it_is_mended(phalanx, folder):
-    command = ("data", "kg", "depths", "places", "--path", folder, "--check")
+    command = ("kg", "depths", folder / "places", "--check")
     assert phalanx(*command).code == 1
     file = folder / "places/test_depths.txt"
     result = phalanx(*command[:-1], "--out", file)
@@ -84,28 +84,26 @@ def test_a_check_fails_where_a_depth_is_wrong_and_passes_once_it_is_mended(phala
 
 
 def test_depths_as_json(phalanx, folder):
-    found = json.loads(
-        phalanx("data", "kg", "depths", "places", "-p", folder, "--max-depth", 5, "--json").out
-    )
+    found = json.loads(phalanx("kg", "depths", folder / "places", "--max-depth", 5, "--json").out)
     assert found["depths"] == {"-1": 2, "2": 1, "4": 1}
     assert found["wrong"][0] == {"atom": "in(a,east)", "given": -1, "exact": 4}
 
 
 def test_training_queries_are_proved_without_themselves(phalanx, folder):
-    out = phalanx("data", "kg", "depths", "places", "-p", folder, "--split", "train").out
+    out = phalanx("kg", "depths", folder / "places", "--split", "train").out
     assert out.splitlines() == ["DEPTH      QUERIES", "none to 6        4"]
 
 
 def test_a_generated_knowledge_base_is_written_whole_and_reads_back(phalanx, tmp_path):
     out = tmp_path / "families"
     options = ("--families", 2, "--generations", 3, "--seed", 7)
-    result = phalanx("data", "kg", "generate", "--out", out, *options)
+    result = phalanx("kg", "generate", "--out", out, *options)
     assert result.code == 0
     assert result.out.startswith(f"{out}: ")
-    made = DataHandler(num_families=2, generations=3, seed=7)
-    assert DataHandler(path=out).base == made.base
-    assert phalanx("data", "kg", "depths", "families", "-p", tmp_path, "--check").code == 0
-    again = phalanx("data", "kg", "generate", "--out", out)
+    made = KnowledgeBase.generate(num_families=2, generations=3, seed=7)
+    assert KnowledgeBase.load(out) == made
+    assert phalanx("kg", "depths", tmp_path / "families", "--check").code == 0
+    again = phalanx("kg", "generate", "--out", out)
     assert again.code == 2
     assert "already exists" in again.err
 
@@ -113,17 +111,17 @@ def test_a_generated_knowledge_base_is_written_whole_and_reads_back(phalanx, tmp
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("show", "family"), "no built-in knowledge base 'family'"),
-        (("show", "nowhere", "--path", "{}"), "no knowledge base 'nowhere'"),
-        (("list", "--path", "{}/places/none"), "is not a folder"),
+        (("show", "family"), "download it with `phalanx kg download family`"),
+        (("show", "{}/nowhere"), "nowhere: it is not a folder"),
+        (("list", "{}/places/none"), "is not a folder"),
         (
-            ("depths", "places", "--path", "{}", "--split", "train", "--check"),
+            ("depths", "{}/places", "--split", "train", "--check"),
             "has no train_depths.txt to check",
         ),
     ],
 )
 def test_mistakes_are_told_in_one_line(phalanx, folder, arguments, complaint):
-    result = phalanx("data", "kg", *(argument.replace("{}", str(folder)) for argument in arguments))
+    result = phalanx("kg", *(argument.replace("{}", str(folder)) for argument in arguments))
     assert result.code == 2
     assert complaint in result.err
     assert result.err.count("\n") == 1
@@ -131,16 +129,16 @@ def test_mistakes_are_told_in_one_line(phalanx, folder, arguments, complaint):
 
 def test_a_malformed_line_is_named(phalanx, folder):
     (folder / "places/rules.txt").write_text("near(X,Y)\n")
-    result = phalanx("data", "kg", "show", "places", "--path", folder)
+    result = phalanx("kg", "show", folder / "places")
     assert result.code == 2
     assert "rules.txt:1: 'near(X,Y)' is not a rule" in result.err
 
 
 def test_depths_that_are_not_settled_in_time_are_told_and_not_written(phalanx, tmp_path):
     out = tmp_path / "depths.txt"
-    result = phalanx("data", "kg", "depths", "--seconds", 0, "--out", out)
-    assert result.code == 0 and "not settled in time       40" in result.out
+    result = phalanx("kg", "depths", "--max-seconds", 0, "--out", out)
+    assert result.code == 0 and "undecided       40" in result.out
     assert "out of time after 0 s" in result.err
     assert out.read_text() == ""
-    found = json.loads(phalanx("data", "kg", "depths", "--seconds", 0, "--json").out)
-    assert (found["queries"], found["unsettled"], found["depths"], found["wrong"]) == (40, 40, {}, [])
+    found = json.loads(phalanx("kg", "depths", "--max-seconds", 0, "--json").out)
+    assert (found["queries"], found["undecided"], found["depths"], found["wrong"]) == (40, 40, {}, [])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from phalanx.kg import datasets as sources
-from phalanx.kg.datasets import DATASETS, HOST, digest, folder_of
+from phalanx.kg.datasets import DATASETS, HOST, dataset_folder, folder_digest
 
 SHARED = Path(__file__).parents[2].parent / "shared/data"
 
@@ -40,7 +40,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Three published files with the relation first, line ends of Windows, and no last one; the mirror."""
     host, folder = served
-    place = folder / DATASETS["kinship"].place
+    place = folder / DATASETS["kinship"].path
     place.mkdir(parents=True)
     (place / "train.txt").write_bytes(b"aunt\tann\tbob\r\nuncle\tcid\tbob\r\n")
     (place / "valid.txt").write_bytes(b"aunt\tann\tdot")
@@ -49,7 +49,7 @@ def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path:
     (wanted / "train.txt").write_text("ann\taunt\tbob\ncid\tuncle\tbob\n")
     (wanted / "valid.txt").write_text("ann\taunt\tdot\n")
     (wanted / "test.txt").write_text("cid\tuncle\tdot\n")
-    known = dataclasses.replace(DATASETS["kinship"], digest=digest(wanted))
+    known = dataclasses.replace(DATASETS["kinship"], digest=folder_digest(wanted))
     monkeypatch.setitem(sources.DATASETS, "kinship", known)
     return host
 
@@ -57,40 +57,40 @@ def kinship(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_knowledge_base_is_fetched_and_made_alike(
     kinship: str, tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
-    done = phalanx("data", "kg", "fetch", "kinship", "--to", tmp_path / "data", "--host", kinship)
+    done = phalanx("kg", "download", "kinship", "--to", tmp_path / "data", "--host", kinship)
     folder = tmp_path / "data/kg-standard/kinship"
     assert (done.code, done.err) == (0, "")
     assert done.out == f"{folder}: 2 facts, 0 rules, 1 valid and 1 test queries\n"
     assert (folder / "train.txt").read_text() == "ann\taunt\tbob\ncid\tuncle\tbob\n"
-    again = phalanx("data", "kg", "fetch", "kinship", "--to", tmp_path / "data", "--host", kinship)
-    assert (again.code, "is already there; remove it" in again.err) == (2, True)
+    again = phalanx("kg", "download", "kinship", "--to", tmp_path / "data", "--host", kinship)
+    assert (again.code, "already exists; remove it" in again.err) == (2, True)
 
 
 def test_another_version_is_refused_unless_it_is_asked_for(
     kinship: str, served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
-    (served[1] / DATASETS["kinship"].place / "test.txt").write_text("uncle\tcid\tann\n")
-    command = ("data", "kg", "fetch", "kinship", "--to", tmp_path, "--host", kinship)
+    (served[1] / DATASETS["kinship"].path / "test.txt").write_text("uncle\tcid\tann\n")
+    command = ("kg", "download", "kinship", "--to", tmp_path, "--host", kinship)
     refused = phalanx(*command)
     assert refused.code == 2
-    assert "is not the version known here" in refused.err
+    assert "is not the expected version" in refused.err
     assert not (tmp_path / "kg-standard/kinship").exists()
-    assert phalanx(*command, "--unchecked").code == 0
+    assert phalanx(*command, "--no-verify").code == 0
     assert (tmp_path / "kg-standard/kinship/test.txt").read_text() == "cid\tuncle\tann\n"
 
 
 def test_what_is_not_there_leaves_nothing(
     served: tuple[str, Path], tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
-    missing = phalanx("data", "kg", "fetch", "umls", "--to", tmp_path, "--host", served[0])
+    missing = phalanx("kg", "download", "umls", "--to", tmp_path, "--host", served[0])
     assert (missing.code, "train.txt: the server answered 404" in missing.err) == (2, True)
     assert not list((tmp_path / "kg-standard").iterdir())
-    unknown = phalanx("data", "kg", "fetch", "atlantis", "--to", tmp_path)
-    assert (unknown.code, "no knowledge base is known as 'atlantis'" in unknown.err) == (2, True)
+    unknown = phalanx("kg", "download", "atlantis", "--to", tmp_path)
+    assert (unknown.code, "unknown dataset 'atlantis'" in unknown.err) == (2, True)
 
 
 def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
-    lines = phalanx("data", "kg", "fetch").out.splitlines()
+    lines = phalanx("kg", "download").out.splitlines()
     assert len(lines) == 1 + len(DATASETS)
     assert any(line.split()[:2] == ["deepprooflog/family", "data/kg/family"] for line in lines)
     assert HOST.startswith("https://")
@@ -99,4 +99,4 @@ def test_all_are_listed_with_their_folders(phalanx: Callable[..., Any]) -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published files themselves")
 @pytest.mark.parametrize("name", [name for name in DATASETS if name != "fb15k-237"])
 def test_the_digests_are_those_of_the_published_files(name: str) -> None:
-    assert digest(folder_of(name, SHARED)) == DATASETS[name].digest
+    assert folder_digest(dataset_folder(name, SHARED)) == DATASETS[name].digest

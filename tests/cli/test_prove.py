@@ -58,16 +58,16 @@ def test_a_query_with_variables_lists_its_answers(phalanx, folder, tmp_path):
     heads = [line for line in result.out.splitlines() if line.startswith("aunt(")]
     assert heads == ["aunt(ann,kim)  fact, 1 step", "aunt(eve,kim)  4 steps"]
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["a-2.svg", "a.svg"]
-    new = phalanx("prove", "aunt(X,kim)", "--data", folder, "--new").out
+    new = phalanx("prove", "aunt(X,kim)", "--data", folder, "--exclude-facts").out
     assert new.startswith("aunt(eve,kim)") and "aunt(ann,kim)" not in new
-    one = phalanx("prove", "aunt(X,kim)", "--data", folder, "--all", 1).out
-    assert one.splitlines()[-1] == "There are more answers: --all 2 shows some of them."
+    one = phalanx("prove", "aunt(X,kim)", "--data", folder, "--limit", 1).out
+    assert one.splitlines()[-1] == "There are more answers; show them with --limit 2."
 
 
 def test_several_proofs_of_one_query_are_shown_when_asked_for(phalanx, folder):
     with (folder / "train.txt").open("a") as file:
         file.write("sister(ann,tom).\nparent(tom,cat).\n")
-    out = phalanx("prove", "aunt(ann,cat)", "--data", folder, "--all", 5).out
+    out = phalanx("prove", "aunt(ann,cat)", "--data", folder, "--limit", 5).out
     assert out.splitlines().count("aunt(ann,cat)  2 steps") == 2
     assert "Z = bob" in out and "Z = tom" in out
 
@@ -80,7 +80,7 @@ def test_without_a_proof_the_exit_code_is_1_and_the_reason_is_given(phalanx, fol
         "  r1: no sister(eve,Z)",
         "  r2: no uncle(Z,bob) with wife(eve,Z)",
     ]
-    result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--depth", 1)
+    result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--max-depth", 1)
     assert (result.code, result.out.splitlines()[0]) == (1, "aunt(eve,cat): no proof within 1 step")
     result = phalanx("prove", "wife(X,eve)", "--data", folder)
     assert result.out.splitlines() == [
@@ -103,30 +103,30 @@ def test_proofs_as_json(phalanx, folder):
     assert found["proofs"] == [
         {
             "goal": "aunt(ann,cat)",
-            "asked": "aunt(ann,cat)",
+            "selected_goal": "aunt(ann,cat)",
             "depth": 2,
             "rule": "r1",
             "substitution": {"X": "ann", "Y": "cat", "Z": "bob"},
             "body": [
-                {"goal": "sister(ann,bob)", "asked": "sister(ann,Z)", "depth": 1, "fact": True},
-                {"goal": "parent(bob,cat)", "asked": "parent(bob,cat)", "depth": 1, "fact": True},
+                {"goal": "sister(ann,bob)", "selected_goal": "sister(ann,Z)", "depth": 1, "fact": True},
+                {"goal": "parent(bob,cat)", "selected_goal": "parent(bob,cat)", "depth": 1, "fact": True},
             ],
         }
     ]
     result = phalanx("prove", "aunt(cat,ann)", "--data", folder, "--json")
     assert result.code == 1
-    assert json.loads(result.out)["why_not"] == ["r1: no sister(cat,Z)", "r2: no wife(cat,Z)"]
+    assert json.loads(result.out)["reasons"] == ["r1: no sister(cat,Z)", "r2: no wife(cat,Z)"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("ant(X,cat)",), "no predicate 'ant' in this knowledge base (in ant(X,cat)); the nearest is 'aunt'"),
+        (("ant(X,cat)",), "no predicate 'ant' in this knowledge base (in ant(X,cat)); did you mean 'aunt'?"),
         (
             ("aunt(anna,cat)",),
-            "no constant 'anna' in this knowledge base (in aunt(anna,cat)); the nearest is 'ann'",
+            "no constant 'anna' in this knowledge base (in aunt(anna,cat)); did you mean 'ann'?",
         ),
-        (("aunt(ann)",), "aunt has two arguments in this knowledge base, and 1 in aunt(ann)"),
+        (("aunt(ann)",), "aunt has two arguments in this knowledge base, but 1 in aunt(ann)"),
         (("aunt(ann,cat)", "--out", "/no/such/folder/a.svg"), "/no/such/folder"),
     ],
 )
@@ -137,18 +137,18 @@ def test_mistakes_are_one_line_and_exit_code_2(phalanx, folder, arguments, compl
 
 
 def test_without_data_the_generated_knowledge_base_is_used(phalanx):
-    result = phalanx("prove", "aunt(X,Y)", "--all", 1)
+    result = phalanx("prove", "aunt(X,Y)", "--limit", 1)
     assert result.code == 0
     assert result.out.startswith("aunt(")
     assert phalanx("prove", "aunt(5,76)").code == 2
 
 
 def test_a_search_that_runs_out_of_time_says_so(phalanx, folder):
-    result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--seconds", 0)
+    result = phalanx("prove", "aunt(eve,cat)", "--data", folder, "--max-seconds", 0)
     assert result.code == 1
     assert result.out == "aunt(eve,cat): no proof within 0 s\n"
-    assert result.err == "The search was not complete: give it more --seconds, or a smaller --depth\n"
-    found = json.loads(phalanx("prove", "aunt(X,cat)", "--data", folder, "--seconds", 0, "--json").out)
+    assert result.err == "The search is incomplete: increase --max-seconds, or decrease --max-depth\n"
+    found = json.loads(phalanx("prove", "aunt(X,cat)", "--data", folder, "--max-seconds", 0, "--json").out)
     assert (found["complete"], found["proofs"]) == (False, [])
     assert json.loads(phalanx("prove", "aunt(eve,cat)", "--data", folder, "--json").out)["complete"]
 
@@ -156,7 +156,7 @@ def test_a_search_that_runs_out_of_time_says_so(phalanx, folder):
 def test_a_mistyped_constant_is_an_error_and_no_variable(phalanx, folder):
     result = phalanx("prove", "aunt(Eve,X)", "--data", folder)
     assert result.code == 2
-    assert "no constant 'Eve' in this knowledge base (in aunt(Eve,X)); the nearest is 'eve'" in result.err
+    assert "no constant 'Eve' in this knowledge base (in aunt(Eve,X)); did you mean 'eve'?" in result.err
 
 
 def test_names_of_any_kind_can_be_asked_for(phalanx, tmp_path):

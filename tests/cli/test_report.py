@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.logging import FileHandler, LoggingConfig
+from phalanx.logging.report import write_report
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +64,16 @@ def test_a_mistake_is_one_line_and_code_2(phalanx, arguments: list[str], complai
 def test_help_names_the_runs_and_the_page(phalanx) -> None:
     result = phalanx("report", "--help")
     assert result.code == 0 and "RUN_DIR..." in result.out and "--out" in result.out
+
+
+def test_report_replaces_a_link_instead_of_writing_through_it(tmp_path):
+    """A run folder may be untrusted: a link named report.html must not redirect the write."""
+    target = tmp_path / "target"
+    target.write_text("user data")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"name": "untrusted"}')
+    (run / "report.html").symlink_to(target)
+    write_report([run])
+    assert target.read_text() == "user data"
+    assert not (run / "report.html").is_symlink() and "untrusted" in (run / "report.html").read_text()

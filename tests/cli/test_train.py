@@ -126,7 +126,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         time.sleep(0.1)
     again = phalanx("train", *what, "--out", out, "--resume")
     assert again.code == 2
-    assert f"{out} is being trained by process {child.pid} on" in again.err
+    assert f"{out} is in use by process {child.pid} on" in again.err
     child.send_signal(asked)
     said, complaint = child.communicate(timeout=120)
     assert child.returncode == 128 + asked, complaint
@@ -150,9 +150,8 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["eval", "/nowhere"], "is not the folder of a run"),
         (["eval", "{run}", "--out", "x"], "give --data, too"),
         (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
-        (["train", "lm", "--arcade", "localhost:1", "--env", "arc"], "--arcade and --env exclude each other"),
-        (["train", "grpo", "--arcade", "localhost:1", "--env", "arc"], "--env and --arcade exclude each"),
-        (["train", "grpo", "--games", "lights"], "--games belongs to --arcade"),
+        (["train", "sft", "--plan", "plan", "--env", "arc"], "--plan and --env cannot be combined"),
+        (["train", "sft", "--dataset", "data.jsonl"], "--dataset requires --plan"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -169,7 +168,12 @@ def test_the_demo_trains_and_takes_a_new_folder_each_time(
 ) -> None:
     (tmp_path / "demo").mkdir()
     small = [setting for setting in SMALL if not setting.startswith("ppo.")]
-    few = ("cloning.num_updates=2", "cloning.num_envs=4", "cloning.num_steps=4", "cloning.fresh_tasks=4")
+    few = (
+        "cloning.num_updates=2",
+        "cloning.num_envs=4",
+        "cloning.num_steps=4",
+        "arc.dataset.tasks_per_update=4",
+    )
     done = phalanx("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     assert done.out.strip().endswith(f"checkpoint {tmp_path}/demo-2/checkpoints")

@@ -11,14 +11,13 @@ import pytest
 
 from phalanx.kg.atoms import parse_atom
 from phalanx.kg.family_generator import RULES, generate_family
-from phalanx.kg.formats import write_knowledge
 
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
 SMALL = [
-    "proofs.padding_states=8",
-    "proofs.padding_atoms=3",
-    "proofs.max_depth=4",
+    "proofs.max_actions=8",
+    "proofs.max_goals=3",
+    "proofs.max_episode_steps=4",
     "network.width=4",
     "network.depth=1",
     "ppo.num_envs=8",
@@ -43,7 +42,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small knowledge base in a folder."""
     folder = tmp_path_factory.mktemp("knowledge") / "kin"
-    write_knowledge(folder, generate_family(2, 3))
+    (generate_family(2, 3)).save(folder)
     return folder
 
 
@@ -89,13 +88,11 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "rl")
     # The same knowledge base with its queries exchanged, and one of other people.
     base = generate_family(2, 3)
-    write_knowledge(
-        tmp_path / "again", dataclasses.replace(base, valid=base.test, test=base.valid, depths={})
-    )
+    dataclasses.replace(base, valid=base.test, test=base.valid, depths={}).save(tmp_path / "again")
     other = phalanx("eval", out, "--untrained", "--data", tmp_path / "again", *few, "--json")
     assert other.code == 0, other.err
     assert json.loads(other.out)["mrr"] == record["mrr"]
-    write_knowledge(tmp_path / "strangers", generate_family(3, 3, seed=5))
+    (generate_family(3, 3, seed=5)).save(tmp_path / "strangers")
     refused = phalanx("eval", out, "--data", tmp_path / "strangers", *few)
     assert (refused.code, "is in one of them only" in refused.err) == (2, True)
     exact = phalanx("eval", out, "--data", tmp_path / "strangers", "--mode", "exact", *few)
@@ -110,10 +107,10 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     [
         (["dataset=/nowhere"], "/nowhere"),
         (["--preset", "famly"], "did you mean 'family'?"),
-        (["proofs.padding_state=3"], "padding_states"),
+        (["proofs.max_action=3"], "max_actions"),
         (["--resume"], "--resume needs --out"),
         (["--num-processes", "2"], "--coordinator, --process-id and --num-processes together"),
-        (["proofs.queries.min_depth=9"], "no query is left by min_depth=9"),
+        (["proofs.queries.min_depth=9"], "no query matches min_depth=9"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx import core
+from phalanx.compat.jaxarc import batch_processing
 from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction, arc_reset
-from phalanx.core import batch_reset, batch_step, combine_batch_results, pad_actions, pad_states, unpad_results
+from phalanx.compat.jaxarc.batch_processing import combine_batch_results, pad_actions, pad_states, unpad_results
+from phalanx.core import batch_reset, batch_step
 
 
 def test_conditional_batch_processing(batch_states: ArcEnvState, batch_size: int, config: JaxArcConfig) -> None:
@@ -101,13 +102,13 @@ def test_dynamic_batch_sizes(config: JaxArcConfig, task: JaxArcTask) -> None:
         pass
 
     # The guide leaves these two open ("implementation depends on state structure"): supplied.
-    stack_states, stack_actions = core.stack_states, core.stack_actions
+    stack_states, stack_actions = batch_processing.stack_states, batch_processing.stack_actions
 
     states_list = [arc_reset(key, config, task)[0] for key in jax.random.split(jax.random.PRNGKey(0), 5)]
     actions_list = [PointAction(operation=1, row=i, col=7) for i in range(5)]
     expected = batch_step(stack_states(states_list), stack_actions(actions_list), config)
     for size in (8, 2):  # padded to 8; in chunks of 2, 2 and 1
-        for process in (process_dynamic_batch, core.process_dynamic_batch):
+        for process in (process_dynamic_batch, batch_processing.process_dynamic_batch):
             result = process(states_list, actions_list, config, max_batch_size=size)
             for got, wanted in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
                 np.testing.assert_array_equal(got, wanted)

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx import core
 from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction
+from phalanx.compat.jaxarc import batch_processing
 
 
 def test_the_librarys_search_for_a_batch_size_returns_what_the_guides_does(
     config: JaxArcConfig, task: JaxArcTask
 ) -> None:
-    optimal_bs, perf_results = core.find_optimal_batch_size(config, task, max_batch_size=4)
+    optimal_bs, perf_results = batch_processing.find_optimal_batch_size(config, task, max_batch_size=4)
     assert optimal_bs in perf_results
     assert list(perf_results) == [1, 2, 4]
     assert {"per_env_time", "throughput", "total_time"} <= set(perf_results[1])
@@ -25,7 +25,7 @@ def test_the_librarys_search_for_a_batch_size_returns_what_the_guides_does(
 def test_the_librarys_memory_analysis_counts_every_leaf_and_not_just_the_grid(
     config: JaxArcConfig, task: JaxArcTask
 ) -> None:
-    memory_analysis = core.analyze_memory_usage(config, task, batch_sizes=[1, 16])
+    memory_analysis = batch_processing.analyze_memory_usage(config, task, batch_sizes=[1, 16])
     row = memory_analysis[16]
     assert set(row) == {"total_mb", "per_env_mb", "state_mb", "obs_mb"}
     # 10 boards of 30 rows, 8 registers and the similarity, four bytes each.
@@ -36,14 +36,14 @@ def test_the_librarys_memory_analysis_counts_every_leaf_and_not_just_the_grid(
 def test_the_librarys_warm_up_says_the_same(
     config: JaxArcConfig, task: JaxArcTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    core.warm_up_batch_functions(16, config, task)
+    batch_processing.warm_up_batch_functions(16, config, task)
     assert "Warmed up batch functions for batch size 16" in capsys.readouterr().out
 
 
 def test_the_librarys_inspection_prints_what_the_guides_does(
     batch_states: ArcEnvState, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    core.inspect_batch_states(batch_states)
+    batch_processing.inspect_batch_states(batch_states)
     printed = capsys.readouterr().out
     for line in (
         "Batch size: 16",
@@ -58,7 +58,7 @@ def test_the_librarys_inspection_prints_what_the_guides_does(
 def test_the_librarys_monitor_counts_and_times_as_the_guides_does(
     config: JaxArcConfig, task: JaxArcTask
 ) -> None:
-    monitor = core.BatchPerformanceMonitor()
+    monitor = batch_processing.BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(42), 16)
     states, _ = monitor.time_batch_reset(keys, config, task)
     actions = PointAction(operation=jnp.zeros(16, jnp.int32), row=jnp.full(16, 5), col=jnp.full(16, 5))

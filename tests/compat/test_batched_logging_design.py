@@ -15,9 +15,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from phalanx.compat.jaxarc.utils.logging import ExperimentLogger
 from phalanx.config import PRESET_FOLDER
 from phalanx.logging import (
-    ExperimentLogger,
     FileHandler,
     Handler,
     LoggingConfig as OurLoggingConfig,

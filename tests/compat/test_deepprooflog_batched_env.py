@@ -14,7 +14,7 @@ from tensordict import TensorDict  # noqa: E402
 from torchrl.envs import ActionMask, SerialEnv, TransformedEnv, check_env_specs  # noqa: E402
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
-from phalanx.integrations.torchrl import num_environments  # noqa: E402
+from phalanx.integrations.torchrl import num_envs  # noqa: E402
 from tests.helpers.ancestors import TRUE, ancestors, goals  # noqa: E402
 
 
@@ -27,7 +27,7 @@ def flags(data: TensorDict, *names: str) -> list[list[bool]]:
 
 
 def host(env: BatchedVecEnv) -> list[np.ndarray]:
-    return [np.array(leaf) for leaf in jax.tree.leaves(env.batch)]
+    return [np.array(leaf) for leaf in jax.tree.leaves(env.state)]
 
 
 def test_the_specs_hold_for_what_the_environment_gives() -> None:
@@ -65,7 +65,7 @@ def test_an_episode_ends_with_its_last_observation_and_stays_there_until_it_is_r
         [True, True, True],
     ]
     assert env.last_info["proved"].tolist() == [True, False, False]
-    assert env.last_info["given_up"].tolist() == [False, True, False]
+    assert env.last_info["gave_up"].tolist() == [False, True, False]
     again = act(env, 0, 0, 0)
     assert again["reward"].squeeze(-1).tolist() == [0.0, 0.0, 0.0]
     assert (again.exclude("reward") == end.exclude("reward")).all()
@@ -113,12 +113,12 @@ def test_a_reset_of_none_changes_nothing() -> None:
 def test_the_first_reset_must_be_of_all() -> None:
     env = ancestors()
     some = TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, batch_size=[3])
-    with pytest.raises(RuntimeError, match="first reset must start all environments"):
+    with pytest.raises(RuntimeError, match="first reset must reset all environments"):
         env.reset(some)
 
 
 def test_a_step_before_the_first_reset_is_refused_in_words() -> None:
-    with pytest.raises(RuntimeError, match="have not begun: call reset"):
+    with pytest.raises(RuntimeError, match="have not been reset: call reset"):
         act(ancestors(), 0, 0, 0)
 
 
@@ -192,7 +192,7 @@ def test_writing_into_a_tensordict_reaches_neither_the_state_nor_later_observati
     for tensor in first.values(include_nested=True, leaves_only=True):
         tensor.fill_(1)
     assert all((new == old).all() for new, old in zip(host(env), before, strict=True))
-    assert (env._entries(env.batch) == seen).all()
+    assert (env._entries(env.state) == seen).all()
 
 
 def test_writing_into_an_action_after_the_step_does_not_reach_the_state() -> None:
@@ -202,9 +202,9 @@ def test_writing_into_an_action_after_the_step_does_not_reach_the_state() -> Non
         env.reset()
         actions = torch.zeros(3, dtype=kind)
         env.step(TensorDict({"action": actions}, batch_size=[3]))
-        told = np.array(env._info.operation_type)
+        told = np.array(env._info.action)
         actions.fill_(2)
-        assert (np.array(env._info.operation_type) == told).all()
+        assert (np.array(env._info.action) == told).all()
         assert told.tolist() == [0, 0, 0]
 
 
@@ -221,7 +221,7 @@ def test_actions_that_no_successor_has_are_invalid_and_change_nothing() -> None:
     ("action", "words"),
     [
         (torch.zeros(3, 1, dtype=torch.int64), r"shape \(3,\), got \(3, 1\)"),
-        (torch.zeros(3), "whole numbers"),
+        (torch.zeros(3), "integers"),
     ],
 )
 def test_a_malformed_action_is_refused_in_words(action: torch.Tensor, words: str) -> None:
@@ -243,9 +243,9 @@ def test_copies_by_pickle_and_deepcopy_go_on_from_the_same_state() -> None:
 
 def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
     env = ancestors()
-    assert num_environments(env) == num_environments(TransformedEnv(env, ActionMask())) == 3
+    assert num_envs(env) == num_envs(TransformedEnv(env, ActionMask())) == 3
     serial = SerialEnv(2, [lambda: ancestors(1), lambda: ancestors(1)])
-    assert num_environments(serial) == 2
+    assert num_envs(serial) == 2
 
     class Workers:
         num_workers = 5
@@ -253,8 +253,8 @@ def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
     class Single:
         batch_size = torch.Size([])
 
-    assert num_environments(Workers()) == 5
-    assert num_environments(Single()) == num_environments(object()) == 1
+    assert num_envs(Workers()) == 5
+    assert num_envs(Single()) == num_envs(object()) == 1
 
 
 def test_a_serial_environment_of_batches_steps_them_all() -> None:
@@ -277,7 +277,7 @@ def test_the_environment_moves_to_another_device(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(0, "at least 1, got 0"), (2.5, "whole number"), ([2, 3], "size of")]
+    ("size", "words"), [(0, "at least 1, got 0"), (2.5, "integer"), ([2, 3], "size with one axis")]
 )
 def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
@@ -285,8 +285,8 @@ def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str)
 
 
 def test_settings_of_the_config_are_taken_by_name_and_unknown_ones_refused() -> None:
-    assert ancestors(max_depth=7).environment.config.max_depth == 7
-    assert repr(ancestors()) == "BatchedVecEnv(ProofEnv, batch_size=3, device='cpu')"
+    assert ancestors(max_depth=7).environment.config.max_episode_steps == 7
+    assert repr(ancestors()) == "BatchedVecEnv(ProofEnvironment, batch_size=3, device='cpu')"
     with pytest.raises(TypeError, match="no argument 'max_dept' here; the nearest are max_depth"):
         ancestors(max_dept=7)
     with pytest.raises(ValueError, match=r"IndexManager\(data_handler, padding_atoms=6\)"):

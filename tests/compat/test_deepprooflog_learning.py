@@ -11,10 +11,10 @@ from torchrl.objectives import ClipPPOLoss  # noqa: E402
 from torchrl.objectives.value import GAE  # noqa: E402
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
-from phalanx.kg.knowledge_base import DataHandler  # noqa: E402
-from phalanx.kg.vocabulary import IndexManager  # noqa: E402
+from phalanx.compat.deepprooflog.data_handler import DataHandler  # noqa: E402
+from phalanx.compat.deepprooflog.index_manager import IndexManager  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
-from phalanx.training import gae  # noqa: E402
+from phalanx.training.ppo import gae  # noqa: E402
 from tests.helpers.ancestors import ancestors, index_manager  # noqa: E402
 from tests.helpers.torch_policies import actor_and_critic, ppo_update  # noqa: E402
 
@@ -77,10 +77,7 @@ def test_ppo_of_torchrl_learns_to_prove() -> None:
     data_handler = DataHandler(num_families=1, generations=3)
     vocabulary = IndexManager(data_handler)
     config = ProofConfig(
-        padding_states=12,
-        max_depth=5,
-        reward={"type": 0},
-        queries={"negative_ratio": 0, "min_depth": 1},
+        max_actions=12, max_episode_steps=5, reward={"type": 0}, queries={"negative_ratio": 0, "min_depth": 1}
     )
     env = BatchedVecEnv(
         index_manager=vocabulary,

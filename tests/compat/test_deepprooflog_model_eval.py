@@ -5,22 +5,26 @@ import argparse
 import numpy as np
 import pytest
 import torch
-from torchrl.envs import StepCounter, TransformedEnv
+from torchrl.envs import ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 
-from phalanx.compat.deepprooflog.batched_env import create_environments
+from phalanx.compat.deepprooflog.env_factory import create_environments
 from phalanx.compat.deepprooflog.model_eval import (
     _configure_env_batch,
     evaluate_policy,
     evaluate_policy_torchrl,
 )
-from phalanx.integrations.torchrl import PhalanxVecEnv, num_environments
+from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv, num_envs
 from phalanx.kg import parse_atom
-from phalanx.kg.kge import KGE, KGEConfig
+from phalanx.kg.kge import KGE
+from phalanx.kg.kge.models import KGEModelConfig
 from tests.helpers.ancestors import FALSE, TRUE, ancestors, data_handler, index_manager
 from tests.helpers.torch_policies import actor_and_critic
 
 MODEL = KGE.create(
-    KGEConfig(dim=4), index_manager.num_predicates, index_manager.num_constants, np.random.default_rng(0)
+    KGEModelConfig(embedding_dim=4),
+    index_manager.num_predicates,
+    index_manager.num_constants,
+    np.random.default_rng(0),
 )
 
 
@@ -54,7 +58,7 @@ def test_each_query_is_tried_once_and_the_environment_keeps_its_own(env, actor):
 
 def test_a_policy_ranks_by_its_proofs_an_embedding_by_its_scores_and_both_together(env, actor):
     ranked = evaluate_policy(actor, env, TRUE, n_corruptions=None)
-    assert ranked.total.mrr == 1.0 and ranked.total.proved == 1.0
+    assert ranked.total.mrr == 1.0 and ranked.total.proved_rate == 1.0
     believed = evaluate_policy(None, env, TRUE, mode="kge", kge_engine=MODEL, n_corruptions=None)
     both = evaluate_policy(actor, env, TRUE, mode="hybrid", kge_engine=MODEL, n_corruptions=None)
     assert believed.total.mrr < both.total.mrr <= 1.0
@@ -68,7 +72,7 @@ def test_an_embedding_closes_goals_in_a_batch_and_counts_in_the_score(actor):
     step = env.reset()
     for action in (0, 0, 1):
         step = env.step(step.set("action", torch.full((3,), action)))["next"]
-    belief = MODEL.log_probability(index_manager.encode_atoms([parse_atom("parent(b,d)")]))[0]
+    belief = MODEL.log_probability(index_manager.kg.encode([parse_atom("parent(b,d)")]))[0]
     assert step["proved"].all()
     np.testing.assert_allclose(step["kge_log_score"].numpy(), float(belief), rtol=1e-5)
     attempts = evaluate_policy_torchrl(actor, env, [FALSE])
@@ -81,10 +85,10 @@ def test_a_script_s_arguments_make_three_environments():
         n_envs=2, n_eval_envs=3, padding_states=4, reward_type=2, train_neg_ratio=0.0, lr=1e-4, seed=1
     )
     made = create_environments(args, data_handler, index_manager, kge_engine=MODEL)
-    assert [num_environments(env) for env in made] == [2, 3, 3]
+    assert [num_envs(env) for env in made] == [2, 3, 3]
     assert [env.mode for env in made] == ["train", "eval", "eval"]
     config = made[0].environment.config
-    assert (config.padding_states, config.reward.type, config.queries.negative_ratio) == (4, 2, 0.0)
+    assert (config.max_actions, config.reward.type, config.queries.negative_ratio) == (4, 2, 0.0)
     assert made[1].queries == data_handler.test_queries
     assert max(index_manager.predicate_idx2str) == 2 * index_manager.predicate_no + 3
 
@@ -101,6 +105,23 @@ def test_an_argument_by_another_name_is_answered_with_the_name_here(name, answer
 def test_as_many_environments_as_memory_allows(monkeypatch):
     monkeypatch.setattr("phalanx.core.profiling.available_memory", lambda: 40_000)
     env = ancestors("auto")
-    assert 1 <= num_environments(env) < 16
+    assert 1 <= num_envs(env) < 16
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):
-        evaluate_policy_torchrl(torch.nn.Identity(), PhalanxVecEnv(env.environment, 1))
+        evaluate_policy_torchrl(torch.nn.Identity(), TorchRLVecEnv(env.environment, 1))
+
+
+def test_a_policy_is_evaluated_on_the_environments_of_serial_and_parallel_envs(actor):
+    expected = evaluate_policy_torchrl(actor, ancestors(2), TRUE)
+    for kind in (SerialEnv, ParallelEnv):
+        env = kind(2, lambda: ancestors(2))
+        found = evaluate_policy_torchrl(actor, env, TRUE)
+        assert found.proved.tolist() == expected.proved.tolist()
+        env.close(raise_if_closed=False)
+
+
+def test_use_parallel_envs_is_ignored_with_a_warning():
+    with pytest.warns(UserWarning, match="use_parallel_envs is ignored"):
+        created = create_environments(
+            {"n_envs": 2, "padding_states": 4, "use_parallel_envs": True}, data_handler, index_manager
+        )
+    assert [num_envs(env) for env in created] == [2, 2, 2]

@@ -78,7 +78,9 @@ def test_depths_come_from_the_data_handler_where_none_are_given() -> None:
 def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
     env = ancestors(3)
     env.queries = [AC]
-    with pytest.raises(ValueError, match=r"1 queries have labels of the shape \(3,\); assign as many labels"):
+    with pytest.raises(
+        ValueError, match=r"labels has shape \(3,\), but there are 1 queries; assign as many labels"
+    ):
         env.reset()
     env.labels = [1]
     assert starts(env.reset()) == [AC, AC, AC]
@@ -91,9 +93,9 @@ def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
     ("name", "value", "words"),
     [
         ("queries", [], "at least one query"),
-        ("queries", ["grandparant(a,c)"], "nearest is 'grandparent'"),
+        ("queries", ["grandparant(a,c)"], "did you mean 'grandparent'"),
         ("queries", np.zeros((2, 2), np.int32), r"shape \(n, 3\), got \(2, 2\)"),
-        ("labels", [0, 1, 2], r"labels must be 0 and 1, got \[0, 1, 2\]"),
+        ("labels", [0, 1, 2], r"labels must be 0 or 1, got \[0, 1, 2\]"),
     ],
 )
 def test_what_cannot_be_a_batch_is_refused_in_words(name: str, value: object, words: str) -> None:
@@ -159,7 +161,7 @@ def test_queries_of_an_environment_that_was_made_elsewhere_are_assigned_as_indic
     assert starts(env.reset()) == [AD, AC, BD]
     assert env.reset()["depth"].tolist() == [-1, 2, -1]
     env.queries = [AC]
-    with pytest.raises(TypeError, match="queries by name need an index manager"):
+    with pytest.raises(TypeError, match="queries with names need an index manager"):
         env.reset()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import phalanx.data as streams
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymConfig, GymEpisodeStream
 from phalanx.data import (
     AsyncOfflineDatasetStream,
     OfflineDatasetStream,
@@ -16,17 +17,14 @@ from phalanx.data import (
     WindowConfig,
     WindowState,
 )
-from phalanx.puzzles.server import CollectConfig, PuzzleSampleStream
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda: streams.GymTransport, "phalanx.data has no GymTransport: a GymConfig names a server"),
-        (lambda: streams.GymStep, "a step is a StreamSample"),
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
-        (lambda: PuzzleSampleStream().connect, "connections are made when they are needed"),
+        (lambda: GymEpisodeStream().connect, "it connects when it is iterated"),
         (lambda: WindowState().progress, r"WindowState has no progress: who iterates counts"),
         (lambda: WindowConfig().to_batching_config, "takes a batching_config beside the window's"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
@@ -46,7 +44,7 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
             "WindowConfig has no window_microbatches: say window_size",
         ),
         (lambda: WindowConfig(token_budget=9), "takes a batching_config"),
-        (lambda: CollectConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: say games"),
+        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: set games"),
         (lambda: ReplayBufferConfig(default_priority=2.0), "a StreamSample has its own priority"),
     ],
 )
@@ -105,5 +103,5 @@ def test_arguments_have_the_names_and_places_that_they_have_there(tmp_path: Path
     buffer = ReplayBuffer()
     buffer.add_batch(samples)
     assert [one.length for one in buffer.filter(predicate=lambda sample: sample.length > 2)] == [3, 4]
-    with pytest.raises(ValueError, match="say min_length and max_length in GymConfig"):
-        PuzzleSampleStream(max_length=100)
+    with pytest.raises(ValueError, match="set min_length and max_length in GymConfig"):
+        GymEpisodeStream(max_length=100)

@@ -32,10 +32,15 @@ def server_at_8023() -> Iterator[RealServer]:
 
 def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture[str]) -> None:
     async def block() -> Any:
-        from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+        from phalanx.compat.chuk_lazarus.data.batching.streaming.telnet_client import (
+            PuzzleDifficulty,
+            PuzzleGame,
+            TelnetClientConfig,
+            TelnetGymClient,
+        )
 
         # Configure connection
-        config = PuzzleClientConfig(
+        config = TelnetClientConfig(
             host="localhost",
             port=8023,
             connect_timeout=10.0,
@@ -43,7 +48,7 @@ def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture
         )
 
         # Connect and play puzzles
-        async with PuzzleClient(config) as client:
+        async with TelnetGymClient(config) as client:
             # Start a puzzle
             obs = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY)
             print(f"Game: {obs.game}, Seed: {obs.seed}")
@@ -82,11 +87,16 @@ def test_complete_online_training_example(
         assert message
         return [1] * len(prompts[-1])
 
+    from phalanx.compat.chuk_lazarus.data.batching.streaming.telnet_client import (
+        PuzzleDifficulty,
+        PuzzleGame,
+        TelnetClientConfig,
+        TelnetGymClient,
+    )
     from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
-    from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 
     async def collect_training_data():
-        config = PuzzleClientConfig(host="localhost", port=8023)
+        config = TelnetClientConfig(host="localhost", port=8023)
         buffer = ReplayBuffer(ReplayBufferConfig(max_size=10000))
 
         puzzles = [
@@ -96,7 +106,7 @@ def test_complete_online_training_example(
         ]
 
         for game, difficulty in puzzles:
-            async with PuzzleClient(config) as client:
+            async with TelnetGymClient(config) as client:
                 obs = await client.start_puzzle(game, difficulty)
                 episode_id = f"{game.value}_{obs.seed}"
 

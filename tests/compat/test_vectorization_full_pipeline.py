@@ -14,8 +14,8 @@ from torchrl.objectives import ClipPPOLoss  # noqa: E402
 from torchrl.objectives.value import GAE  # noqa: E402
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
-from phalanx.kg.knowledge_base import DataHandler  # noqa: E402
-from phalanx.kg.vocabulary import IndexManager  # noqa: E402
+from phalanx.compat.deepprooflog.data_handler import DataHandler  # noqa: E402
+from phalanx.compat.deepprooflog.index_manager import IndexManager  # noqa: E402
 
 BATCH, STEPS, ATOMS, STATES = 4, 16, 6, 64
 

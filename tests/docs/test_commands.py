@@ -57,7 +57,8 @@ def test_a_misspelled_flag_within_a_sentence_would_be_noticed() -> None:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a user has it: the repository, a small trained run by the documents' names, some text."""
-    from phalanx.training import ArcTraining, train
+    from phalanx.training.arc_training import ArcTraining
+    from phalanx.training.run import train
     from tests.helpers.small_training import small_config
 
     folder = tmp_path_factory.mktemp("clone")

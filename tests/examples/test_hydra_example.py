@@ -12,14 +12,14 @@ SMALL = (
     "arc.dataset.families=[fill_enclosed]",
     "arc.dataset.num_tasks=64",
     "network.kind=conv",
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "ppo.num_envs=32",
     "evaluation.num_tasks=8",
     "evaluation.attempts=0",
     "evaluation.every=0",
 )
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hydra_training.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
 
 
 def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 from tests.helpers.example_runs import run_example
 
 
@@ -16,8 +16,8 @@ def test_text_becomes_proofs_and_a_ranking(tmp_path: Path, capsys: pytest.Captur
     # By hand: the cover is part of the saddle, that of the frame, that of the bicycle.
     for goal in ("holds(bicycle,leather)  by inside", "part(saddle,frame)  fact", "of(cover,leather)  fact"):
         assert goal in told
-    data = DataHandler(path=out / "things", on_leak="error")
-    assert len(data.rules) == 4 and not set(data.test_queries) & set(data.facts)
+    data = KnowledgeBase.load(out / "things", on_leak="error")
+    assert len(data.rules) == 4 and not set(data.test) & set(data.facts)
     assert (out / "proof.svg").read_text().lstrip().startswith("<?xml")
     assert re.search(r"unseen truths that the policy proves: \d+% before, \d+% after", told)
     ranked = {name: float(mrr) for name, mrr in re.findall(r"^(\w+) +ranks .*: MRR ([\d.]+)", told, re.M)}

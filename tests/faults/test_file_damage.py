@@ -29,10 +29,10 @@ from phalanx.data import (
     write_samples,
 )
 from phalanx.data.offline_stream import OfflineDatasetStream
-from phalanx.kg import Atom, DataHandler, IndexManager, KnowledgeBase
-from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.kge.files import load_kge, read_kge_facts, save_kge
+from phalanx.kg import Atom, KnowledgeBase
+from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
+from phalanx.kg.kge.models import KGEModelConfig
+from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.checkpoints import Checkpointer
 from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
@@ -40,7 +40,7 @@ DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
 PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
 FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
-NAMES = IndexManager(DataHandler.from_knowledge(KnowledgeBase(train=FACTS, valid=(), test=(), rules=())))
+NAMES = ProofVocabulary(KnowledgeBase(train=FACTS, valid=(), test=(), rules=()))
 STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}
 
 
@@ -99,13 +99,13 @@ def read_replay(path: Path) -> Any:
 
 
 def embedding(path: Path) -> None:
-    config = KGEConfig(model="distmult", dim=4)
+    config = KGEModelConfig(name="distmult", embedding_dim=4)
     save_kge(path, KGE.create(config, 2, 3, np.random.default_rng(0)), config, NAMES, {"mrr": 0.5})
 
 
 def read_embedding(path: Path) -> Any:
     kge = load_kge(path, NAMES)
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)], read_kge_facts(path)
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(kge)], read_kge_metadata(path)
 
 
 def checkpoint(path: Path) -> None:
@@ -178,4 +178,4 @@ def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
     ((_, _, wrong),) = examine(path)
-    assert "damaged" in wrong
+    assert "corrupt" in wrong

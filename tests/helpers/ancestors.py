@@ -7,10 +7,10 @@ action 0 twice proves a true one; the false one is still at `parent(b,d)` then, 
 from typing import Any
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 FACTS = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)")))
 TRUE = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))
@@ -18,7 +18,9 @@ FALSE = parse_atom("grandparent(a,d)")
 RULE = parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)")
 
 data_handler = DataHandler.from_knowledge(
-    KnowledgeBase(train=FACTS, valid=TRUE[:1], test=TRUE[1:], rules=(RULE,), depths={"valid": {TRUE[0]: 2}})
+    KnowledgeBase(
+        train=FACTS, valid=TRUE[:1], test=TRUE[1:], rules=(RULE,), split_depths={"valid": {TRUE[0]: 2}}
+    )
 )
 index_manager = IndexManager(data_handler, padding_atoms=3)
 

@@ -37,7 +37,7 @@ def program() -> Program:
 
 
 def environment(**settings: Any) -> ProofEnvironment:
-    settings = {"padding_states": 8, "padding_atoms": 3, "max_depth": 6, **settings}
+    settings = {"max_actions": 8, "max_goals": 3, "max_episode_steps": 6, **settings}
     return ProofEnvironment.create(ProofConfig(**settings), program(), QUERIES, depths=DEPTHS)
 
 
@@ -47,7 +47,7 @@ def start(env: ProofEnvironment, query: Any, label: bool = True) -> ProofState:
 
 def offered(state: ProofState) -> list:
     """The successors as tuples of atoms."""
-    rows = np.asarray(state.successors)[: int(state.count)]
+    rows = np.asarray(state.successors)[: int(state.num_actions)]
     return [tuple(tuple(int(x) for x in atom) for atom in row if atom[0]) for row in rows]
 
 
@@ -62,4 +62,4 @@ def take(env: ProofEnvironment, state: ProofState, *successors: Any) -> tuple:
 
 
 def goals_of(env: ProofEnvironment, *atoms: Any) -> jnp.ndarray:
-    return jnp.asarray(padded([atoms], 1, env.config.padding_atoms)[0])
+    return jnp.asarray(padded([atoms], 1, env.config.max_goals)[0])

@@ -8,8 +8,7 @@ from typing import Any
 from phalanx import make
 from phalanx.arc.tasks import ArcTask
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 PAINTINGS: dict[str, Any] = {
     "tasks": tuple(
@@ -17,24 +16,22 @@ PAINTINGS: dict[str, Any] = {
         for c in (0, 1, 2, 4, 5, 6)
     ),
     "dataset": {"max_grid_height": 2, "max_grid_width": 3},
-    "environment": {"max_episode_steps": 4},
+    "episode": {"max_episode_steps": 4},
     "action": {"allowed_operations": (2, 3, 34)},
 }
 """Six tasks that differ in their first cell: fill it with 3. One may submit (34), and has four steps."""
 
 ANCESTORS: dict[str, Any] = {
-    "data": DataHandler.from_knowledge(
-        KnowledgeBase(
-            train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)"))),
-            valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)"))),
-            test=(),
-            rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
-        )
+    "data": KnowledgeBase(
+        train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)"))),
+        valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)"))),
+        test=(),
+        rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
     ),
     "split": "valid",
-    "padding_states": 4,
-    "padding_atoms": 3,
-    "max_depth": 2,
+    "max_actions": 4,
+    "max_goals": 3,
+    "max_episode_steps": 2,
 }
 """Four people in a line; a grandparent is a parent's parent; two steps at most."""
 

@@ -32,9 +32,9 @@ NOT_RUN: dict[str, str] = {
     r"make ": "installs, trains, tests or measures as a whole; continuous integration does it",
     r"(pip|python3? -m venv|\S*/bin/pip) ": "installs packages from the network",
     r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks does it in small",
-    r"server-launcher |phalanx arcade ": "needs a puzzle server; tests/cli/test_arcade.py starts one",
+    r"server-launcher |phalanx puzzles collect|phalanx play puzzle_server": "needs a puzzle server",
     r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
-    r"phalanx data kg fetch .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
+    r"phalanx kg download .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
     r"phalanx \S+ data/kg-standard/": "needs published triples; tests/cli/test_mine.py mines others",
     r".* --ray": "starts Ray, or needs a cluster; tests/cli/test_data_lengths_ray.py starts one",
     r"phalanx data pack \S+ --tokenizer": "needs a tokenizer of yours; tests/cli/test_data_pack.py makes one",
@@ -129,16 +129,16 @@ def _check_extras(words: list[str]) -> None:
 
 def _check_settings(kind: str, params: dict[str, Any]) -> None:
     from phalanx import training as agents
-    from phalanx.training import load_algorithm
+    from phalanx.training.loading import load_algorithm
 
     kinds = {
         "arc": "ArcTraining",
         "bc": "CloningTraining",
-        "grpo": "GRPOTraining",
-        "guide": "GuideTraining",
+        "grpo": "GRPO",
+        "guide": "HeuristicTraining",
         "kge": "KGETraining",
-        "lm": "LMTraining",
         "proofs": "ProofTraining",
+        "sft": "SFT",
     }
     algorithm = load_algorithm(ROOT / params["file"]) if kind == "custom" else getattr(agents, kinds[kind])
     algorithm.config_type.load(params["preset"], params["overrides"] or [])

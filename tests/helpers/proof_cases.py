@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.core import backends as native
-from phalanx.proofs.backends import resolution, xla as xla_resolution
+from phalanx.native import is_native_available
+from phalanx.proofs.backends import native, xla
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode, empty_nodes
+from phalanx.proofs.state import ExpandRequest, SearchNode
 from tests.reference import resolution as oracle
 
-ENGINES = ("native", "xla") if native.is_native_available() else ("xla",)
+ENGINES = ("native", "xla") if is_native_available() else ("xla",)
 
 PREDICATES, CONSTANTS, FACTS, RULES = 4, 7, 60, 9
 
@@ -97,23 +97,23 @@ def unpadded(rows: np.ndarray) -> oracle.State:
     return tuple(tuple(atom) for atom in rows.tolist() if atom[0] != 0)
 
 
-_empty_nodes = jax.jit(empty_nodes, static_argnums=(0, 1, 2))
+_empty_nodes = jax.jit(SearchNode.empty, static_argnums=(0, 1, 2))
 
 
-def expand_cases(rules: ResolutionSettings, config: ProofConfig, cases: list[Case]) -> SearchNode:
+def expand_cases(program: Program, config: ProofConfig, cases: list[Case]) -> SearchNode:
     """A batch of cases on the engine that the rules name, without the layer that fits any batch shape."""
-    node = _empty_nodes(config, rules.program, (len(cases),))
-    atoms = config.padding_atoms, rules.program.arity
+    node = _empty_nodes(config, program, (len(cases),))
+    atoms = config.max_goals, program.arity
     node = node._replace(
         goals=jnp.asarray(padded([case.goals for case in cases], len(cases), *atoms)),
-        visited=jnp.asarray(np.stack([padded(case.visited, config.memory, *atoms) for case in cases])),
-        visited_count=jnp.asarray([len(case.visited) for case in cases], jnp.int32),
+        visited=jnp.asarray(np.stack([padded(case.visited, config.memory_size, *atoms) for case in cases])),
+        num_visited=jnp.asarray([len(case.visited) for case in cases], jnp.int32),
     )
-    return expand_nodes(rules, cases, node, np.ones(len(cases), bool))
+    return expand_nodes(program, config, cases, node, np.ones(len(cases), bool))
 
 
 def expand_nodes(
-    rules: ResolutionSettings, cases: list[Case], node: SearchNode, where: np.ndarray
+    program: Program, config: ProofConfig, cases: list[Case], node: SearchNode, where: np.ndarray
 ) -> SearchNode:
     """The same for nodes that are there already, in some rows."""
     asked = ExpandRequest(
@@ -121,19 +121,18 @@ def expand_nodes(
         jnp.asarray([case.query for case in cases], jnp.int32),
         jnp.asarray([case.positive for case in cases]),
     )
-    if rules.engine == "native":
-        return jax.tree.map(np.asarray, _native(rules, asked, node))
-    return jax.tree.map(np.asarray, _xla(_Shape(rules), rules.program.arrays, asked, node))
+    if config.backend == "native":
+        return jax.tree.map(np.asarray, _native(config, program, asked, node))
+    return jax.tree.map(np.asarray, _xla(_Shape(config, program), program.arrays, asked, node))
 
 
 class _Shape:
-    """Settings that compare equal when they compile to the same code: facts and rules are arguments."""
+    """Settings that compare equal if they compile to the same code: facts and rules are arguments."""
 
-    def __init__(self, rules: ResolutionSettings) -> None:
-        self.rules = rules
-        program = rules.program
-        shapes = (program.num_predicates, program.num_constants, program.arity, rules.end_proof_action)
-        self._key = (*shapes, rules.unary_limit, rules.memory_pruning)
+    def __init__(self, config: ProofConfig, program: Program) -> None:
+        self.config, self.program = config, program
+        shapes = (program.num_predicates, program.num_constants, program.arity, config.end_proof_action)
+        self._key = (*shapes, config.max_skipped_states, config.prune_visited)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Shape) and self._key == other._key
@@ -142,14 +141,14 @@ class _Shape:
         return hash(self._key)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _native(rules: ResolutionSettings, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return resolution._native_expand(rules, False, asked, node)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _native(config: ProofConfig, program: Program, asked: ExpandRequest, node: SearchNode) -> SearchNode:
+    return native.expand(config, program, False, asked, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return xla_resolution.expand(shape.rules, False, arrays, asked, node)
+    return xla.expand(shape.config, shape.program, False, arrays, asked, node)
 
 
 # Both engines are asked about the same cases, and what the oracle says of them is the same.
@@ -165,14 +164,14 @@ def check_against_oracle(
             kb,
             case.goals,
             case.query if case.positive else None,
-            visited=(*case.visited, case.goals) if config.memory_pruning else (),
-            max_atoms=config.padding_atoms,
-            max_states=config.padding_states,
+            visited=(*case.visited, case.goals) if config.prune_visited else (),
+            max_atoms=config.max_goals,
+            max_states=config.max_actions,
             end_action=config.end_proof_action,
         )
-        count = int(node.successor_count[index])
+        count = int(node.num_actions[index])
         got = [unpadded(rows) for rows in node.successors[index, :count]]
         assert got == expected.states, f"case {index}: {case}"
         assert not node.successors[index, count:].any(), f"case {index}: the padding is not empty"
         assert bool(node.overflow[index]) == expected.overflow, f"case {index}: {case}"
-        assert int(node.too_long[index]) == expected.too_long, f"case {index}: {case}"
+        assert int(node.num_too_long[index]) == expected.too_long, f"case {index}: {case}"

@@ -18,7 +18,8 @@ from phalanx.arc import ArcTask
 from phalanx.core.autoreset import AutoReset
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Space, masked_size, replace_choice
-from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
+from phalanx.proofs import ProofEnvironment
 from phalanx.registry import EnvSpec, registered_environments
 
 RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
@@ -55,22 +56,22 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "boxes in training": {
             **_ARC,
             "action": {"selection_format": "bbox"},
-            "environment": {"max_episode_steps": 9},
+            "episode": {"max_episode_steps": 9},
         },
         "masks in evaluation": {
             **_ARC,
             "action": {"selection_format": "mask"},
-            "environment": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
-            "observation": {"selected": True, "clipboard": True, "demonstrations": 1, "scalars": True},
+            "episode": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
+            "observation": {"selected": True, "clipboard": True, "num_demonstrations": 1, "scalars": True},
         },
     },
     "proofs": {
         "families": {
-            "data": DataHandler.from_knowledge(_FAMILY),
+            "data": _FAMILY,
             "split": "valid",
-            "padding_states": 5,
-            "padding_atoms": 3,
-            "max_depth": 4,
+            "max_actions": 5,
+            "max_goals": 3,
+            "max_episode_steps": 4,
         }
     },
 }
@@ -94,9 +95,21 @@ def digest(environment: Environment) -> str:
     for path, leaf in jax.tree_util.tree_leaves_with_path(seen):
         # Engines may round differently; a reward that differs by less is the same reward.
         array = np.round(leaf, 4) + 0.0 if np.issubdtype(leaf.dtype, np.floating) else leaf
-        hashed.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        name = jax.tree_util.keystr(path)
+        if isinstance(environment, ProofEnvironment):
+            name, array = _first_layout(name, array)
+        hashed.update(f"{name} {array.dtype} {array.shape}".encode())
         hashed.update(np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()[:16]
+
+
+def _first_layout(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return a leaf of a proof observation with the name and shape it had when episodes were recorded."""
+    if name.endswith(".goals"):
+        return f"{name.removesuffix('goals')}sub_index", array[..., None, :, :]
+    if name.endswith(".successors"):
+        return f"{name.removesuffix('successors')}derived_sub_indices", array
+    return name, array
 
 
 @functools.partial(jax.jit, static_argnums=0)

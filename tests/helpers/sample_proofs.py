@@ -10,33 +10,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
-from phalanx.proofs.state import ProofState
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.proofs.queries import SampledQuery
+from phalanx.proofs.state import ProofState, SearchNode
+from phalanx.proofs.vocabulary import ProofVocabulary
 
 ATOMS, STATES, MEMORY = 3, 4, 5
 
 
-def index_manager() -> IndexManager:
+def index_manager() -> ProofVocabulary:
     base = KnowledgeBase(
         tuple(map(parse_atom, ("wife(eve,dan)", "uncle(dan,cat)", "parent(dan,cat)"))),
         (parse_rule("r0:1:wife(X,Z), uncle(Z,Y) -> aunt(X,Y)"),),
     )
-    return IndexManager(DataHandler.from_knowledge(base), padding_atoms=ATOMS)
+    return ProofVocabulary(base, max_goals=ATOMS)
 
 
-def encoded(index: IndexManager, text: str) -> tuple[int, int, int]:
+def encoded(index: ProofVocabulary, text: str) -> tuple[int, int, int]:
     """`aunt(eve,_1)`, `True`, `False` or `End` as a row."""
     if "(" not in text:
-        return index.predicate_str2idx[text], 0, 0
+        return index.predicate_indices[text], 0, 0
     atom = parse_atom(text)
-    names = {name: number for number, name in index.constant_idx2str.items()}
-    return index.predicate_str2idx[atom.predicate], names[atom.first], names[atom.second]
+    names = {name: number for number, name in index.term_names.items()}
+    return index.predicate_indices[atom.predicate], names[atom.first], names[atom.second]
 
 
 def proof_state(
-    index: IndexManager,
+    index: ProofVocabulary,
     goals: str,
     *,
     query: str = "aunt(eve,cat)",
@@ -57,24 +57,21 @@ def proof_state(
     successors = np.zeros((STATES, ATOMS, 3), np.int32)
     for place, text in enumerate(offered):
         successors[place] = rows(text)
-    return ProofState(
+    node = SearchNode(
         goals=jnp.asarray(rows(goals)),
         successors=jnp.asarray(successors),
-        count=jnp.int32(len(offered)),
+        num_actions=jnp.int32(len(offered)),
         visited=jnp.zeros((MEMORY, ATOMS, 3), jnp.int32),
-        visited_count=jnp.int32(0),
+        num_visited=jnp.int32(0),
         overflow=jnp.bool_(False),
-        too_long=jnp.int32(0),
-        skipped=jnp.int32(0),
-        query=jnp.asarray(encoded(index, query), jnp.int32),
-        label=jnp.bool_(label),
-        depth=jnp.int32(depth),
-        step_count=jnp.int32(step),
-        status=jnp.int32(status),
+        num_too_long=jnp.int32(0),
+        num_skipped=jnp.int32(0),
     )
+    sampled = SampledQuery(jnp.asarray(encoded(index, query), jnp.int32), jnp.bool_(label), jnp.int32(depth))
+    return ProofState(node, sampled, jnp.int32(step), jnp.int32(status))
 
 
-def proved_episode(index: IndexManager, update: int = 50) -> dict[str, Any]:
+def proved_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
     """`aunt(eve,cat)` in two steps."""
     states = [
         proof_state(index, "aunt(eve,cat)", offered=("wife(eve,_1) uncle(_1,cat)", "End")),
@@ -84,7 +81,7 @@ def proved_episode(index: IndexManager, update: int = 50) -> dict[str, Any]:
     return _episode(states, update, 0, success=True)
 
 
-def given_up_episode(index: IndexManager, update: int = 50) -> dict[str, Any]:
+def given_up_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
     """`aunt(cat,eve)`, which is false, given up at once."""
     about: dict[str, Any] = {"query": "aunt(cat,eve)", "label": False, "depth": -1}
     states = [

@@ -17,8 +17,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Environment, Key
 from phalanx.core.spaces import Box, Discrete
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
 
@@ -81,7 +80,7 @@ def arc(selection: str = "point") -> ArcEnvironment:
     task = ArcTask.from_dict({"train": [{"input": [[0, 0]], "output": [[3, 0]]}], "test": []}, "fill")
     config = ArcConfig(
         dataset={"max_grid_height": 2, "max_grid_width": 3},
-        environment={"max_episode_steps": 4},
+        episode={"max_episode_steps": 4},
         action={"selection_format": selection, "allowed_operations": (2, 3, 34)},
     )
     return ArcEnvironment.create(config, task)
@@ -93,5 +92,5 @@ def proofs() -> ProofEnvironment:
     queries = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))
     rule = parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)")
     knowledge = KnowledgeBase(train=facts, valid=queries, test=(), rules=(rule,))
-    config = ProofConfig(padding_states=4, padding_atoms=3, max_depth=2)
-    return ProofEnvironment.from_data(config, DataHandler.from_knowledge(knowledge), "valid")
+    config = ProofConfig(max_actions=4, max_goals=3, max_episode_steps=2)
+    return ProofEnvironment.from_knowledge_base(knowledge, config, "valid")

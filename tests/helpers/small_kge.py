@@ -3,21 +3,20 @@
 import numpy as np
 
 from phalanx.kg.atoms import Atom
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.vocabulary import Vocabulary
 
-LIKES, PARENT = 1, 2
-ANN, BOB, CAT, DAN = 1, 2, 3, 4
+LIKES, PARENT = 0, 1
+ANN, BOB, CAT, DAN = 0, 1, 2, 3
 TRAIN = np.array([(PARENT, ANN, BOB), (PARENT, ANN, CAT), (PARENT, DAN, CAT), (LIKES, BOB, CAT)], np.int32)
 VALID = np.array([(PARENT, DAN, BOB)], np.int32)
 
 
-def four_people(names: tuple[str, ...] = ("ann", "bob", "cat", "dan")) -> IndexManager:
+def four_people(names: tuple[str, ...] = ("ann", "bob", "cat", "dan")) -> Vocabulary:
     """`names` in the order of their numbers if it is alphabetical."""
     ann, bob, cat, dan = names
     facts = [("parent", ann, bob), ("parent", ann, cat), ("parent", dan, cat), ("likes", bob, cat)]
     base = KnowledgeBase(
         train=tuple(Atom(*fact) for fact in facts), valid=(Atom("parent", dan, bob),), test=(), rules=()
     )
-    return IndexManager(DataHandler.from_knowledge(base))
+    return base.vocabulary

@@ -11,7 +11,7 @@ from torch import nn
 from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.compat.deepprooflog.index_manager import IndexManager
 
 
 class StateEmbedding(nn.Module):

@@ -19,9 +19,9 @@ TASKS, STEPS = 1000, 8
 CONFIG = ArcConfig(
     dataset={"max_grid_height": 2, "max_grid_width": 2},
     action={"selection_format": "bbox"},
-    environment={"mode": "evaluation", "max_episode_steps": STEPS - 2, "attempts": 2},
+    episode={"mode": "evaluation", "max_episode_steps": STEPS - 2, "attempts": 2},
     observation=ObservationConfig(
-        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=1, scalars=True
+        input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=1, scalars=True
     ),
 )
 OPERATIONS = np.array([0, 1, 2, 31, 32, 33, 34, 37, 38, 39, 40, 41])
@@ -53,9 +53,9 @@ def actions() -> Iterator[np.ndarray]:
 
 def gymnasium(environment: ArcEnvironment) -> Told:
     pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    env = PhalanxVectorEnv(environment, TASKS, autoreset_mode="SameStep")
+    env = GymnasiumVectorEnv(environment, TASKS, autoreset_mode="SameStep")
     yield np.zeros(TASKS, bool), env.reset(seed=1), np.zeros(TASKS, bool)
     for action in actions():
         seen, reward, terminated, truncated, infos = env.step(action)

@@ -14,8 +14,8 @@ from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.generators import generate_tasks  # noqa: E402
 from phalanx.arc.task_buffer import TaskBuffer  # noqa: E402
 from phalanx.core.spaces import Space  # noqa: E402
-from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv, register_environments  # noqa: E402
-from phalanx.integrations.gymnasium.spaces import space_of  # noqa: E402
+from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, register_environments  # noqa: E402
+from phalanx.integrations.gymnasium.spaces import convert_space  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
 from tests.helpers.gymnasium_cases import ANCESTORS, PAINTINGS, ancestors  # noqa: E402
 from tests.helpers.small_environments import arc  # noqa: E402
@@ -28,25 +28,25 @@ def test_gymnasiums_checker_has_nothing_to_say(name: str, settings: dict) -> Non
     """Its warnings are errors here."""
     env = gym.make(f"phalanx/{name}", **settings)
     check_env(env.unwrapped)
-    assert isinstance(env.unwrapped, PhalanxEnv)
+    assert isinstance(env.unwrapped, GymnasiumEnv)
     env.close()
 
 
 @pytest.mark.parametrize("selection", ["bbox", "mask"])
 def test_every_form_of_action_passes_the_checker(selection: str) -> None:
-    check_env(PhalanxEnv(arc(selection)), skip_render_check=True)
+    check_env(GymnasiumEnv(arc(selection)), skip_render_check=True)
 
 
 def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() -> None:
     envs = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
-    assert isinstance(envs, PhalanxVectorEnv) and envs.num_envs == 2
+    assert isinstance(envs, GymnasiumVectorEnv) and envs.num_envs == 2
     assert envs.single_observation_space["observation"].shape == (5, 5)
     again = gym.make_vec(envs.spec)
     assert again.environment == envs.environment and again.num_envs == 2
     single = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="sync", config="mini")
     assert single.observation_space == envs.observation_space
     proving = gym.make_vec("phalanx/proofs-v1", num_envs=3, **ANCESTORS)
-    assert proving.reset(seed=0)[0]["derived_sub_indices"].shape == (3, 4, 3, 3)
+    assert proving.reset(seed=0)[0]["successors"].shape == (3, 4, 3, 3)
 
 
 def test_registering_twice_changes_nothing() -> None:
@@ -68,13 +68,13 @@ def test_tasks_are_shared_and_not_copied() -> None:
 
 
 def test_settings_change_what_they_name_and_nothing_else() -> None:
-    base = ArcConfig(environment={"max_episode_steps": 9, "mode": "evaluation"}, engine="xla")
+    base = ArcConfig(episode={"max_episode_steps": 9, "mode": "evaluation"}, backend="xla")
     envs = gym.make_vec(
         "phalanx/arc-v2", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
     )
     config = envs.environment.config
-    assert config.environment.max_episode_steps == 3 and config.environment.mode == "evaluation"
-    assert config.action.selection_format == "bbox" and config.engine == "xla"
+    assert config.episode.max_episode_steps == 3 and config.episode.mode == "evaluation"
+    assert config.action.selection_format == "bbox" and config.backend == "xla"
     proving = gym.make_vec(
         "phalanx/proofs-v1", num_envs=1, max_episode_steps=7, reward={"type": 2}, **ANCESTORS
     )
@@ -87,12 +87,16 @@ def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> No
     assert fields == {
         "working_grid", "input_grid", "similarity", "step_count", "legal_operations", "action_mask"
     }  # fmt: skip
-    flat = gym.make_vec("phalanx/arc-v2", num_envs=2, config="mini", observation={"scalars": True}, flat=True)
+    flat = gym.make_vec(
+        "phalanx/arc-v2", num_envs=2, config="mini", observation={"scalars": True}, flatten=True
+    )
     assert flat.single_observation_space.shape == (25 + 2 + 42,)
 
 
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment.max_episode_s"):
+    with pytest.raises(
+        TypeError, match=r"unexpected keyword argument 'max_steps'; did you mean 'episode.max_episode_s"
+    ):
         gym.make("phalanx/arc-v2", max_steps=3)
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
         gym.make("phalanx/arc-v2", dataset={"max_grid_height": 31})
@@ -107,7 +111,7 @@ def test_settings_that_do_not_exist_are_refused_in_words() -> None:
 
 
 def test_arc_is_drawn_as_text_and_as_pixels() -> None:
-    text, pixels = (PhalanxEnv(arc(), render_mode=mode) for mode in ("ansi", "rgb_array"))
+    text, pixels = (GymnasiumEnv(arc(), render_mode=mode) for mode in ("ansi", "rgb_array"))
     for env in (text, pixels):
         env.reset(seed=0)
         env.step(np.array([2, 0, 1]))
@@ -131,17 +135,17 @@ def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:
 
 
 def test_a_picture_needs_a_render_mode() -> None:
-    env = PhalanxEnv(arc())
+    env = GymnasiumEnv(arc())
     env.reset(seed=0)
-    with pytest.raises(gym.error.Error, match=r"choose a render_mode.*svg, ansi, rgb_array"):
+    with pytest.raises(gym.error.Error, match=r"pass a render_mode.*svg, ansi, rgb_array"):
         env.render()
-    vector = PhalanxVectorEnv(arc(), 2, render_mode="ansi")
+    vector = GymnasiumVectorEnv(arc(), 2, render_mode="ansi")
     vector.reset(seed=0)
     assert len(vector.render() or ()) == 2
 
 
 def test_stepping_past_the_end_is_refused() -> None:
-    env = PhalanxEnv(ancestors)
+    env = GymnasiumEnv(ancestors)
     env.reset(seed=0)
     done = False
     while not done:
@@ -159,8 +163,8 @@ def test_a_space_that_gymnasium_has_not_is_refused_in_words() -> None:
         def contains(self, value: object) -> bool:
             return False
 
-    with pytest.raises(TypeError, match="Odd has no Gymnasium space"):
-        space_of(Odd())
+    with pytest.raises(TypeError, match="Odd cannot be converted to a Gymnasium space"):
+        convert_space(Odd())
 
 
 def test_without_gymnasium_the_adapter_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from phalanx.kg import (
     Atom,
-    DataHandler,
-    IndexManager,
     KnowledgeBase,
     Prover,
     Rule,
@@ -22,12 +20,13 @@ from phalanx.kg import (
     parse_rule,
     proof_depths,
     prove,
-    read_knowledge,
-    write_knowledge,
 )
-from phalanx.kg.tables import read_triples
+from phalanx.kg.formats import read_table
+from phalanx.kg.query_answering import answer_query
 from phalanx.proofs import Program, ProofConfig, ProofEnvironment
-from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
+from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+from phalanx.proofs.search.heuristics import BreadthFirstHeuristic
+from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers import proof_cases as pc
 
 FACTS = (
@@ -51,14 +50,14 @@ def knowledge() -> KnowledgeBase:
 
 
 @pytest.fixture(scope="module")
-def data() -> DataHandler:
-    return DataHandler.from_knowledge(knowledge(), "mixed")
+def data() -> KnowledgeBase:
+    return knowledge().replace(name="mixed")
 
 
 def test_files_of_mixed_atoms_read_back_as_they_were_written(tmp_path):
     base = knowledge()
-    write_knowledge(tmp_path, base)
-    assert read_knowledge(tmp_path) == base
+    base.save(tmp_path)
+    assert KnowledgeBase.load(tmp_path) == base
     assert "gave(ada,book,bob).\n" in (tmp_path / "train.txt").read_text()
     assert pickle.loads(pickle.dumps(base.train)) == base.train
 
@@ -74,8 +73,8 @@ def test_four_arguments_and_none_are_refused_in_words():
 def test_a_predicate_with_several_arities_is_refused(data):
     facts = parse_atom("p(a)"), parse_atom("p(a,b)")
     with pytest.raises(ValueError, match=r"p with . arguments and with ., as in p"):
-        DataHandler.from_knowledge(KnowledgeBase(facts), "both")
-    with pytest.raises(ValueError, match="human has one argument in this knowledge base, and 2 in human"):
+        KnowledgeBase(facts, name="both")
+    with pytest.raises(ValueError, match="human has one argument in this knowledge base, but 2 in human"):
         parse_query(data, "human(ada,X)")
 
 
@@ -86,25 +85,25 @@ def test_tables_have_two_to_four_columns(tmp_path):
     )
     (tmp_path / "plain.tsv").write_text("a\tp\tb\tc\na\tp\tc\tb\n")
     (tmp_path / "hole.csv").write_text("head,relation,tail,third\nada,gave,,bob\n")
-    read = {path.stem: list(map(str, read_triples(path))) for path in tmp_path.glob("[tfp]*.?sv")}
+    read = {path.stem: list(map(str, read_table(path))) for path in tmp_path.glob("[tfp]*.?sv")}
     assert read["two"] == ["human(ada)", "human(bob)"]
     assert read["four"] == ["gave(ada,book,bob)", "likes(bob,book)", "human(eve)"]
     assert read["plain"] == ["p(a,b,c)", "p(a,c,b)"]
-    with pytest.raises(ValueError, match=r"hole.csv:2: a cell of 'ada', 'gave', '', 'bob' is empty"):
-        read_triples(tmp_path / "hole.csv")
+    with pytest.raises(ValueError, match=r"hole.csv:2: one of the cells 'ada', 'gave', '', 'bob' is empty"):
+        read_table(tmp_path / "hole.csv")
 
 
 def test_numbers_repeat_the_last_argument_and_names_do_not(data):
-    index = IndexManager(data)
-    human, ada = index.predicate_str2idx["human"], index.constant_str2idx["ada"]
+    index = ProofVocabulary(data)
+    human, ada = index.predicate_indices["human"], index.constant_indices["ada"]
     assert index.arity == 3 and index.encode_atom(parse_atom("human(ada)")) == (human, ada, ada, ada)
     for atom in data.known:
         assert index.decode_atom(index.encode_atom(atom)) == atom
-    variable = index.runtime_var_start_index
+    variable = index.first_variable
     assert str(index.decode_atom((human, variable, variable, variable))) == "human(_1)"
-    assert str(index.decode_atom((index.true_idx, 0, 0, 0))) == "True"
-    two = DataHandler.from_knowledge(KnowledgeBase((parse_atom("p(a)"), parse_atom("q(a,b)"))), "two")
-    assert IndexManager(two).arity == 2
+    assert str(index.decode_atom((index.true_index, 0, 0, 0))) == "True"
+    two = KnowledgeBase((parse_atom("p(a)"), parse_atom("q(a,b)")), name="two")
+    assert two.vocabulary.arity == 2
 
 
 def test_proofs_and_depths_are_those_of_the_rules(data):
@@ -115,36 +114,37 @@ def test_proofs_and_depths_are_those_of_the_rules(data):
     assert [prove(data, query) for query in FALSE] == [None] * len(FALSE)
     answers = Prover(data.facts, data.rules).answers(parse_query(data, "chain(X,Y,Z)"))
     assert [str(proof.goal) for proof in answers] == ["chain(ada,bob,eve)"]
-    index = IndexManager(data)
-    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
-    depths = proof_depths(queries, index.encode_atoms(data.facts), index.encode_rules(data.rules))
+    index = data.vocabulary
+    queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
+    depths = proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
 def test_asking_answers_by_exact_proofs(data):
-    (answer,) = data.ask("happy(X)", explain=True)
+    (answer,) = answer_query(data, "happy(X)", explain=True)
     assert str(answer.atom) == "happy(bob)" and answer.probability == pytest.approx(0.45)
     assert [rule.name for rule in answer.rules] == ["r1", "r0"]
     answer.proofs[0].check(data.facts, data.rules)
-    assert [str(answer.atom) for answer in data.ask("gave(ada,X,bob)")] == ["gave(ada,book,bob)"]
-    assert data.ask("gave(ada,book,bob)", new=True) == [] and data.ask("happy(ada)") == []
-    with pytest.raises(ValueError, match=r"two unknowns; ask for one of them, as in gave\(X,name,name\)"):
-        data.ask("gave(X,Y,bob)")
+    assert [str(answer.atom) for answer in answer_query(data, "gave(ada,X,bob)")] == ["gave(ada,book,bob)"]
+    assert answer_query(data, "gave(ada,book,bob)", exclude_facts=True) == []
+    assert answer_query(data, "happy(ada)") == []
+    with pytest.raises(ValueError, match=r"two variables; use one, as in gave\(X,name,name\)"):
+        answer_query(data, "gave(X,Y,bob)")
 
 
 def test_mining_leaves_other_arities_out_and_says_so(data):
     with pytest.warns(UserWarning, match="4 facts and 4 rules with chain, gave, happy, ... are left out"):
-        assert mine_rules(data, length=2, threads=1).index.arity == 2
+        assert mine_rules(data, max_length=2, num_threads=1).vocabulary.arity == 2
 
 
 @pytest.mark.parametrize("engine", pc.ENGINES)
 def test_the_environment_says_plain_atoms_and_draws_negatives_of_each_arity(data, engine):
-    env = ProofEnvironment.from_data(ProofConfig(padding_states=8, engine=engine), data)
+    env = ProofEnvironment.from_knowledge_base(data, ProofConfig(max_actions=8, backend=engine))
     states, observations = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
-    assert observations.derived_sub_indices.shape[-1] == 4
-    index, known = env.names, {tuple(row) for row in env.known.triples.tolist()}
+    assert observations.successors.shape[-1] == 4
+    index, known = env.vocabulary, {tuple(row) for row in env.known.triples.tolist()}
     seen: dict[str, set[bool]] = {}
-    for query, label in zip(np.asarray(states.query), np.asarray(states.label), strict=True):
+    for query, label in zip(np.asarray(states.query.atom), np.asarray(states.query.label), strict=True):
         atom = index.decode_atom(query)
         assert index.encode_atom(atom) == tuple(query.tolist()), atom
         assert (tuple(query.tolist()) in known) == bool(label)
@@ -200,9 +200,9 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     model = least_model(set(facts), rules)
     names = sorted({name for atom in model for name in atom[1:]})
     domains = {"all": tuple(names)}
-    data = DataHandler.from_knowledge(KnowledgeBase(tuple(facts), tuple(rules), domains=domains), "random")
-    index = IndexManager(data)
-    encoded, encoded_rules = index.encode_atoms(facts), index.encode_rules(rules)
+    data = KnowledgeBase(tuple(facts), tuple(rules), domains=domains, name="random")
+    index = data.vocabulary
+    encoded, encoded_rules = index.encode(facts), index.encode_rules(rules)
     rows, _ = entail(encoded, encoded_rules)
     assert {index.decode_atom(row) for row in rows} == model
 
@@ -211,7 +211,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     some = [everything[place] for place in rng.permutation(len(everything))]
     # What follows is rare among all atoms.
     queries = [*(atom for atom in some if atom in model)][:24] + [*(a for a in some if a not in model)][:16]
-    depths = proof_depths(index.encode_atoms(queries), encoded, encoded_rules, 5)
+    depths = proof_depths(index.encode(queries), encoded, encoded_rules, 5)
     prover = Prover(facts, rules)
     for query, depth in zip(queries, depths.tolist(), strict=True):
         proof = next(prover.proofs(parse_query(data, query), 5), None)
@@ -220,10 +220,11 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
             proof.check(facts, rules)
             assert query in least_model(set(facts) - {query}, rules)
 
-    config = ProofConfig(padding_states=256, padding_atoms=12)
-    program = Program.of_data(data, index)
-    search = BestFirstConfig(expansions=400, max_depth=5, batch_size=8)
-    tried = best_first_search(config, program, BreadthFirstHeuristic(), index.encode_atoms(queries), search)
+    config = ProofConfig(max_actions=256, max_goals=12)
+    vocabulary = ProofVocabulary(data, 12)
+    program = Program.from_knowledge_base(data, vocabulary)
+    search = BestFirstConfig(max_expansions=400, max_depth=5, batch_size=8)
+    tried = best_first_search(config, program, BreadthFirstHeuristic(), vocabulary.encode(queries), search)
     for query, depth, length, cut in zip(
         queries, depths.tolist(), tried.length, tried.expansions, strict=True
     ):

@@ -1,16 +1,16 @@
 """Forward chaining: rounds and depths in literals, and against a search that tries every proof."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from phalanx.kg import joins, leave_one_out
+from phalanx.kg import joins
 from phalanx.kg.atoms import parse_atom, parse_rule
-from phalanx.kg.chaining import chaining_rounds, entail, proof_depths
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.chaining import chaining_rounds, entail
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.proof_depths import proof_depths
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
 needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")
@@ -24,12 +24,10 @@ def ask(function, queries, facts, rules, *limit):
         tuple(parse_rule(f"r{n}:1:{rule}") for n, rule in enumerate(rules)),
         test=tuple(map(parse_atom, queries)),
     )
-    data = DataHandler.from_knowledge(base, on_leak="allow")
-    index = IndexManager(data)
-    encoded = index.encode_atoms(data.facts), index.encode_rules(data.rules)
-    return dict(
-        zip(queries, function(index.encode_atoms(data.test_queries), *encoded, *limit).tolist(), strict=True)
-    )
+    data = base.replace(on_leak="allow")
+    index = data.vocabulary
+    encoded = index.encode(data.facts), index.encode_rules(data.rules)
+    return dict(zip(queries, function(index.encode(data.test), *encoded, *limit).tolist(), strict=True))
 
 
 def depths(queries, facts, rules, limit=6):
@@ -124,7 +122,7 @@ def test_nothing_asked_and_nothing_known_are_fine():
 def test_rules_that_hold_of_everything_are_refused():
     fact, rule = np.array([[1, 1, 2]], np.int32), ((1, -1, -2), ((1, -1, -3),))
     for function in (lambda: proof_depths(fact, fact, [rule]), lambda: entail(fact, [rule])):
-        with pytest.raises(ValueError, match="head that is not in its body"):
+        with pytest.raises(ValueError, match="head that does not occur in its body"):
             function()
 
 
@@ -230,8 +228,8 @@ def random_program(seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_depths_are_those_of_a_search_through_all_proofs(seed, monkeypatch):
     # Small pieces, so that the ways round large joins and many queries are taken too.
-    monkeypatch.setattr(joins, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(leave_one_out, "QUERIES_AT_ONCE", 5)
+    monkeypatch.setattr(joins, "MAX_CHUNK_ROWS", 7)
+    monkeypatch.setattr(importlib.import_module("phalanx.kg.proof_depths"), "_QUERIES_PER_BATCH", 5)
     facts, rules = random_program(seed)
     random = np.random.default_rng(seed)
     others = np.stack([random.integers(1, high, 6) for high in (4, 5, 5)], axis=1).astype(np.int32)
@@ -275,20 +273,20 @@ def test_rounds_are_those_of_applying_every_rule_until_nothing_is_new(seed):
 
 @needs_shared_data
 def test_the_depth_files_of_the_shared_countries_are_right():
-    data = DataHandler("countries_s3", path=SHARED, on_leak="allow")
-    index = IndexManager(data)
-    program = index.encode_atoms(data.facts), index.encode_rules(data.rules)
+    data = KnowledgeBase.load(SHARED / "countries_s3", on_leak="allow")
+    index = data.vocabulary
+    program = index.encode(data.facts), index.encode_rules(data.rules)
     for split in ("train", "valid", "test"):
         given = data.depths(split)
-        found = proof_depths(index.encode_atoms(list(given)), *program, 10)
+        found = proof_depths(index.encode(list(given)), *program, 10)
         assert found.tolist() == list(given.values())
 
 
 @needs_shared_data
 def test_the_depth_file_of_the_shared_family_overlooks_822_proofs_of_two_steps():
-    data = DataHandler("family", path=SHARED)
-    index = IndexManager(data)
-    program = index.encode_atoms(data.facts), index.encode_rules(data.rules)
-    unproved = [atom for atom, depth in data.test_depths.items() if depth == -1]
-    found = proof_depths(index.encode_atoms(unproved), *program, 2)
+    data = KnowledgeBase.load(SHARED / "family")
+    index = data.vocabulary
+    program = index.encode(data.facts), index.encode_rules(data.rules)
+    unproved = [atom for atom, depth in data.depths("test").items() if depth == -1]
+    found = proof_depths(index.encode(unproved), *program, 2)
     assert (len(unproved), int((found == 2).sum())) == (1261, 822)

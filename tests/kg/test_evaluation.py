@@ -5,32 +5,34 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.kg.atoms import parse_atom
-from phalanx.kg.candidates import (
+from phalanx.kg.evaluation import (
     CandidateLists,
     RankCounts,
+    TripleScores,
+    count_ranks_in_lists,
+    default_sides,
+    evaluate_candidates,
     list_metrics,
     make_candidates,
-    ranks_of,
-    usual_sides,
 )
-from phalanx.kg.evaluation import TripleScores, evaluate_ranking, exact_scorer
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.vocabulary import Vocabulary
+from phalanx.proofs.link_prediction import exact_scorer
 from tests.helpers import knowledge_bases as shared_sets
 
 LIKES, KNOWS = 1, 2
-QUERIES = np.array([(LIKES, 1, 2), (KNOWS, 3, 4)], np.int32)
-KNOWN = np.array([(LIKES, 1, 2), (LIKES, 1, 4), (LIKES, 5, 2), (KNOWS, 3, 4)], np.int32)
+# Ids start at 0; the tests count from 1.
+QUERIES = np.array([(LIKES, 1, 2), (KNOWS, 3, 4)], np.int32) - 1
+KNOWN = np.array([(LIKES, 1, 2), (LIKES, 1, 4), (LIKES, 5, 2), (KNOWS, 3, 4)], np.int32) - 1
 
 
 def lists(candidates: CandidateLists) -> list[list[tuple[int, ...]]]:
-    rows = [tuple(row) for row in candidates.triples.tolist()]
+    rows = [tuple(row) for row in (candidates.triples + 1).tolist()]
     return [rows[a:b] for a, b in zip(candidates.starts[:-1], candidates.starts[1:], strict=True)]
 
 
 def test_all_corruptions_are_those_that_are_not_known() -> None:
-    candidates = make_candidates(QUERIES, KNOWN, 5, corruptions=None)
+    candidates = make_candidates(QUERIES, KNOWN, 5, num_candidates=None)
     assert lists(candidates) == [
         [(1, 1, 2), (1, 2, 2), (1, 3, 2), (1, 4, 2)],
         [(1, 1, 2), (1, 1, 1), (1, 1, 3), (1, 1, 5)],
@@ -53,32 +55,32 @@ def test_one_side_alone_is_ranked_where_that_is_asked_for() -> None:
 
 
 def test_a_replacement_stays_within_the_domain() -> None:
-    domains = np.array([0, 1, 2, 1, 2, 2], np.int32)
-    candidates = make_candidates(QUERIES[:1], KNOWN, 5, corruptions=None, domains=domains)
+    domains = np.array([1, 2, 1, 2, 2], np.int32)
+    candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, domains=domains)
     assert lists(candidates) == [[(1, 1, 2), (1, 3, 2)], [(1, 1, 2), (1, 1, 5)]]
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 12))
 def test_corruptions_are_drawn_without_replacement_and_each_query_has_its_own(seed: int, count: int) -> None:
-    queries = np.array([(1, 1, 2), (1, 3, 4), (2, 5, 6)], np.int32)
-    known = np.array([(1, 1, 2), (1, 7, 2), (1, 3, 4), (2, 5, 6)], np.int32)
-    candidates = make_candidates(queries, known, 10, corruptions=count, seed=seed)
-    true = {tuple(row) for row in known.tolist()}
+    queries = np.array([(1, 1, 2), (1, 3, 4), (2, 5, 6)], np.int32) - 1
+    known = np.array([(1, 1, 2), (1, 7, 2), (1, 3, 4), (2, 5, 6)], np.int32) - 1
+    candidates = make_candidates(queries, known, 10, num_candidates=count, seed=seed)
+    true = {tuple(row) for row in (known + 1).tolist()}
     for rows in lists(candidates):
         assert len(set(rows)) == len(rows)
         assert not true & set(rows[1:])
     assert len(lists(candidates)[0]) == 1 + min(count, 8)
     assert len(lists(candidates)[1]) == 1 + min(count, 9)
-    reversed_lists = lists(make_candidates(queries[::-1].copy(), known, 10, corruptions=count, seed=seed))
+    reversed_lists = lists(make_candidates(queries[::-1].copy(), known, 10, num_candidates=count, seed=seed))
     assert sorted(reversed_lists) == sorted(lists(candidates))
 
 
 def test_every_corruption_is_drawn_equally_often() -> None:
     # Eight hundred queries whose second argument is one of five constants.
-    queries = np.array([(1, first, 2) for first in range(6, 806)], np.int32)
-    domains = np.repeat(np.array([0, 1, 2], np.int32), [1, 5, 800])
-    candidates = make_candidates(queries, queries, 805, sides="tail", corruptions=1, domains=domains)
+    queries = np.array([(1, first, 2) for first in range(6, 806)], np.int32) - 1
+    domains = np.repeat(np.array([1, 2], np.int32), [5, 800])
+    candidates = make_candidates(queries, queries, 805, sides="tail", num_candidates=1, domains=domains)
     values, counts = np.unique([rows[1][2] for rows in lists(candidates)], return_counts=True)
     assert values.tolist() == [1, 3, 4, 5]
     # Each is expected 200 times, with a deviation of 12.
@@ -87,39 +89,39 @@ def test_every_corruption_is_drawn_equally_often() -> None:
 
 def test_the_seed_changes_what_is_drawn_and_where_ties_fall() -> None:
     one, same, other = (
-        make_candidates(QUERIES[:1], QUERIES, 50, corruptions=5, seed=seed) for seed in (1, 1, 2)
+        make_candidates(QUERIES[:1], QUERIES, 50, num_candidates=5, seed=seed) for seed in (1, 1, 2)
     )
     assert lists(one) == lists(same) != lists(other)
     assert one.tie_draw.tolist() == same.tie_draw.tolist() != other.tie_draw.tolist()
 
 
 def test_at_least_one_corruption_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="corruptions must be at least 1, or None for all, got 0"):
-        make_candidates(QUERIES, KNOWN, 5, corruptions=0)
+    with pytest.raises(ValueError, match="num_candidates must be at least 1, or None for all, got 0"):
+        make_candidates(QUERIES, KNOWN, 5, num_candidates=0)
 
 
 def test_ranks_count_what_is_above_and_what_is_level() -> None:
-    candidates = make_candidates(QUERIES[:1], KNOWN, 5, corruptions=None, sides="tail")
-    ranks = ranks_of(candidates, np.array([0.5, 0.7, 0.5, 0.1]))
-    assert (ranks.above.tolist(), ranks.level.tolist()) == ([1], [1])
-    ranks = ranks_of(candidates, np.array([-np.inf, -np.inf, 3.0, -np.inf]))
-    assert (ranks.above.tolist(), ranks.level.tolist()) == ([1], [2])
+    candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, sides="tail")
+    ranks = count_ranks_in_lists(candidates, np.array([0.5, 0.7, 0.5, 0.1]))
+    assert (ranks.higher.tolist(), ranks.tied.tolist()) == ([1], [1])
+    ranks = count_ranks_in_lists(candidates, np.array([-np.inf, -np.inf, 3.0, -np.inf]))
+    assert (ranks.higher.tolist(), ranks.tied.tolist()) == ([1], [2])
 
 
 def test_a_score_that_is_not_a_number_is_an_error() -> None:
-    candidates = make_candidates(QUERIES[:1], KNOWN, 5, corruptions=None, sides="tail")
-    with pytest.raises(ValueError, match=r"score of candidate \[1, 1, 3\] is not a number"):
-        ranks_of(candidates, np.array([0.5, 0.7, np.nan, 0.1]))
+    candidates = make_candidates(QUERIES[:1], KNOWN, 5, num_candidates=None, sides="tail")
+    with pytest.raises(ValueError, match=r"score of candidate \[0, 0, 2\] is not a number"):
+        count_ranks_in_lists(candidates, np.array([0.5, 0.7, np.nan, 0.1]))
 
 
 def metrics_of(above: int, level: int, ties: str, draw: float = 0.0) -> list[float]:
-    ranks = RankCounts(np.array([above]), np.array([level]))
+    ranks = RankCounts(np.array([above]), np.array([level]), np.array([above + level]))
     return list_metrics(ranks, ties, np.array([draw]))[0].tolist()
 
 
 def test_ties_are_fair_in_three_ways() -> None:
     # One candidate is above and three are level: the positive is 2nd, 3rd, 4th or 5th.
-    assert metrics_of(1, 3, "mean") == [1 / 3.5, 0, 0, 1]
+    assert metrics_of(1, 3, "realistic") == [1 / 3.5, 0, 0, 1]
     assert metrics_of(1, 3, "random", 0.0) == [1 / 2, 0, 1, 1]
     assert metrics_of(1, 3, "random", 0.3) == [1 / 3, 0, 1, 1]
     assert metrics_of(1, 3, "random", 0.99) == [1 / 5, 0, 0, 1]
@@ -137,18 +139,18 @@ def constant_score(triples: np.ndarray) -> TripleScores:
     return TripleScores(score=np.zeros(len(triples)))
 
 
-@pytest.mark.parametrize("ties", ["random", "mean", "expected"])
+@pytest.mark.parametrize("ties", ["random", "realistic", "expected"])
 def test_a_scorer_that_knows_nothing_gains_nothing(ties: str) -> None:
-    queries = np.array([(1, a, b) for a in range(1, 31) for b in range(1, 31) if a != b], np.int32)[::3]
-    candidates = make_candidates(queries, queries, 200, corruptions=9)
-    result = evaluate_ranking(constant_score, candidates, ties=ties)
-    chance = {"mean": 1 / 5.5}.get(ties, sum(1 / rank for rank in range(1, 11)) / 10)
+    queries = np.array([(1, a, b) for a in range(1, 31) for b in range(1, 31) if a != b], np.int32)[::3] - 1
+    candidates = make_candidates(queries, queries, 200, num_candidates=9)
+    result = evaluate_candidates(constant_score, candidates, ties=ties)
+    chance = {"realistic": 1 / 5.5}.get(ties, sum(1 / rank for rank in range(1, 11)) / 10)
     assert result.total.mrr == pytest.approx(chance, abs=4 * (result.total.mrr_se or 0) + 1e-9)
-    assert result.total.proved is None
+    assert result.total.proved_rate is None
 
 
 def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth() -> None:
-    candidates = make_candidates(QUERIES, KNOWN, 5, corruptions=None)
+    candidates = make_candidates(QUERIES, KNOWN, 5, num_candidates=None)
     # `likes` is first on its head side and second on its tail side; `knows` is fourth and fifth.
     values = {(1, 1, 2): 5.0, (1, 1, 1): 6.0, (2, 3, 4): 2.0}
     values |= {(2, 1, 4): 3.0, (2, 2, 4): 3.0, (2, 4, 4): 3.0}
@@ -156,43 +158,44 @@ def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth()
     asked: list[tuple[int, ...]] = []
 
     def score(triples: np.ndarray) -> TripleScores:
+        triples = triples + 1
         asked.extend(tuple(row) for row in triples.tolist())
         return TripleScores(
             score=np.array([values.get(tuple(row), 0.0) for row in triples.tolist()]),
             proved=np.array([tuple(row) in ((1, 1, 2), (1, 1, 1)) for row in triples.tolist()]),
         )
 
-    result = evaluate_ranking(score, candidates, depths=np.array([2, -1], np.int32))
-    assert len(asked) == len(set(asked)) == result.scored == 16
-    assert result.candidates == 18
+    result = evaluate_candidates(score, candidates, ties="random", depths=np.array([2, -1], np.int32))
+    assert len(asked) == len(set(asked)) == 16
+    assert result.num_candidates == 18
     first, second = (1 + 1 / 2) / 2, (1 / 4 + 1 / 5) / 2
     assert result.total.mrr == pytest.approx((first + second) / 2)
     # The standard error of the mean of two numbers is half of their distance.
     assert result.total.mrr_se == pytest.approx((first - second) / 2)
     assert result.total.hits == pytest.approx({1: 0.25, 3: 0.5, 10: 1.0})
-    assert (result.total.queries, result.total.lists) == (2, 4)
-    assert result.total.proved == 0.5
-    assert result.total.proved_corruptions == pytest.approx(1 / 14)
+    assert (result.total.num_queries, result.total.num_lists) == (2, 4)
+    assert result.total.proved_rate == 0.5
+    assert result.total.false_proof_rate == pytest.approx(1 / 14)
     assert result.sides["head"].mrr == pytest.approx((1 + 1 / 4) / 2)
     assert result.sides["tail"].mrr == pytest.approx((1 / 2 + 1 / 5) / 2)
-    assert result.predicates["1"].mrr == result.depths[2].mrr == pytest.approx(first)
-    assert result.depths[-1].proved == 0.0
-    assert result.predicates["1"].mrr_se is None
+    assert result.relations["0"].mrr == result.depths[2].mrr == pytest.approx(first)
+    assert result.depths[-1].proved_rate == 0.0
+    assert result.relations["0"].mrr_se is None
     record = result.as_record()
     assert record["hits@3"] == 0.5 and record["depths"]["2"]["mrr"] == pytest.approx(first)
     lines = result.describe().splitlines()
-    assert lines[0].startswith("2 queries, 18 candidates: MRR 0.487 ± 0.262, Hits@1 0.250")
+    assert lines[0].startswith("2 queries, 18 candidates, ties random: MRR 0.487 ± 0.262, Hits@1 0.250")
     assert any("no proof" in line and "MRR 0.225" in line for line in lines)
 
 
 def test_what_does_not_fit_is_said_in_words() -> None:
     candidates = make_candidates(QUERIES, KNOWN, 5)
-    with pytest.raises(ValueError, match="2 queries have 1 depths"):
-        evaluate_ranking(constant_score, candidates, depths=np.zeros(1, np.int32))
-    with pytest.raises(ValueError, match="the scorer gave 1 of score for 16 triples"):
-        evaluate_ranking(lambda _: TripleScores(score=np.zeros(1)), candidates)
+    with pytest.raises(ValueError, match="got 1 depths for 2 queries"):
+        evaluate_candidates(constant_score, candidates, ties="random", depths=np.zeros(1, np.int32))
+    with pytest.raises(ValueError, match="the scorer returned 1 values of score for 16 triples"):
+        evaluate_candidates(lambda _: TripleScores(score=np.zeros(1)), candidates, ties="random")
     with pytest.raises(ValueError, match="the split has no queries"):
-        evaluate_ranking(constant_score, make_candidates(QUERIES[:0], KNOWN, 5))
+        evaluate_candidates(constant_score, make_candidates(QUERIES[:0], KNOWN, 5), ties="random")
 
 
 FACTS = np.array([(1, 1, 2), (1, 2, 3), (2, 1, 2)], np.int32)
@@ -217,38 +220,38 @@ def test_the_exact_prover_lets_no_fact_prove_itself() -> None:
         exact_scorer(FACTS, RULES)(fact)
 
 
-def countries(**domains: tuple[str, ...]) -> tuple[DataHandler, IndexManager]:
+def countries(**domains: tuple[str, ...]) -> tuple[KnowledgeBase, Vocabulary]:
     facts = tuple(map(parse_atom, ("in(oslo,europe)", "in(quito,america)")))
     base = KnowledgeBase(train=facts, domains=domains)
-    data = DataHandler.from_knowledge(base)
-    return data, IndexManager(data)
+    data = base
+    return data, data.vocabulary
 
 
 def test_domains_are_numbered_and_several_mean_that_only_tails_are_ranked() -> None:
     data, index = countries(towns=("oslo", "quito"), regions=("america", "europe"))
-    assert index.constants == ("america", "europe", "oslo", "quito")
-    assert index.constant_domains.tolist() == [0, 2, 2, 1, 1]
-    assert usual_sides(data) == "tail"
-    assert usual_sides(countries(all=("oslo",))[0]) == "both"
+    assert index.entities == ("america", "europe", "oslo", "quito")
+    assert index.entity_domains.tolist() == [2, 2, 1, 1]
+    assert default_sides(data) == "tail"
+    assert default_sides(countries(all=("oslo",))[0]) == "both"
     with pytest.raises(ValueError, match="'oslo' is in domain 'regions' and in another"):
-        _ = countries(towns=("oslo", "quito"), regions=("oslo", "europe"))[1].constant_domains
+        _ = countries(towns=("oslo", "quito"), regions=("oslo", "europe"))[1].entity_domains
 
 
 @pytest.mark.skipif(not shared_sets.present("countries_s3"), reason="the shared data set is not here")
 @pytest.mark.filterwarnings("ignore:countries_s3")
 def test_countries_rank_five_regions_and_the_exact_prover_is_good_at_it() -> None:
-    data = DataHandler("countries_s3", shared_sets.FOLDER, on_leak="drop")
-    index = IndexManager(data)
+    data = KnowledgeBase.load(shared_sets.FOLDER / "countries_s3", on_leak="drop")
+    index = data.vocabulary
     candidates = make_candidates(
-        index.encode_atoms(data.test_queries),
-        index.encode_atoms(tuple(data.known)),
-        index.num_constants,
-        sides=usual_sides(data),
-        domains=index.constant_domains,
+        index.encode(data.test),
+        index.encode(tuple(data.known)),
+        index.num_entities,
+        sides=default_sides(data),
+        domains=index.entity_domains,
     )
     assert {len(rows) for rows in lists(candidates)} == {5}
-    scorer = exact_scorer(index.encode_atoms(data.facts), index.encode_rules(data.rules))
-    result = evaluate_ranking(scorer, candidates, ties="expected", index=index)
+    scorer = exact_scorer(index.encode(data.facts), index.encode_rules(data.rules))
+    result = evaluate_candidates(scorer, candidates, ties="expected", vocabulary=index)
     assert 0.92 < result.total.mrr < 0.97
-    assert result.total.proved == 1.0
-    assert list(result.predicates) == ["locatedInCR"]
+    assert result.total.proved_rate == 1.0
+    assert list(result.relations) == ["locatedInCR"]

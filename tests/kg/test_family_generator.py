@@ -7,8 +7,7 @@ import pytest
 
 from phalanx.kg.atoms import Atom
 from phalanx.kg.family_generator import RULES, generate_family
-from phalanx.kg.formats import read_knowledge, write_knowledge
-from phalanx.kg.knowledge_base import DataHandler
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +51,28 @@ def truth(base):
 
 
 def test_what_the_rules_entail_is_what_the_relations_mean(base):
-    stated = {*base.train, *base.valid, *base.test, *base.also_true}
+    stated = {*base.train, *base.valid, *base.test, *base.extra_known}
     assert stated == truth(base)
 
 
 def test_nobody_is_a_relative_of_oneself(base):
-    assert all(atom.first != atom.second for atom in (*base.train, *base.valid, *base.test, *base.also_true))
+    assert all(
+        atom.first != atom.second for atom in (*base.train, *base.valid, *base.test, *base.extra_known)
+    )
 
 
 def test_no_query_is_a_fact_and_no_two_splits_share_one(base):
-    parts = [set(base.train), set(base.valid), set(base.test), set(base.also_true)]
+    parts = [set(base.train), set(base.valid), set(base.test), set(base.extra_known)]
     assert sum(map(len, parts)) == len(set().union(*parts))
-    assert DataHandler(on_leak="error").leaks() == {}
+    assert KnowledgeBase.generate(on_leak="error").leaks() == {}
 
 
 def test_queries_are_of_every_depth_from_one_to_five(base):
     for split in ("valid", "test"):
-        assert set(base.depths[split]) == set(base.split(split))
-        assert Counter(base.depths[split].values()) == {1: 8, 2: 8, 3: 8, 4: 8, 5: 8}
-    assert set(base.depths["train"]) == set(base.train)
-    assert max(base.depths["train"].values()) > 5
+        assert set(base.split_depths[split]) == set(base.queries(split))
+        assert Counter(base.split_depths[split].values()) == {1: 8, 2: 8, 3: 8, 4: 8, 5: 8}
+    assert set(base.split_depths["train"]) == set(base.train)
+    assert max(base.split_depths["train"].values()) > 5
 
 
 def test_the_default_has_about_the_size_of_the_countries(base):
@@ -101,7 +102,7 @@ def test_more_families_and_generations_are_more_people(base):
 def test_a_single_couple_with_children_is_enough():
     small = generate_family(1, 2, queries_per_depth=1)
     assert small.test
-    assert set(small.depths["test"].values()) <= {1, 2, 3, 4, 5}
+    assert set(small.split_depths["test"].values()) <= {1, 2, 3, 4, 5}
 
 
 @pytest.mark.parametrize(
@@ -114,10 +115,10 @@ def test_families_that_cannot_be_are_refused(arguments, complaint):
 
 
 def test_it_reads_back_from_files_with_all_that_is_true(base, tmp_path):
-    write_knowledge(tmp_path / "families", base)
-    assert read_knowledge(tmp_path / "families") == base
-    assert DataHandler("families", path=tmp_path).known == DataHandler().known
+    base.save(tmp_path / "families")
+    assert KnowledgeBase.load(tmp_path / "families") == base
+    assert KnowledgeBase.load(tmp_path / "families").known == KnowledgeBase.generate().known
 
 
-def test_the_handler_passes_its_settings_on():
-    assert DataHandler(num_families=2, generations=3, seed=5).base == generate_family(2, 3, seed=5)
+def test_generate_passes_its_settings_on():
+    assert KnowledgeBase.generate(num_families=2, generations=3, seed=5) == generate_family(2, 3, seed=5)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from phalanx.kg.atoms import Atom, parse_atom
-from phalanx.kg.formats import KnowledgeBase, read_knowledge, write_knowledge
-from phalanx.kg.knowledge_base import DataHandler, available_knowledge
+from phalanx.kg.formats import list_knowledge_bases
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
 needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")
@@ -34,54 +34,39 @@ def atoms(*texts):
     return tuple(map(parse_atom, texts))
 
 
-def test_a_folder_is_found_by_its_name_or_by_its_path(folder):
-    by_name = DataHandler("genesis", path=folder.parent)
-    by_path = DataHandler(path=str(folder))
-    twice = DataHandler("genesis", path=folder)
-    assert by_name.facts == by_path.facts == twice.facts
-    assert by_name.dataset == by_path.dataset == "genesis"
-
-
 def test_facts_queries_rules_depths_and_domains_are_those_of_the_files(folder):
-    data = DataHandler(path=folder)
+    data = KnowledgeBase.load(folder)
     assert data.facts == atoms("wife(eve,adam)", "father(adam,abel)", "mother(eve,abel)")
-    assert data.train_queries == data.facts
-    assert data.valid_queries == atoms("father(adam,cain)")
-    assert data.test_queries == data.queries("test") == atoms("husband(adam,eve)", "mother(eve,cain)")
+    assert data.queries("train") == data.facts
+    assert data.valid == atoms("father(adam,cain)")
+    assert data.test == data.queries("test") == atoms("husband(adam,eve)", "mother(eve,cain)")
     assert [str(rule) for rule in data.rules] == [
         "r0:1.0:wife(y,x) -> husband(x,y)",
         "r1:0.5:wife(x,z), father(z,y) -> mother(x,y)",
     ]
-    assert data.train_depths is None
-    assert data.test_depths == {Atom("husband", "adam", "eve"): 1, Atom("mother", "eve", "cain"): -1}
+    assert data.depths("train") is None
+    assert data.depths("test") == {Atom("husband", "adam", "eve"): 1, Atom("mother", "eve", "cain"): -1}
     assert data.domains == {"people": ("adam", "eve", "abel", "cain", "seth")}
     assert data.entities == ("abel", "adam", "cain", "eve", "seth")
     assert data.predicates == ("father", "husband", "mother", "wife")
 
 
 def test_known_holds_every_split_also_what_has_no_proof(folder):
-    data = DataHandler(path=folder)
-    assert data.known == {*data.train_queries, *data.valid_queries, *data.test_queries}
+    data = KnowledgeBase.load(folder)
+    assert data.known == {*data.facts, *data.valid, *data.test}
     assert Atom("mother", "eve", "cain") in data.known
-
-
-def test_a_query_is_not_among_its_own_facts(folder):
-    data = DataHandler(path=folder)
-    query = Atom("father", "adam", "abel")
-    assert data.facts_for(query) == atoms("wife(eve,adam)", "mother(eve,abel)")
-    assert data.facts_for(Atom("husband", "adam", "eve")) == data.facts
 
 
 def test_only_the_training_file_is_needed(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).")
-    data = DataHandler(path=tmp_path)
+    data = KnowledgeBase.load(tmp_path)
     assert data.facts == atoms("a(x,y)")
-    assert (data.rules, data.valid_queries, data.test_queries, data.domains) == ((), (), (), {})
+    assert (data.rules, data.valid, data.test, data.domains) == ((), (), (), {})
 
 
 def test_tab_separated_triples_read_as_atoms(tmp_path):
     (tmp_path / "train.txt").write_text("adam\tfather\tabel\r\nNew York \tin\tU.S. (mainland)\n")
-    assert DataHandler(path=tmp_path).facts == (
+    assert KnowledgeBase.load(tmp_path).facts == (
         Atom("father", "adam", "abel"),
         Atom("in", "New York", "U.S. (mainland)"),
     )
@@ -89,7 +74,7 @@ def test_tab_separated_triples_read_as_atoms(tmp_path):
 
 def test_an_atom_that_stands_twice_is_one_fact(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).\na(x,y)\nb(x,y)\n")
-    assert DataHandler(path=tmp_path).facts == atoms("a(x,y)", "b(x,y)")
+    assert KnowledgeBase.load(tmp_path).facts == atoms("a(x,y)", "b(x,y)")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +86,11 @@ def test_an_atom_that_stands_twice_is_one_fact(tmp_path):
         ("train.txt", "x\ta\n", r"train\.txt:1: 'x\\ta' is malformed; expected head<TAB>relation<TAB>tail"),
         ("test.txt", "a(x,y). b(x,y).\n", r"test\.txt:1: .* is malformed"),
         ("rules.txt", "\nr0:1:a(x,y) = b(x,y)\n", r"rules\.txt:2: 'r0:1:a\(x,y\) = b\(x,y\)' is not a rule"),
-        ("rules.txt", "r:1:a(x,y) -> b(x,y)\nr:1:b(x,y) -> a(x,y)", r"rules\.txt:2: .*has the name 'r' too"),
+        (
+            "rules.txt",
+            "r:1:a(x,y) -> b(x,y)\nr:1:b(x,y) -> a(x,y)",
+            r"rules\.txt:2: .*the name 'r' is already used",
+        ),
         ("test_depths.txt", "husband(adam,eve) two\n", r"test_depths\.txt:1: .* expected .* its depth"),
         ("test_depths.txt", "husband(adam,eve) -2\n", r"test_depths\.txt:1: .* is malformed"),
         ("test_depths.txt", "husband(eve,adam) 1\n", r"husband\(eve,adam\) is not in test\.txt"),
@@ -121,58 +110,48 @@ def test_an_atom_that_stands_twice_is_one_fact(tmp_path):
 def test_a_malformed_line_is_named_with_its_file_and_number(folder, name, text, complaint):
     (folder / name).write_text(text)
     with pytest.raises(ValueError, match=complaint):
-        DataHandler(path=folder)
+        KnowledgeBase.load(folder)
 
 
 def test_a_file_that_is_not_text_is_refused_by_name(folder):
     (folder / "train.txt").write_bytes(b"a(x,\xff).")
     with pytest.raises(ValueError, match=r"train\.txt: byte 4 is not UTF-8"):
-        DataHandler(path=folder)
+        KnowledgeBase.load(folder)
 
 
 def test_what_is_not_there_is_said_in_words(folder):
-    with pytest.raises(ValueError, match="no built-in knowledge base 'family'"):
-        DataHandler("family")
-    with pytest.raises(FileNotFoundError, match=r"no knowledge base 'exodus' in .*; there: genesis"):
-        DataHandler("exodus", path=folder.parent)
+    with pytest.raises(FileNotFoundError, match="download it with `phalanx kg download fb15k-237`"):
+        KnowledgeBase.load("fb15k-237")
     with pytest.raises(FileNotFoundError, match="is not a folder"):
-        DataHandler(path=folder / "nowhere")
+        KnowledgeBase.load(folder / "nowhere")
     (folder / "train.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no train\.txt"):
-        DataHandler(path=folder)
+        KnowledgeBase.load(folder)
     with pytest.raises(ValueError, match="split must be one of train, valid, test"):
-        DataHandler.from_knowledge(KnowledgeBase(())).queries("dev")
-
-
-def test_queries_are_chosen_by_depth_and_facts_stay(folder):
-    data = DataHandler(path=folder, test_depth=[1, 2])
-    assert data.test_queries == atoms("husband(adam,eve)")
-    assert Atom("mother", "eve", "cain") in data.known
-    with pytest.raises(ValueError, match=r"genesis has no train_depths\.txt"):
-        DataHandler(path=folder, train_depth={1})
+        KnowledgeBase(()).queries("dev")
 
 
 def test_a_test_query_in_the_training_file_is_reported(folder):
     (folder / "train.txt").write_text("wife(eve,adam).\nhusband(adam,eve).\nfather(adam,cain).\n")
-    told = r"training file holds 1 of 1 valid queries \(father.* and 1 of 2 test queries \(husband"
+    told = r"training file contains 1 of 1 valid queries \(father.* and 1 of 2 test queries \(husband"
     with pytest.warns(UserWarning, match=told):
-        DataHandler(path=folder)
+        KnowledgeBase.load(folder)
     with pytest.raises(ValueError, match=told):
-        DataHandler(path=folder, on_leak="error")
+        KnowledgeBase.load(folder, on_leak="error")
 
 
 def test_leaked_facts_can_be_allowed_or_dropped(folder):
     (folder / "train.txt").write_text("wife(eve,adam).\nhusband(adam,eve).\n")
-    allowed = DataHandler(path=folder, on_leak="allow")
+    allowed = KnowledgeBase.load(folder, on_leak="allow")
     assert allowed.leaks() == {"test": atoms("husband(adam,eve)")}
     assert allowed.facts == atoms("wife(eve,adam)", "husband(adam,eve)")
-    dropped = DataHandler(path=folder, on_leak="drop")
-    assert dropped.facts == dropped.train_queries == atoms("wife(eve,adam)")
+    dropped = KnowledgeBase.load(folder, on_leak="drop")
+    assert dropped.facts == dropped.queries("train") == atoms("wife(eve,adam)")
     assert dropped.known == allowed.known
 
 
 def test_without_leaks_nothing_is_said(folder):
-    assert DataHandler(path=folder, on_leak="error").leaks() == {}
+    assert KnowledgeBase.load(folder, on_leak="error").leaks() == {}
 
 
 RING = "".join(f"next({n},{(n + 1) % 20}).\nskip({n},{(n + 2) % 20}).\n" for n in range(20)) + "rare(1,2).\n"
@@ -180,52 +159,52 @@ RING = "".join(f"next({n},{(n + 1) % 20}).\nskip({n},{(n + 2) % 20}).\n" for n i
 
 def test_without_validation_queries_some_facts_are_held_out_and_it_is_said(tmp_path):
     (tmp_path / "train.txt").write_text(RING)
-    data = DataHandler(path=tmp_path)
+    data = KnowledgeBase.load(tmp_path)
     with pytest.warns(UserWarning, match="no validation queries: 4 of 41 training triples are held out"):
         split = data.with_validation()
-    assert len(split.valid_queries) == 4 and len(split.facts) == 37
-    assert not set(split.valid_queries) & set(split.facts)
-    assert split.known == data.known == {*split.valid_queries, *split.facts}
+    assert len(split.valid) == 4 and len(split.facts) == 37
+    assert not set(split.valid) & set(split.facts)
+    assert split.known == data.known == {*split.valid, *split.facts}
     assert Atom("rare", "1", "2") in split.facts
     assert {name for atom in split.facts for name in atom[1:]} == set(data.entities)
     with pytest.warns(UserWarning, match="held out"):
-        assert data.with_validation().valid_queries == split.valid_queries
+        assert data.with_validation().valid == split.valid
 
 
 def test_what_has_validation_queries_keeps_them(folder):
-    data = DataHandler(path=folder)
+    data = KnowledgeBase.load(folder)
     assert data.with_validation() is data
 
 
 def test_facts_that_cannot_be_held_out_are_told(tmp_path):
     (tmp_path / "train.txt").write_text("a(x,y).\nb(x,y).\n")
-    with pytest.raises(ValueError, match=r"no fact can be held out .* add a valid\.txt"):
-        DataHandler(path=tmp_path).with_validation()
+    with pytest.raises(ValueError, match=r"no fact can be held out.* add a valid\.txt"):
+        KnowledgeBase.load(tmp_path).with_validation()
 
 
 def test_numerals_sort_as_numbers_and_before_names():
     base = KnowledgeBase(atoms("a(10,9)", "a(x,2)", "a(009,9)"))
-    assert DataHandler.from_knowledge(base).entities == ("2", "009", "9", "10", "x")
+    assert base.entities == ("2", "009", "9", "10", "x")
 
 
 def test_a_knowledge_base_reads_back_as_it_was_written(folder, tmp_path):
-    base = read_knowledge(folder)
-    write_knowledge(tmp_path / "copy", base)
-    assert read_knowledge(tmp_path / "copy") == base
+    base = KnowledgeBase.load(folder)
+    base.save(tmp_path / "copy")
+    assert KnowledgeBase.load(tmp_path / "copy") == base
 
 
 def test_true_atoms_of_no_split_are_known_and_nothing_else(folder):
     (folder / "known.txt").write_text("father(adam,seth).\n")
-    data = DataHandler(path=folder)
+    data = KnowledgeBase.load(folder)
     extra = Atom("father", "adam", "seth")
     assert extra in data.known
-    assert extra not in (*data.facts, *data.valid_queries, *data.test_queries)
+    assert extra not in (*data.facts, *data.valid, *data.test)
 
 
 def test_folders_with_a_training_file_are_listed(folder):
     (folder.parent / "empty").mkdir()
-    assert available_knowledge(folder.parent) == [folder]
-    assert available_knowledge(folder) == [folder]
+    assert list_knowledge_bases(folder.parent) == [folder]
+    assert list_knowledge_bases(folder) == [folder]
 
 
 @needs_shared_data
@@ -241,13 +220,13 @@ def test_folders_with_a_training_file_are_listed(folder):
 )
 def test_shared_knowledge_bases_have_their_published_sizes(name, sizes):
     start = time.process_time()
-    data = DataHandler(name, path=SHARED, on_leak="allow")
+    data = KnowledgeBase.load(SHARED / name, on_leak="allow")
     assert time.process_time() - start < 5
     entities, predicates = len(data.entities), len(data.predicates)
-    assert (entities, predicates, len(data.facts), len(data.test_queries), len(data.rules)) == sizes
+    assert (entities, predicates, len(data.facts), len(data.test), len(data.rules)) == sizes
 
 
 @needs_shared_data
 def test_the_shared_countries_leak_validation_queries_and_no_test_queries():
-    leaks = DataHandler("countries_s3", path=SHARED, on_leak="allow").leaks()
+    leaks = KnowledgeBase.load(SHARED / "countries_s3", on_leak="allow").leaks()
     assert {split: len(found) for split, found in leaks.items()} == {"valid": 6}

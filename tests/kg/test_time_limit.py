@@ -1,33 +1,34 @@
 """Exhaustive work ends when its time is up, says how far it came, and what it settled is right."""
 
-import dataclasses
 import itertools
 import re
 
 import numpy as np
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, Prover, exact_scorer, time_limit as budgets
-from phalanx.kg.chaining import chaining_rounds, depths_in_time, proof_depths
+from phalanx.kg import KnowledgeBase, Prover, time_limit as budgets
+from phalanx.kg.chaining import chaining_rounds
+from phalanx.kg.proof_depths import UNDECIDED, proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
+from phalanx.proofs.link_prediction import exact_scorer
 
 
 @pytest.fixture(scope="module")
-def data() -> DataHandler:
-    return DataHandler(num_families=2, generations=3)
+def data() -> KnowledgeBase:
+    return KnowledgeBase.generate(num_families=2, generations=3)
 
 
 @pytest.fixture(scope="module")
 def program(data):
-    index = IndexManager(data)
-    return index.encode_atoms(data.facts), index.encode_rules(data.rules)
+    index = data.vocabulary
+    return index.encode(data.facts), index.encode_rules(data.rules)
 
 
 @pytest.fixture
 def queries(data):
-    return IndexManager(data).encode_atoms((*data.test_queries, *data.train_queries))
+    return data.vocabulary.encode((*data.test, *data.facts))
 
 
 @pytest.fixture
@@ -49,18 +50,20 @@ def test_a_budget_speaks_every_four_seconds_and_ends_in_time(clock):
 
 def test_without_time_nothing_is_settled_and_it_is_said(queries, program):
     said: list[str] = []
-    depths, settled = depths_in_time(queries, *program, 5, TimeLimit(0, said.append))
-    assert not settled.any() and (depths == -1).all()
-    assert len(said) == 1 and said[0].startswith("out of time after 0 s: proofs of 1 and more steps of ")
+    depths = proof_depths(queries, *program, 5, TimeLimit(0, said.append))
+    assert (depths == UNDECIDED).all()
+    assert len(said) == 1 and said[0].startswith(
+        "out of time after 0 s: the search for proofs of 1 and more steps is incomplete"
+    )
 
 
 def test_what_is_settled_in_time_is_right_and_small_depths_come_first(queries, program, clock):
     exact = proof_depths(queries, *program, 5)
     shares = []
     for seconds in (20, 80, 320, 1280, 5120, 10_000_000):
-        depths, settled = depths_in_time(queries, *program, 5, TimeLimit(seconds))
+        depths = proof_depths(queries, *program, 5, TimeLimit(seconds))
+        settled = depths != UNDECIDED
         assert np.array_equal(depths[settled], exact[settled])
-        assert (depths[~settled] == -1).all()
         if not settled.all():
             assert exact[settled].max(initial=0) <= np.where(exact < 0, 9, exact)[~settled].min()
         shares.append(float(settled.mean()))
@@ -73,7 +76,7 @@ def test_rounds_that_are_not_finished_in_time_do_not_count(queries, program, clo
     for seconds in range(20, 400, 20):
         said: list[str] = []
         found = chaining_rounds(queries, *program, None, TimeLimit(seconds, said.append))
-        if told := re.search(r"out of time .* in more than (\d+) rounds", said[-1]):
+        if told := re.search(r"out of time .* need more than (\d+) rounds", said[-1]):
             rounds = int(told[1])
             finished.add(rounds)
             reached = chaining_rounds(queries, *program)
@@ -82,30 +85,30 @@ def test_rounds_that_are_not_finished_in_time_do_not_count(queries, program, clo
 
 
 def test_the_exact_scorer_counts_what_is_not_found_in_time_as_unproved(data, program, capsys):
-    queries = IndexManager(data).encode_atoms(data.test_queries)
+    queries = data.vocabulary.encode(data.test)
     for by in ("rounds", "depth"):
         assert exact_scorer(*program, by=by)(queries).proved.all()
-        assert not exact_scorer(*program, by=by, seconds=0)(queries).proved.any()
+        assert not exact_scorer(*program, by=by, max_seconds=0)(queries).proved.any()
     assert capsys.readouterr().err.count("out of time after 0 s") == 2
 
 
 def test_a_prover_stops_when_its_time_is_up(data):
-    query = parse_query(data, data.test_queries[-1])
+    query = parse_query(data, data.test[-1])
     with pytest.raises(TimeLimitExceeded):
         next(Prover(data.facts, data.rules, TimeLimit(0)).proofs(query))
 
 
 def test_without_a_depth_limit_no_depth_is_computed(data, monkeypatch):
-    monkeypatch.setattr(environment, "depths_in_time", None)
-    bare = DataHandler.from_knowledge(dataclasses.replace(data.base, depths={}))
-    config = ProofConfig(padding_states=8)
-    assert (ProofEnvironment.from_data(config, bare, "test").queries.depths == -1).all()
-    given = ProofEnvironment.from_data(config, data, "test").queries.depths
-    assert given.tolist() == [data.test_depths[query] for query in data.test_queries]
+    monkeypatch.setattr(environment, "proof_depths", None)
+    bare = data.replace(split_depths={})
+    config = ProofConfig(max_actions=8)
+    assert (ProofEnvironment.from_knowledge_base(bare, config, "test").queries.depths == -1).all()
+    given = ProofEnvironment.from_knowledge_base(data, config, "test").queries.depths
+    assert given.tolist() == [data.depths("test")[query] for query in data.test]
 
 
 def test_queries_of_unknown_depth_cannot_be_chosen_by_it():
     queries = QuerySet.create(np.ones((3, 3), np.int32))
-    with pytest.raises(ValueError, match="no query has a known depth to be chosen by: set depth_limit"):
-        queries.selected(QueryConfig(max_depth=2))
-    assert len(queries.selected(QueryConfig())) == 3
+    with pytest.raises(ValueError, match="because no depth is known: set depth_limit"):
+        queries.select(QueryConfig(max_depth=2))
+    assert len(queries.select(QueryConfig())) == 3

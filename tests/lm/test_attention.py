@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core import backends as engine
 from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
+from phalanx.native import Backend, is_native_available, native_unavailable_reason
 
-if not engine.is_native_available():
-    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 
 
 @functools.partial(jax.jit, static_argnums=4)
 def attend(
-    qkv: jax.Array, angles: RotaryAngles, segments: jax.Array, cotangent: jax.Array, which: engine.Backend
+    qkv: jax.Array, angles: RotaryAngles, segments: jax.Array, cotangent: jax.Array, which: Backend
 ) -> tuple[jax.Array, jax.Array]:
     """What is attended to, and the gradient."""
     attended, pull = jax.vjp(lambda one: packed_attention(one, angles, segments, which), qkv)
@@ -90,10 +90,10 @@ def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
     given = qkv, angles, segments_of("one segment", 2, 203), cotangent
     many = jax.block_until_ready(attend(*given, "native"))
     try:
-        kernels.share_threads(10_000)
+        kernels.set_num_devices(10_000)
         alone = jax.block_until_ready(attend(*given, "native"))
     finally:
-        kernels.share_threads(len(jax.local_devices(backend="cpu")))
+        kernels.set_num_devices(len(jax.local_devices(backend="cpu")))
     jax.tree.map(np.testing.assert_array_equal, many, alone)
 
 

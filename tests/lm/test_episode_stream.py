@@ -14,22 +14,17 @@ from jaxtyping import Array, Bool
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
 from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Discrete, Space
 from phalanx.data import EpisodeStatus, SampleStream, StreamSample, StreamState
-from phalanx.lm import (
-    ArcTokenizer,
-    EnvironmentStream,
-    EpisodeTokenizer,
-    KnownEpisodes,
-    ProofTokenizer,
-    StepTokens,
-    known_episodes,
-)
+from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
+from phalanx.lm import EnvironmentStream
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
+from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.program import Program
 
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
@@ -47,10 +42,10 @@ def row(rows: StepTokens, number: int) -> np.ndarray:
 def test_an_arc_step_is_its_grids_row_by_row_and_then_what_was_done() -> None:
     tokenizer = ArcTokenizer("point")
     rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
-    told = " ".join(tokenizer.name(token) for token in row(rows, 0).tolist())
+    told = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
     assert told == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
     assert (rows.seen.tolist(), rows.done.tolist()) == ([10, 10], [5, 5])
-    told = " ".join(tokenizer.name(token) for token in row(rows, 1).tolist())
+    told = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
     assert told == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
     assert tokenizer.difficulty(seen_twice()).tolist() == [0.75, 0.0]
     assert rows.tokens.max() < tokenizer.vocab_size
@@ -81,7 +76,7 @@ def test_tokens_that_are_no_step_are_refused() -> None:
     with pytest.raises(ValueError, match="expected GOALS"):
         ProofTokenizer(4, 9, 4, 5).decode(np.array([1, 2, 3, 4], np.int32))
     with pytest.raises(ValueError, match="there is no token 93"):
-        ArcTokenizer().name(93)
+        ArcTokenizer().token_name(93)
     with pytest.raises(ValueError, match="grids must be some of"):
         ArcTokenizer(grids=())
 
@@ -112,7 +107,7 @@ def arc() -> ArcEnvironment:
     pair = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=3, max_grid_width=3),
-        environment=EpisodeConfig(max_episode_steps=4),
+        episode=EpisodeConfig(max_episode_steps=4),
         action=ActionConfig(selection_format="point"),
     )
     return ArcEnvironment.create(config, ArcTask("one", (pair,), (pair,)))
@@ -181,7 +176,7 @@ def test_an_agent_plays_and_a_whole_episode_can_be_one_sample() -> None:
     assert list(stream) == made
 
 
-def test_failures_can_be_left_out() -> None:
+def test_failures_can_be_unsupported() -> None:
     stream = EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3, filter_failures=True)
     assert list(stream) == [one for one in arc_samples() if one.success]
     assert stream.metrics.samples_total == len(arc_samples())
@@ -190,7 +185,7 @@ def test_failures_can_be_left_out() -> None:
 def test_proof_episodes_become_samples() -> None:
     facts = np.array([[1, 1, 2], [1, 2, 3], [1, 3, 4]], np.int32)
     program = Program.create(facts, [((2, -1, -2), [(1, -1, -3), (1, -3, -2)])], 2, 4)
-    config = ProofConfig(padding_atoms=3, padding_states=6, max_depth=4)
+    config = ProofConfig(max_goals=3, max_actions=6, max_episode_steps=4)
     queries = np.array([[2, 1, 3], [2, 2, 4]], np.int32)
     environment = ProofEnvironment.create(config, program, queries, depths=np.array([2, 2], np.int32))
     made = list(EnvironmentStream(environment, episodes=12, batch_size=8, seed=1))
@@ -260,6 +255,8 @@ class WalkTokenizer:
     """Where it stands, and the step."""
 
     vocab_size: int = 5
+    name: str = "walk"
+    max_steps: int | None = None
 
     def view(self, states: Any) -> Any:
         return states
@@ -280,19 +277,19 @@ class WalkTokenizer:
 
 def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
     assert isinstance(WalkTokenizer(), EpisodeTokenizer)
-    with pytest.raises(TypeError, match="how Walk becomes tokens is not known; pass a tokenizer"):
+    with pytest.raises(TypeError, match="Walk has no tokenizer for its episodes; pass one"):
         EnvironmentStream(Walk(), max_steps=3)
     with pytest.raises(TypeError, match="pass max_steps"):
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer())
     with pytest.raises(ValueError, match="at least 1, got 0 and None"):
         EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=3, batch_size=0)
 
-    class KnownWalk(Walk):
-        pass
+    class WalkWithTokenizer(Walk):
+        def tokenizer(self) -> WalkTokenizer:
+            return WalkTokenizer(max_steps=3)
 
-    known_episodes.register(KnownWalk, lambda walk: KnownEpisodes("walk", WalkTokenizer(), 3))
-    known = EnvironmentStream(KnownWalk())
-    assert (known.tokenizer, known.max_steps, known.dataset_id) == (WalkTokenizer(), 3, "walk")
+    stream = EnvironmentStream(WalkWithTokenizer())
+    assert (stream.tokenizer, stream.max_steps, stream.dataset_id) == (WalkTokenizer(max_steps=3), 3, "walk")
     always_one = lambda states, nothing, key: (jnp.zeros_like(states), nothing)  # noqa: E731
     walk = functools.partial(
         EnvironmentStream, Walk(), always_one, tokenizer=WalkTokenizer(), batch_size=2, per="episode"

@@ -7,8 +7,7 @@ import pytest
 
 from phalanx.config import load_config
 from phalanx.data import BatchingConfig, BatchPlanBuilder, BatchWriter, save_batch_plan
-from phalanx.training.lm.sources import open_source
-from phalanx.training.lm.training import LMTrainingConfig
+from phalanx.training.sft import SFTConfig, open_data
 
 TOKENS = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
 
@@ -28,9 +27,11 @@ def planned(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("source", ["plan", "files"])
 def test_tokens_beyond_the_vocabulary_are_refused(planned: Path, source: str) -> None:
-    settings = ["data.source=plan", f"data.path={planned / source}"]
+    settings = [f"data.plan={planned / source}"]
     if source == "plan":
         settings.append(f"data.dataset={planned / 'data.jsonl'}")
-    with pytest.raises(ValueError, match=r"tokens up to 10, the model knows 10; set model\.vocab_size=11"):
-        open_source(load_config(LMTrainingConfig, None, [*settings, "model.vocab_size=10"]))
-    assert open_source(load_config(LMTrainingConfig, None, [*settings, "model.vocab_size=11"])).num_batches
+    with pytest.raises(
+        ValueError, match=r"tokens up to 10, but model\.vocab_size is 10; set model\.vocab_size=11"
+    ):
+        open_data(load_config(SFTConfig, None, [*settings, "model.vocab_size=10"]))
+    assert open_data(load_config(SFTConfig, None, [*settings, "model.vocab_size=11"])).num_batches

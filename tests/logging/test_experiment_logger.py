@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from jax._src.array import ArrayImpl
 
-from phalanx.logging import ExperimentConfig, ExperimentLogger, LoggingConfig
-from phalanx.logging.aggregation import _packed_summary, pack_bytes, unpack_bytes
+from phalanx.logging import ExperimentConfig, ExperimentLogger, LoggingConfig, aggregation
 from tests.helpers.recording_handler import BrokenHandler, RecordingHandler
 
 BATCHED = LoggingConfig(batched_logging_enabled=True)
@@ -91,9 +89,7 @@ def test_an_extra_array_is_left_out_and_reported_once(caplog: pytest.LogCaptureF
     for step in (0, 10):
         logger.log_batch_step({"update_step": step, "advantages": jnp.zeros(4), "entropy": 1.0})
     assert handler.metrics == {0: {"entropy": 1.0}, 10: {"entropy": 1.0}}
-    assert caplog.messages == [
-        "batch_data['advantages'] is neither a known key nor a single number; left out"
-    ]
+    assert caplog.messages == ["batch_data['advantages'] is neither a known key nor a scalar; left out"]
 
 
 @pytest.mark.parametrize(
@@ -205,19 +201,6 @@ def test_large_batches_are_reduced_exactly(size: int) -> None:
     assert all(episode["environment_id"] % 2 == 1 for episode in handler.episodes)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "uint8", "int16", "float16", "bfloat16", "int32", "uint32", "float32"]
-)
-def test_bytes_packed_on_the_device_unpack_to_the_same_numbers(dtype: str) -> None:
-    tree = {"a": jnp.array([[0, 1], [100, 127]], dtype), "b": -jnp.array(1.5), "c": jnp.zeros((0, 3), dtype)}
-    if dtype not in ("bool", "uint8", "uint32"):
-        tree["d"] = jnp.array([-128, -1, 77], dtype)
-    back = unpack_bytes(np.asarray(jax.jit(pack_bytes)(tree)), tree)
-    for name, leaf in tree.items():
-        assert back[name].dtype == leaf.dtype and back[name].shape == leaf.shape
-        assert (back[name] == np.asarray(leaf)).all()
-
-
 class Pair(NamedTuple):
     grid: Any
     key: Any
@@ -239,9 +222,11 @@ def test_states_may_be_a_list_with_anything_in_it() -> None:
 
 
 def test_arrays_of_two_batches_are_refused() -> None:
-    with pytest.raises(ValueError, match="of one batch, but episode_returns has 4, episode_lengths has 3"):
+    with pytest.raises(
+        ValueError, match="must have the same size, but episode_returns has 4, episode_lengths has 3"
+    ):
         logged(a_batch(episode_lengths=jnp.zeros(3)))
-    with pytest.raises(ValueError, match=r"batch_data\['success_mask'\] must hold one value an environment"):
+    with pytest.raises(ValueError, match=r"batch_data\['success_mask'\] must have one value per environment"):
         logged(a_batch(success_mask=jnp.zeros((4, 2), bool)))
     with pytest.raises(ValueError, match="update_step must not be negative, got -1"):
         logged(a_batch(-1))
@@ -254,10 +239,10 @@ def test_a_loss_in_bfloat16_is_a_number_like_others() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("final_states", jnp.zeros((1, 2)), "is of 1 environments and the batch of 4"),
-        ("initial_states", ["one", "two"], "is of 2 environments and the batch of 4"),
-        ("task_ids", ["a"], "is of 1 environments and the batch of 4"),
-        ("task_ids", jnp.arange(9), "is of 9 environments and the batch of 4"),
+        ("final_states", jnp.zeros((1, 2)), "has 1 environments, but the batch has 4"),
+        ("initial_states", ["one", "two"], "has 2 environments, but the batch has 4"),
+        ("task_ids", ["a"], "has 1 environments, but the batch has 4"),
+        ("task_ids", jnp.arange(9), "has 9 environments, but the batch has 4"),
     ],
 )
 def test_ids_and_states_of_another_batch_are_left_out_and_reported_once(
@@ -274,43 +259,37 @@ def test_ids_and_states_of_another_batch_are_left_out_and_reported_once(
         assert episode["initial_state"] is None and episode["final_state"] is None
 
 
-class Fetches:
-    """Counts the arrays whose values are brought to the host."""
+def test_arrays_are_transferred_only_on_updates_that_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    transferred: list[Any] = []
+    to_host = aggregation._to_host
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        real = ArrayImpl._value
+    def counted(values: Any) -> Any:
+        transferred.append(values)
+        return to_host(values)
 
-        def counted(array: ArrayImpl) -> Any:
-            self.count += 1
-            return real.fget(array)
-
-        monkeypatch.setattr(ArrayImpl, "_value", property(counted))
-
-
-def test_one_array_comes_to_the_host_on_a_logging_update_and_none_on_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    states = Pair(jnp.zeros((4, 3), jnp.int8), jnp.zeros((4, 2), jnp.uint32))
-    batches = {step: a_batch(step, initial_states=states, final_states=states) for step in (7, 10, 50)}
+    monkeypatch.setattr(aggregation, "_to_host", counted)
     logger = ExperimentLogger(BATCHED, {})
-    fetches = Fetches(monkeypatch)
     counts = {}
-    for step, batch in batches.items():
-        before = fetches.count
-        logger.log_batch_step(batch)
-        counts[step] = fetches.count - before
+    for step in (7, 10, 50):
+        transferred.clear()
+        logger.log_batch_step(a_batch(step))
+        counts[step] = len(transferred)
     assert counts == {7: 0, 10: 1, 50: 1}
 
 
-def test_a_second_update_of_the_same_shape_compiles_nothing() -> None:
-    logger = ExperimentLogger(BATCHED, {})
-    logger.log_batch_step(a_batch(50))
-    compiled = _packed_summary._cache_size()
-    logger.log_batch_step(a_batch(100) | {"value_loss": 0.75})
-    assert _packed_summary._cache_size() == compiled
-    logger.log_batch_step({"update_step": 100, "entropy": jnp.float32(1.0), "kl": jnp.float32(1.0)})
-    assert _packed_summary._cache_size() == compiled + 1, "other keys are another function"
+def test_handlers_without_a_method_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    class StepHandler:
+        def __init__(self) -> None:
+            self.steps: list[Any] = []
+
+        def log_step(self, step_data: Any) -> None:
+            self.steps.append(step_data)
+
+    handler: Any = StepHandler()
+    with ExperimentLogger(BATCHED, {"steps": handler}) as logger:
+        logger.log_batch_step(a_batch(0))
+        logger.log_step({"step_num": 1})
+    assert handler.steps == [{"step_num": 1}] and not caplog.messages
 
 
 def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
@@ -324,7 +303,7 @@ def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
     logger.log_step({"step_num": 1})
     assert caplog.messages == [
         "handler 'broken' failed in log_aggregated_metrics: RuntimeError: out of ink; "
-        "training goes on, and its later failures are only counted"
+        "training continues, and further errors of this handler are only counted"
     ]
     assert list(good.metrics) == [0, 10, 20] and len(good.episodes) == 3
     assert good.tasks == [{"task_id": "a"}] and good.steps == [{"step_num": 1}]
@@ -373,7 +352,7 @@ def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
         ("episode_0/final", "<svg>7</svg>", 3),
         ("episode_1/final", "<svg>8</svg>", 3),
     ]
-    with pytest.raises(ValueError, match="needs the update that it is of as `step`"):
+    with pytest.raises(ValueError, match="needs the number of its update as `step`"):
         logger.log_evaluation({"success_rate": 0.5})
 
 

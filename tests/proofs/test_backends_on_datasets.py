@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.testing.recorded_rollouts import to_host
+from phalanx.core.testing.tree_diff import to_host
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
-from phalanx.proofs.state import ProofState, ResolutionSettings
+from phalanx.proofs.state import ProofState
 from tests.helpers import knowledge_bases as shared_sets, proof_cases as pc
 from tests.reference import resolution as oracle
 
@@ -30,17 +30,17 @@ def play(data: shared_sets.SharedSet, config: ProofConfig) -> ProofState:
         state, _ = start(jnp.asarray(queries), jnp.asarray(label))
         for _ in range(STEPS):
             seen.append(to_host(state))
-            actions = (rng.random(BATCH) * seen[-1].count).astype(np.int32)
+            actions = (rng.random(BATCH) * seen[-1].num_actions).astype(np.int32)
             state, *_ = step(state, jnp.asarray(actions))
     played = jax.tree.map(lambda *leaves: np.concatenate(leaves), *seen)
     return played[played.status == 0]
 
 
 def case_of(state: ProofState) -> pc.Case:
-    visited = [pc.unpadded(rows) for rows in state.visited[: state.visited_count]]
+    visited = [pc.unpadded(rows) for rows in state.node.visited[: state.node.num_visited]]
     goals = pc.unpadded(state.goals)
-    query = tuple(int(x) for x in state.query)
-    return pc.Case(goals, query, bool(state.label), tuple(v for v in visited if v != goals))
+    query = tuple(int(x) for x in state.query.atom)
+    return pc.Case(goals, query, bool(state.query.label), tuple(v for v in visited if v != goals))
 
 
 @pytest.mark.parametrize("name", shared_sets.NAMES)
@@ -49,14 +49,14 @@ def test_states_of_random_play_have_the_oracles_successors(name: str) -> None:
         pytest.skip(f"{name} is not in the shared folder")
     data = shared_sets.read(name)
     states = shared_sets.PADDING[name]
-    config = ProofConfig(padding_states=states, engine=pc.ENGINES[0], end_proof_action=False)
+    config = ProofConfig(max_actions=states, backend=pc.ENGINES[0], end_proof_action=False)
     played = play(data, config)
-    cases = [case_of(played[index]) for index in range(len(played.count))]
+    cases = [case_of(played[index]) for index in range(len(played.num_actions))]
     assert len(cases) > 150
     kb = oracle.KnowledgeBase(
         data.program.facts, data.rules, data.program.num_predicates, data.program.num_constants
     )
     pc.check_against_oracle(kb, config, cases, played.node)
     for engine in pc.ENGINES[1:]:
-        rules = ResolutionSettings.of(config.model_copy(update={"engine": engine}), data.program)
-        pc.check_against_oracle(kb, config, cases, pc.expand_cases(rules, config, cases))
+        other = config.model_copy(update={"backend": engine})
+        pc.check_against_oracle(kb, config, cases, pc.expand_cases(data.program, other, cases))

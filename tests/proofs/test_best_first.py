@@ -3,49 +3,49 @@
 import numpy as np
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import Program, ProofConfig
-from phalanx.proofs.search.best_first import (
-    BestFirstConfig,
+from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor
+from phalanx.proofs.search.heuristic_training import HeuristicConfig, train_heuristic, untrained_heuristic
+from phalanx.proofs.search.heuristics import (
     BreadthFirstHeuristic,
     ConfidenceHeuristic,
     RandomHeuristic,
     UniformHeuristic,
-    best_first_search,
 )
-from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristics import HeuristicConfig, train_heuristic, untrained_heuristic
+from phalanx.proofs.vocabulary import ProofVocabulary
 
-CONFIG = ProofConfig(padding_states=32, padding_atoms=6)
-SEARCH = BestFirstConfig(expansions=60, max_depth=14, batch_size=64)
+CONFIG = ProofConfig(max_actions=32, max_goals=6)
+SEARCH = BestFirstConfig(max_expansions=60, max_depth=14, batch_size=64)
 
 
 @pytest.fixture(scope="module")
 def genealogy():
-    base, queries = generate_genealogy(600, distances=(3,), queries=400)
-    data = DataHandler.from_knowledge(base)
-    index = IndexManager(data)
-    program = Program.of_data(data, index)
-    return program, GoalFeatureExtractor(program), index.encode_atoms(queries)
+    base, queries = generate_genealogy(600, distances=(3,), num_queries=400)
+    data = base
+    index = ProofVocabulary(data)
+    program = Program.from_knowledge_base(data, index)
+    return program, GoalFeatureExtractor(program), index.encode(queries)
 
 
-def small(*rules: str) -> tuple[Program, IndexManager]:
+def small(*rules: str) -> tuple[Program, ProofVocabulary]:
     facts = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "friend(a,d)")))
     known = KnowledgeBase(train=facts, rules=tuple(parse_rule(rule) for rule in rules))
-    data = DataHandler.from_knowledge(known)
-    index = IndexManager(data)
-    return Program.of_data(data, index), index
+    data = known
+    index = ProofVocabulary(data)
+    return Program.from_knowledge_base(data, index), index
 
 
 def test_the_expansions_of_a_proof_are_counted_and_unprovable_queries_end():
     program, index = small("r0:0.9:parent(X,Y), parent(Y,Z) -> friend(X,Z)")
-    queries = index.encode_atoms(map(parse_atom, ("friend(a,c)", "friend(a,d)", "parent(a,d)")))
+    queries = index.encode(map(parse_atom, ("friend(a,c)", "friend(a,d)", "parent(a,d)")))
     found = best_first_search(CONFIG, program, BreadthFirstHeuristic(), queries, SEARCH)
     # The query, then parent(a,Y), parent(Y,c), one step of which leaves nothing. A query is no fact itself.
     assert found.proved.tolist() == [True, False, False]
     assert found.expansions.tolist() == [2, 3, 1] and found.length.tolist() == [2, -1, -1]
-    assert [len(way) for way in found.ways.values()] == [2]
+    assert [len(way) for way in found.trace.paths.values()] == [2]
 
 
 def test_rules_go_by_their_confidence_where_that_is_asked_for():
@@ -54,7 +54,7 @@ def test_rules_go_by_their_confidence_where_that_is_asked_for():
     ]
     program, index = small(*rules, "r8:0.8:parent(X,Y), parent(Y,Z) -> parent(X,Z)")
     features = GoalFeatureExtractor(program, np.array([0.2, 0.5, 0.8], np.float32))
-    asked = index.encode_atoms([parse_atom("parent(a,c)")])
+    asked = index.encode([parse_atom("parent(a,c)")])
     by_confidence = best_first_search(
         CONFIG, program, ConfidenceHeuristic(features.confidence), asked, SEARCH
     )
@@ -64,7 +64,7 @@ def test_rules_go_by_their_confidence_where_that_is_asked_for():
 
 def test_a_budget_is_kept_and_a_way_is_a_proof_s_states(genealogy):
     program, _, queries = genealogy
-    tight = SEARCH.model_copy(update={"expansions": 5})
+    tight = SEARCH.model_copy(update={"max_expansions": 5})
     for guide in (UniformHeuristic(), RandomHeuristic(), BreadthFirstHeuristic()):
         found = best_first_search(CONFIG, program, guide, queries[:20], tight)
         assert (found.expansions <= 5).all() and not found.proved.any(), "a proof takes eight"
@@ -82,7 +82,7 @@ def test_a_trained_guide_finds_more_proofs_per_expansion_than_one_that_learned_n
         ("uniform", UniformHeuristic()),
     ):
         found = best_first_search(CONFIG, program, guide, held_out, SEARCH)
-        rates[name] = found.proofs_per_expansion(SEARCH.expansions)
+        rates[name] = found.proofs_per_expansion(SEARCH.max_expansions)
     assert rates["trained"] > 2 * max(rates["untrained"], rates["uniform"]), rates
 
 

@@ -2,28 +2,28 @@
 
 import pytest
 
-from phalanx.core import backends as native
 from phalanx.core.testing.transition_checks import (
     check_done_states_are_absorbing,
     check_environment,
     check_invalid_actions_change_nothing,
     check_vmap_equals_batch_functions,
 )
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers import families as f
 
 
 def test_the_native_engine_conforms() -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
-    check_environment(f.environment(engine="native"), num_steps=60)
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
+    check_environment(f.environment(backend="native"), num_steps=60)
 
 
 def test_the_xla_engine_conforms() -> None:
-    check_environment(f.environment(engine="xla", max_depth=4), num_steps=40)
+    check_environment(f.environment(backend="xla", max_episode_steps=4), num_steps=40)
 
 
 def test_an_environment_that_skips_unary_actions_and_has_no_end_action_conforms() -> None:
-    env = f.environment(skip_unary_actions=True, end_proof_action=False, max_depth=3)
+    env = f.environment(skip_unary_actions=True, end_proof_action=False, max_episode_steps=3)
     for check in (
         check_vmap_equals_batch_functions,
         check_done_states_are_absorbing,

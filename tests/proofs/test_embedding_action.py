@@ -8,32 +8,36 @@ import numpy as np
 import pytest
 
 from phalanx.core.testing.transition_checks import check_environment
-from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
-from phalanx.kg.kge import KGE, KGEConfig
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg.kge import KGE
+from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.proofs import ProofConfig, ProofEnvironment
 from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
+from phalanx.proofs.vocabulary import ProofVocabulary
 
-DATA = DataHandler.from_knowledge(
-    KnowledgeBase(
-        train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "married(c,d)"))),
-        valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(a,d)"))),
-        rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
-    )
+DATA = KnowledgeBase(
+    train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "married(c,d)"))),
+    valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(a,d)"))),
+    rules=(parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)"),),
 )
-NAMES = IndexManager(DATA, padding_atoms=3)
-CONFIG = ProofConfig(padding_atoms=3, padding_states=6, max_depth=5)
-MODEL = KGE.create(KGEConfig(dim=4), NAMES.num_predicates, NAMES.num_constants, np.random.default_rng(0))
+NAMES = ProofVocabulary(DATA, max_goals=3)
+CONFIG = ProofConfig(max_goals=3, max_actions=6, max_episode_steps=5)
+MODEL = KGE.create(
+    KGEModelConfig(embedding_dim=4), NAMES.num_predicates, NAMES.num_constants, np.random.default_rng(0)
+)
 ENGINES = ("native", "xla")
 
 
 @functools.cache
 def environment(engine: str = "xla", *, closes: bool = True, **settings: object) -> ProofEnvironment:
     """With the embedding or without it; what one test has compiled serves the others."""
-    return made(MODEL if closes else None, engine=engine, **settings)
+    return made(MODEL if closes else None, backend=engine, **settings)
 
 
 def made(kge: KGE | None, **settings: object) -> ProofEnvironment:
-    return ProofEnvironment.from_data(CONFIG.model_copy(update=settings), DATA, "valid", NAMES, kge=kge)
+    return ProofEnvironment.from_knowledge_base(
+        DATA, CONFIG.model_copy(update=settings), "valid", vocabulary=NAMES, kge=kge
+    )
 
 
 def started(env: ProofEnvironment, query: str, label: bool = True):
@@ -42,12 +46,12 @@ def started(env: ProofEnvironment, query: str, label: bool = True):
 
 
 def choices(state) -> list[str]:
-    shown = np.asarray(state.successors)[: int(state.count)]
+    shown = np.asarray(state.successors)[: int(state.num_actions)]
     return [", ".join(map(str, NAMES.decode_state(rows))) for rows in shown]
 
 
 def belief(atom: str) -> float:
-    return float(MODEL.log_probability(NAMES.encode_atoms([parse_atom(atom)]))[0])
+    return float(MODEL.log_probability(NAMES.kg.encode([parse_atom(atom)]))[0])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -61,30 +65,30 @@ def test_the_twin_of_a_ground_goal_closes_it_and_its_probability_is_what_the_pro
     state, *_ = env.step(state, jnp.int32(0))
     assert choices(state) == ["False", "parent_kge(b,d)"]
     state, _, reward, done, info = env.step(state, jnp.int32(1))
-    assert bool(done) and bool(info.proved) and int(info.operation_type) == 1
+    assert bool(done) and bool(info.proved) and int(info.action) == 1
     assert float(info.log_score) == pytest.approx(belief("parent(b,d)"), abs=1e-6)
     # Type 4: a true query pays 1 if proved and -1 if not.
     assert float(reward) == pytest.approx(2 * np.exp(belief("parent(b,d)")) - 1, abs=1e-6)
 
 
 def test_with_log_the_logarithm_is_paid_at_once_beside_the_whole_reward():
-    env = environment(kge_reward="log", kge_closes_query=True)
+    env = environment(kge_reward="log", allow_kge_on_query=True)
     state = started(env, "grandparent(a,d)", label=False)
     assert choices(state)[-1] == "grandparent_kge(a,d)"
-    state, _, reward, done, _ = env.step(state, state.count - 1)
+    state, _, reward, done, _ = env.step(state, state.num_actions - 1)
     assert bool(done)
     assert float(reward) == pytest.approx(-1 + belief("grandparent(a,d)"), abs=1e-6)
 
 
 def test_without_an_embedding_nothing_changes():
-    plain, closing = environment(closes=False), environment(kge_closes_query=True)
+    plain, closing = environment(closes=False), environment(allow_kge_on_query=True)
     state = started(plain, "grandparent(a,c)")
     assert state.log_score is None and plain.step(state, jnp.int32(0))[4].log_score is None
     assert choices(started(closing, "grandparent(a,c)"))[:-1] == choices(state)
 
 
 def test_the_engines_agree_and_the_environment_conforms():
-    one, other = (environment(engine, kge_closes_query=True) for engine in ENGINES)
+    one, other = (environment(engine, allow_kge_on_query=True) for engine in ENGINES)
 
     @jax.jit
     def begin(key):
@@ -107,19 +111,19 @@ def test_the_engines_agree_and_the_environment_conforms():
 
 
 def test_a_search_adds_the_embedding_s_logarithms_to_the_policy_s():
-    queries = NAMES.encode_atoms(DATA.valid_queries)
+    queries = NAMES.encode(DATA.valid)
     program, config = environment().program, CONFIG
-    alone = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(width=4))
+    alone = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(beam_width=4))
     assert alone.proved.tolist() == [True, False]
-    found = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(width=4), kge=MODEL)
+    found = beam_search(config, program, UniformPolicy(), queries, BeamSearchConfig(beam_width=4), kge=MODEL)
     assert found.proved.tolist() == [True, True] and found.length.tolist() == [2, 3]
     # Two choices at each of three steps; the last one is the embedding's.
     assert found.log_prob[1] == pytest.approx(-np.log(8) + belief("parent(b,d)"), abs=1e-5)
 
 
 def test_an_embedding_of_other_sizes_and_skipped_states_are_refused_in_words():
-    small = KGE.create(KGEConfig(dim=4), 1, 2, np.random.default_rng(0))
+    small = KGE.create(KGEModelConfig(embedding_dim=4), 1, 2, np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"the embedding has 1 predicates and 2 constants.*load_kge"):
         made(small)
-    with pytest.raises(ValueError, match="skip_unary_actions passes states"):
+    with pytest.raises(ValueError, match="skip_unary_actions would skip states"):
         made(MODEL, skip_unary_actions=True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core import backends as native
-from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.core.testing.tree_diff import differences
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
@@ -52,7 +52,7 @@ def test_a_proof_ends_at_true_and_pays_one(env: ProofEnvironment) -> None:
 def test_the_end_action_leads_to_the_false_state(env: ProofEnvironment) -> None:
     state, _, reward, done, info = f.take(env, f.start(env, (f.SIBLING, f.BOB, f.EVE)), f.END)
     assert tuple(map(tuple, np.asarray(state.goals)[:1].tolist())) == f.FALSE
-    assert bool(done) and bool(info.given_up) and not bool(info.proved)
+    assert bool(done) and bool(info.gave_up) and not bool(info.proved)
     assert float(reward) == -1.0
 
 
@@ -61,11 +61,11 @@ def test_a_dead_end_offers_false_alone() -> None:
     state = f.start(env, (f.PARENT, f.DAN, f.ANN))
     assert f.offered(state) == [f.FALSE]
     info = f.take(env, state, f.FALSE)[4]
-    assert bool(info.terminated) and not bool(info.given_up)
+    assert bool(info.terminated) and not bool(info.gave_up)
 
 
 def test_running_out_of_steps_is_a_truncation_that_pays_for_the_verdict() -> None:
-    env = f.environment(max_depth=1)
+    env = f.environment(max_episode_steps=1)
     state, _, reward, done, info = f.take(env, f.start(env, (f.ANCESTOR, f.ANN, f.CAT)), GRANDCHILD)
     assert bool(done) and bool(info.truncated) and not bool(info.terminated)
     assert float(reward) == -1.0
@@ -78,15 +78,20 @@ def test_a_masked_out_action_costs_the_penalty_and_moves_only_the_clock(
 ) -> None:
     before = f.start(env, (f.ANCESTOR, f.ANN, f.CAT))
     after, _, reward, done, info = env.step(before, jnp.int32(action))
-    assert (float(reward), bool(done), int(info.operation_type), int(info.step_count)) == (-1.0, False, -1, 1)
-    assert differences(env.content(before), env.content(after), "state after an invalid action") == []
+    assert (float(reward), bool(done), int(info.action), int(info.step_count)) == (-1.0, False, -1, 1)
+    assert (
+        differences(
+            env.comparable_state(before), env.comparable_state(after), "state after an invalid action"
+        )
+        == []
+    )
 
 
 def test_skipping_unary_actions_goes_on_to_the_first_choice() -> None:
     """sibling(Bob, Eve) has one successor; its goals have one fact, Ann, and that one ends at True."""
     env = f.environment(skip_unary_actions=True)
     state = f.start(env, (f.SIBLING, f.BOB, f.EVE))
-    assert int(state.skipped) == 1
+    assert int(state.node.num_skipped) == 1
     assert pc.unpadded(np.asarray(state.goals)) == ((f.PARENT, f.X, f.BOB), (f.PARENT, f.X, f.EVE))
     assert f.offered(state) == [f.TRUE, f.END]
 
@@ -96,10 +101,10 @@ def test_at_most_twenty_states_are_skipped() -> None:
     chain = Program.create(
         np.array([[31, 1, 1]], np.int32), [((k, -1, -2), [(k + 1, -1, -2)]) for k in range(1, 31)], 31, 2
     )
-    config = ProofConfig(padding_states=4, padding_atoms=2, skip_unary_actions=True, end_proof_action=False)
+    config = ProofConfig(max_actions=4, max_goals=2, skip_unary_actions=True, end_proof_action=False)
     env = ProofEnvironment.create(config, chain, np.array([[1, 1, 1]], np.int32))
     state = f.start(env, (1, 1, 2))
-    assert int(state.skipped) == 20 and int(state.goals[0, 0]) == 21
+    assert int(state.node.num_skipped) == 20 and int(state.goals[0, 0]) == 21
 
 
 REWARDS = {
@@ -114,7 +119,7 @@ REWARDS = {
 
 @pytest.mark.parametrize("type_", REWARDS)
 def test_reward_types_pay_tp_fn_fp_tn_and_a_negative_given_up(type_: int) -> None:
-    env = f.environment(reward=ProofRewardConfig(type=type_, true_negative=0.25), padding_states=5)
+    env = f.environment(reward=ProofRewardConfig(type=type_, true_negative=0.25), max_actions=5)
     grandparent = (f.ANCESTOR, f.ANN, f.CAT)
     proof = GRANDCHILD, ((f.ANCESTOR, f.BOB, f.CAT),), f.TRUE
     failure = ((f.PARENT, f.ANN, f.CAT),), f.FALSE
@@ -134,8 +139,8 @@ def test_half_of_the_episodes_are_negative_at_ratio_one_and_none_at_zero() -> No
     for ratio, share in ((1.0, 0.5), (0.0, 0.0)):
         env = f.environment(queries=QueryConfig(negative_ratio=ratio))
         state = jax.device_get(jax.jit(env.batch_reset)(keys)[0])
-        assert abs(float(np.mean(~state.label)) - share) < 0.04
-        assert np.where(state.label, state.depth >= 2, state.depth == -1).all()
+        assert abs(float(np.mean(~state.query.label)) - share) < 0.04
+        assert np.where(state.query.label, state.query.depth >= 2, state.query.depth == -1).all()
 
 
 def words(count: int, width: int = 3) -> jax.Array:
@@ -188,13 +193,13 @@ def test_corrupting_both_sides_changes_the_first_and_is_never_known() -> None:
 def test_the_curriculum_draws_by_depth() -> None:
     keys = jax.random.split(jax.random.PRNGKey(1), 1000)
     shallow = f.environment(queries=QueryConfig(negative_ratio=0, max_depth=2))
-    assert set(np.asarray(jax.jit(shallow.batch_reset)(keys)[0].depth).tolist()) == {2}
+    assert set(np.asarray(jax.jit(shallow.batch_reset)(keys)[0].query.depth).tolist()) == {2}
     weighted = f.environment(queries=QueryConfig(negative_ratio=0, depth_weights=((2, 1.0), (3, 3.0))))
     state = jax.device_get(jax.jit(weighted.batch_reset)(keys)[0])
-    assert abs(float(np.mean(state.depth == 3)) - 0.75) < 0.05
-    first = np.all(state.query == f.QUERIES[0], axis=1)
+    assert abs(float(np.mean(state.query.depth == 3)) - 0.75) < 0.05
+    first = np.all(state.query.atom == f.QUERIES[0], axis=1)
     assert abs(float(np.mean(first)) - 0.125) < 0.04
-    with pytest.raises(ValueError, match=r"no query is left by min_depth=9.*2: 2, 3: 1"):
+    with pytest.raises(ValueError, match=r"no query matches min_depth=9.*2: 2, 3: 1"):
         f.environment(queries=QueryConfig(min_depth=9))
 
 
@@ -203,17 +208,19 @@ def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
     proofs = 0
     for seed in range(2):
         program, kb = pc.random_program(300 + seed)
-        config = ProofConfig(padding_states=7, padding_atoms=4, max_depth=8)
+        config = ProofConfig(max_actions=7, max_goals=4, max_episode_steps=8)
         env = ProofEnvironment.create(config, program, program.facts)
         state, _ = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(seed), 400))
         step, rng = jax.jit(env.step), np.random.default_rng(seed)
         for _ in range(8):
-            actions = (rng.random(400) * np.asarray(state.count)).astype(np.int32)
+            actions = (rng.random(400) * np.asarray(state.num_actions)).astype(np.int32)
             state, _, _, _, info = step(state, jnp.asarray(actions))
         closures: dict = {None: oracle.closure(kb, None)}
         for query, label in {
             (tuple(q), bool(l))
-            for q, l, p in zip(state.query.tolist(), state.label.tolist(), info.proved.tolist(), strict=True)
+            for q, l, p in zip(
+                state.query.atom.tolist(), state.query.label.tolist(), info.proved.tolist(), strict=True
+            )
             if p
         }:
             excluded = query if label else None
@@ -227,18 +234,18 @@ def test_every_proof_of_random_play_holds_by_forward_chaining() -> None:
 def test_nothing_is_left_of_earlier_states_and_episodes() -> None:
     """Rows behind the successors are empty at every step, and a state begun anew is a new state."""
     program, _ = pc.random_program(7)
-    config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
+    config = ProofConfig(max_actions=10, max_goals=4, max_episode_steps=5)
     env = ProofEnvironment.create(config, program, program.facts)
     keys = jax.random.split(jax.random.PRNGKey(0), 80)
     fresh, _ = state, observation = jax.jit(env.batch_reset)(keys)
     step, rng = jax.jit(env.step), np.random.default_rng(0)
     widest = np.zeros(80, int)
     for _ in range(4):
-        count = np.asarray(state.count)
+        count = np.asarray(state.num_actions)
         widest = np.maximum(widest, count)
         state, observation, *_ = step(state, jnp.asarray((rng.random(80) * count).astype(np.int32)))
         assert not np.asarray(state.successors)[~np.asarray(state.action_mask)].any()
-    assert (widest > np.asarray(state.count)).sum() > 20
+    assert (widest > np.asarray(state.num_actions)).sum() > 20
     again, _ = jax.jit(env.batch_reset_where)(jnp.ones(80, bool), keys, state, observation)
     assert differences(fresh, again, "state begun anew") == []
 
@@ -258,28 +265,30 @@ def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnvironment
     assert np.array_equal(np.asarray(nested).reshape(6, 3), single)
 
 
-@pytest.mark.skipif(not native.is_native_available(), reason=native.native_unavailable_reason())
+@pytest.mark.skipif(not is_native_available(), reason=native_unavailable_reason())
 def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
     gc.collect(1)  # what is made from here on is young, and a collection of the young is enough
     program = dataclasses.replace(f.program(), rule_order=np.array([0, 1, 7], np.int32))
-    env = ProofEnvironment.create(ProofConfig(engine="native"), program, f.QUERIES)
+    env = ProofEnvironment.create(ProofConfig(backend="native"), program, f.QUERIES)
     query, label = jnp.asarray(f.QUERIES[0]), jnp.bool_(True)
     function = jax.jit(env.reset_to)
     compiled = function.lower(query, label).compile()
-    assert int(compiled(query, label)[0].count) == 3
+    assert int(compiled(query, label)[0].num_actions) == 3
     del function, env, program
     gc.collect(1)
-    with pytest.raises(Exception, match="this compiled function's Program is gone"):
+    with pytest.raises(Exception, match="Program of this compiled function has been deleted"):
         jax.block_until_ready(compiled(query, label))
 
 
 def test_bad_programs_are_refused_in_words() -> None:
     facts = np.array([[1, 1, 9]], np.int32)
-    with pytest.raises(ValueError, match=r"fact 0 is \[1, 1, 9\]; predicates are 1..1 and constants 1..2"):
+    with pytest.raises(
+        ValueError, match=r"fact 0 is \[1, 1, 9\], but predicates are 1..1 and constants 1..2"
+    ):
         Program.create(facts, [], 1, 2)
     with pytest.raises(ValueError, match=r"rule 0: argument 0 in \(1, -1, 0\) is neither"):
         Program.create(facts[:0], [((1, -1, 0), [])], 1, 2)
-    with pytest.raises(ValueError, match="depth_weights names a depth twice"):
+    with pytest.raises(ValueError, match="depth_weights contains a depth twice"):
         QueryConfig(depth_weights=((1, 1.0), (1, 2.0)))
 
 

@@ -14,7 +14,7 @@ import pytest
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ResolutionSettings, SearchNode
+from phalanx.proofs.state import SearchNode
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import resolution as oracle
 
@@ -47,15 +47,13 @@ def program() -> Program:
 
 
 def expanded(engine: str, *goals: oracle.Atom) -> SearchNode:
-    config = ProofConfig(padding_states=4, padding_atoms=4, engine=engine, end_proof_action=False)
-    return pc.expand_cases(
-        ResolutionSettings.of(config, program()), config, [pc.Case(goals, (EDGE, 1, 1), False, ())]
-    )
+    config = ProofConfig(max_actions=4, max_goals=4, backend=engine, end_proof_action=False)
+    return pc.expand_cases(program(), config, [pc.Case(goals, (EDGE, 1, 1), False, ())])
 
 
 def successors(engine: str, *goals: oracle.Atom) -> list:
     node = expanded(engine, *goals)
-    return [pc.unpadded(row) for row in node.successors[0, : node.successor_count[0]]]
+    return [pc.unpadded(row) for row in node.successors[0, : node.num_actions[0]]]
 
 
 @engines
@@ -64,24 +62,22 @@ def test_1_overflow_is_flagged_and_never_proved(engine: str) -> None:
     node = expanded(engine, (CHILD, 1, X), (EDGE, X, 2))
     kept = [pc.unpadded(row) for row in node.successors[0]]
     assert kept == [((EDGE, child, 2),) for child in (11, 12, 13, 14)]
-    assert bool(node.overflow[0]) and int(node.successor_count[0]) == 4
+    assert bool(node.overflow[0]) and int(node.num_actions[0]) == 4
 
 
 @engines
 def test_1_as_many_successors_as_fit_are_no_overflow(engine: str) -> None:
     node = expanded(engine, (CHILD, 2, X), (EDGE, X, 2))
-    assert int(node.successor_count[0]) == 3 and not bool(node.overflow[0])
+    assert int(node.num_actions[0]) == 3 and not bool(node.overflow[0])
 
 
 def test_1_the_end_action_has_its_place_among_those_that_fit() -> None:
-    env = ProofEnvironment.create(
-        ProofConfig(padding_states=4), program(), np.array([[SELF, 2, 2]], np.int32)
-    )
+    env = ProofEnvironment.create(ProofConfig(max_actions=4), program(), np.array([[SELF, 2, 2]], np.int32))
     state = f.start(env, (CHILD, 1, X))
     assert f.offered(state) == [TRUE, ((12, 0, 0),)]
-    config = ProofConfig(padding_states=4, engine=pc.ENGINES[0])
+    config = ProofConfig(max_actions=4, backend=pc.ENGINES[0])
     node = pc.expand_cases(
-        ResolutionSettings.of(config, program()),
+        program(),
         config,
         [pc.Case(((CHILD, 1, X), (EDGE, X, 2)), (EDGE, 1, 1), False, ())],
     )
@@ -123,10 +119,10 @@ def test_6_facts_and_queries_are_known_even_when_nothing_is_said_of_them() -> No
     """Every triple of r but r(3, 3) is a fact, a query or known: r(3, 3) is the only negative."""
     cells = np.array([(1, a, b) for a in (1, 2, 3) for b in (1, 2, 3)], np.int32)
     program = Program.create(cells[:4], [], 1, 3)
-    config = ProofConfig(queries=QueryConfig(negative_ratio=9.0), padding_states=4)
+    config = ProofConfig(queries=QueryConfig(negative_ratio=9.0), max_actions=4)
     env = ProofEnvironment.create(config, program, cells[4:7], known=cells[7:8])
     state, _ = jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 200))
-    negatives = {tuple(row) for row in np.asarray(state.query)[~np.asarray(state.label)].tolist()}
+    negatives = {tuple(row) for row in np.asarray(state.query.atom)[~np.asarray(state.query.label)].tolist()}
     assert negatives == {(1, 3, 3)}
 
 
@@ -150,7 +146,7 @@ def test_8_no_fact_of_a_large_predicate_is_dropped(engine: str) -> None:
 def test_8_a_step_expands_once() -> None:
     if "native" not in pc.ENGINES:
         pytest.skip("the native engine is not installed")
-    env = f.environment(engine="native")
+    env = f.environment(backend="native")
     state = f.start(env, f.QUERIES[0])
     text = jax.jit(env.step).lower(state, jnp.int32(0)).as_text()
-    assert text.count("stablehlo.custom_call @phalanx_proof_expand") == 1
+    assert text.count("stablehlo.custom_call @phalanx_proofs_expand") == 1

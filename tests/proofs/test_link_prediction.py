@@ -7,28 +7,30 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from phalanx.kg.chaining import proof_depths
-from phalanx.kg.evaluation import HybridConfig, TripleScores, embedding_scorer, score_candidates
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.evaluation import TripleScores, score_candidates
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.proof_depths import proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig,
     ProofLinkPrediction,
-    chains,
+    can_chain,
+    embedding_scorer,
     evaluate_proofs,
     policy_scorer,
 )
+from phalanx.proofs.score_combination import HybridConfig
 from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy
+from phalanx.proofs.vocabulary import ProofVocabulary
 
-SEARCH = BeamSearchConfig(width=16, max_depth=3)
+SEARCH = BeamSearchConfig(beam_width=16, max_depth=3)
 
 
 class Oracle:
     """Knows which triples are true, as no embedding does."""
 
-    def __init__(self, data: DataHandler, index: IndexManager) -> None:
-        self.known = {tuple(row) for row in index.encode_atoms(tuple(data.known)).tolist()}
+    def __init__(self, data: KnowledgeBase, index: ProofVocabulary) -> None:
+        self.known = {tuple(row) for row in data.known_triples.tolist()}
 
     def score(self, triples: np.ndarray) -> Float[Array, " n"]:
         return jnp.asarray([4.0 if tuple(row) in self.known else -4.0 for row in triples.tolist()])
@@ -49,32 +51,32 @@ class Ignorant:
 
 @pytest.fixture(scope="module")
 def ranking() -> ProofLinkPrediction:
-    data = DataHandler(num_families=3, generations=4)
+    data = KnowledgeBase.generate(num_families=3, generations=4)
     config = LinkPredictionConfig(
-        corruptions=10, search=SEARCH, max_queries=30, fit_queries=30, batch_size=32
+        num_candidates=10, beam=SEARCH, max_queries=30, max_fit_queries=30, batch_size=32
     )
-    settings = ProofConfig(padding_states=64, padding_atoms=6)
-    return ProofLinkPrediction.create(data, IndexManager(data), settings, config)
+    settings = ProofConfig(max_actions=64, max_goals=6)
+    return ProofLinkPrediction.create(data, ProofVocabulary(data), settings, config)
 
 
 def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
     result = evaluate_proofs("exact", ranking)
-    assert (result.total.queries, result.total.lists) == (30, 60)
+    assert (result.total.num_queries, result.total.num_lists) == (30, 60)
     assert result.total.mrr > 0.9
     assert set(result.sides) == {"head", "tail"}
-    assert sum(part.queries for part in result.depths.values()) == 30
-    assert set(result.predicates) <= set(ranking.index.predicates)
+    assert sum(part.num_queries for part in result.depths.values()) == 30
+    assert set(result.relations) <= set(ranking.vocabulary.predicates)
 
 
 def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(
     ranking: ProofLinkPrediction,
 ) -> None:
-    result = evaluate_proofs("rl", ranking, policy=UniformPolicy())
-    provable = sum(part.queries for depth, part in result.depths.items() if depth > 0) / 30
+    result = evaluate_proofs("policy", ranking, policy=UniformPolicy())
+    provable = sum(part.num_queries for depth, part in result.depths.items() if depth > 0) / 30
     assert 0.5 < provable < 0.9
-    assert result.total.proved == pytest.approx(provable)
+    assert result.total.proved_rate == pytest.approx(provable)
     assert result.total.mrr > 0.7
-    assert result.depths[2].proved == 1.0 and result.depths[2].mrr > 0.9
+    assert result.depths[2].proved_rate == 1.0 and result.depths[2].mrr > 0.9
 
 
 def test_screening_changes_no_score(ranking: ProofLinkPrediction) -> None:
@@ -89,31 +91,31 @@ def test_screening_changes_no_score(ranking: ProofLinkPrediction) -> None:
 
 
 def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofLinkPrediction) -> None:
-    perfect, blind = Oracle(ranking.data, ranking.index), Ignorant()
+    perfect, blind = Oracle(ranking.knowledge_base, ranking.vocabulary), Ignorant()
     assert evaluate_proofs("kge", ranking, kge=perfect).total.mrr == 1.0
     assert evaluate_proofs("kge", ranking, kge=blind).total.mrr < 0.5
     # The embedding says nothing, so that the proofs decide.
     by_proof = evaluate_proofs("hybrid", ranking, kge=blind, policy=UniformPolicy())
     assert by_proof.total.mrr > 0.7
-    assert by_proof.total.proved is not None
+    assert by_proof.total.proved_rate is not None
     # Without a policy the proofs are the exact prover's; the embedding outweighs those of corruptions.
     strong = ranking.config.model_copy(update={"hybrid": HybridConfig(kge_weight=10.0)})
-    both = ProofLinkPrediction.create(ranking.data, ranking.index, ranking.environment, strong)
+    both = ProofLinkPrediction.create(ranking.knowledge_base, ranking.vocabulary, ranking.environment, strong)
     assert evaluate_proofs("hybrid", both, kge=perfect).total.mrr == 1.0
 
 
 def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofLinkPrediction) -> None:
-    embedding = Oracle(ranking.data, ranking.index)
+    embedding = Oracle(ranking.knowledge_base, ranking.vocabulary)
     assert evaluate_proofs("learned", ranking, kge=embedding).total.mrr > 0.99
     seen = []
 
-    def search(triples: np.ndarray) -> object:
+    def search(triples: np.ndarray, /) -> object:
         seen.append({tuple(row) for row in triples.tolist()})
         return policy_scorer(
             ranking.environment, ranking.program, UniformPolicy(), SEARCH, rules=ranking.rules, batch_size=32
         )(triples)
 
-    combination = ranking.fit(search, embedding_scorer(embedding))
+    combination = ranking.fit_combination(search, embedding_scorer(embedding))
     test = {tuple(row) for row in ranking.queries("test", None).tolist()}
     valid = {tuple(row) for row in ranking.queries("valid", 30).tolist()}
     assert valid <= seen[0] and not test & seen[0]
@@ -122,7 +124,8 @@ def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofL
 
 
 @pytest.mark.parametrize(
-    ("mode", "message"), [("rl", "mode 'rl' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")]
+    ("mode", "message"),
+    [("policy", "mode 'policy' needs a policy"), ("hybrid", "needs a knowledge-graph embedding")],
 )
 def test_what_a_mode_needs_is_said(ranking: ProofLinkPrediction, mode: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -136,14 +139,14 @@ def test_some_queries_of_a_split_are_drawn_by_the_seed(ranking: ProofLinkPredict
 
 
 def test_rules_that_hold_of_everything_cannot_be_chained_and_are_searched_without_screening() -> None:
-    assert chains([((1, -1, -2), ((1, -2, -1),))])
-    assert chains([((1, -1, 3), ((1, -1, -2),))])
-    assert not chains([((1, -1, -3), ((1, -1, -2),))])
+    assert can_chain([((1, -1, -2), ((1, -2, -1),))])
+    assert can_chain([((1, -1, 3), ((1, -1, -2),))])
+    assert not can_chain([((1, -1, -3), ((1, -1, -2),))])
 
 
 def test_depths_are_those_of_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
-    expected = proof_depths(queries, ranking.program.facts, ranking.rules, SEARCH.max_depth)
+    expected = proof_depths(queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth)
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 
 
@@ -152,17 +155,17 @@ def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
 ) -> None:
     positives = {tuple(row) for row in ranking.queries("valid", None).tolist()}
 
-    def search(triples: np.ndarray) -> TripleScores:
+    def search(triples: np.ndarray, /) -> TripleScores:
         true = np.array([tuple(row) in positives for row in triples.tolist()])
         # Everything is proved, and the policy alone tells what is true.
         log_prob = np.where(true, -0.1, -5.0)
         every = np.ones(len(triples), bool)
         return TripleScores(log_prob, proved=every, log_prob=log_prob, length=every.astype(np.int64))
 
-    chosen = ranking.weigh(search, embedding_scorer(Ignorant()))
-    assert chosen.rl_weight == 0.03, "the least that is enough"
-    assert "rl_weight 0.03" in capsys.readouterr().err
+    chosen = ranking.select_hybrid_weights(search, embedding_scorer(Ignorant()))
+    assert chosen.policy_weight == 0.03, "the least that is enough"
+    assert "policy_weight 0.03" in capsys.readouterr().err
     given = dataclasses.replace(
-        ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(rl_weight=0.5)})
+        ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(policy_weight=0.5)})
     )
-    assert given.weigh(search, embedding_scorer(Ignorant())).rl_weight == 0.5
+    assert given.select_hybrid_weights(search, embedding_scorer(Ignorant())).policy_weight == 0.5

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from phalanx.kg.atoms import Atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs import network as proof_scoring
 from phalanx.proofs.network import (
     AtomRows,
@@ -23,6 +21,7 @@ from phalanx.proofs.network import (
     create_proof_network,
 )
 from phalanx.proofs.state import ProofObservation
+from phalanx.proofs.vocabulary import ProofVocabulary
 
 ATOMS = ("transe", "complex", "rotate", "mlp")
 PARENT, SIBLING, TRUE, FALSE, END = 1, 2, 3, 4, 5
@@ -31,13 +30,13 @@ WIDTH = 4
 
 
 @pytest.fixture(scope="module")
-def index() -> IndexManager:
+def index() -> ProofVocabulary:
     facts = (Atom("parent", "ann", "bob"), Atom("parent", "ann", "cat"))
     rule = parse_rule("r:1:parent(Z,X), parent(Z,Y) -> sibling(X,Y)")
-    return IndexManager(DataHandler.from_knowledge(KnowledgeBase(facts, (rule,))), padding_atoms=3)
+    return ProofVocabulary(KnowledgeBase(facts, (rule,)), max_goals=3)
 
 
-def embedding(index: IndexManager, atoms: str = "transe", states: str = "mean") -> StateEmbedding:
+def embedding(index: ProofVocabulary, atoms: str = "transe", states: str = "mean") -> StateEmbedding:
     make = eqx.filter_jit(lambda key: StateEmbedding(atoms, states, WIDTH, index, key=key))  # type: ignore[arg-type]
     return make(jax.random.key(0))
 
@@ -47,7 +46,7 @@ def state(*atoms: tuple[int, int, int], size: int = 3) -> jax.Array:
 
 
 @pytest.mark.parametrize("atoms", ATOMS)
-def test_every_index_that_a_state_can_hold_has_a_row_of_its_own(index: IndexManager, atoms: str) -> None:
+def test_every_index_that_a_state_can_hold_has_a_row_of_its_own(index: ProofVocabulary, atoms: str) -> None:
     tables = embedding(index, atoms).tables
     assert len(tables.predicates) == index.num_predicate_embeddings == 1 + 2 + 3 + 2
     assert len(tables.terms) == index.num_constant_embeddings == 1 + 3 + 6
@@ -55,7 +54,7 @@ def test_every_index_that_a_state_can_hold_has_a_row_of_its_own(index: IndexMana
 
 
 def test_tables_of_the_size_of_the_old_rule_confuse_variables_and_special_predicates(
-    index: IndexManager,
+    index: ProofVocabulary,
 ) -> None:
     """JAX reads the last row where an index is too large: what a test of shapes alone would not notice."""
     right = embedding(index)
@@ -95,7 +94,7 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
     ("atoms", "states"),
     [("transe", "mean"), ("complex", "sum"), ("rotate", "attention"), ("mlp", "mean")],
 )
-def test_padding_counts_for_nothing(index: IndexManager, atoms: str, states: str) -> None:
+def test_padding_counts_for_nothing(index: ProofVocabulary, atoms: str, states: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms, states).__call__)
     goals = [(PARENT, ANN, X), (SIBLING, X, CAT)]
     rows = np.stack([state(*goals), state(goals[0]), state(goals[1]), state()])
@@ -107,14 +106,14 @@ def test_padding_counts_for_nothing(index: IndexManager, atoms: str, states: str
 
 
 @pytest.mark.parametrize("atoms", ATOMS)
-def test_the_ends_have_vectors_of_their_own(index: IndexManager, atoms: str) -> None:
+def test_the_ends_have_vectors_of_their_own(index: ProofVocabulary, atoms: str) -> None:
     embed = eqx.filter_jit(embedding(index, atoms).__call__)
     ends = np.asarray(embed(np.stack([state((end, 0, 0)) for end in (TRUE, FALSE, END)])))
     assert np.all(np.abs(ends).max(axis=1) > 1e-3)
     assert len(np.unique(ends.round(4), axis=0)) == 3
 
 
-def network(index: IndexManager, **settings: Any) -> ProofNetwork:
+def network(index: ProofVocabulary, **settings: Any) -> ProofNetwork:
     config = ProofNetworkConfig(width=WIDTH, **settings)
     return eqx.filter_jit(lambda key: create_proof_network(config, index, key))(jax.random.key(1))
 
@@ -132,9 +131,9 @@ def seen() -> ProofObservation:
 
     mask = np.arange(4) < counts[:, None]
     return ProofObservation(
-        sub_index=jax.device_put(goals(5, 1)),
+        goals=jax.device_put(goals(5, 1)[:, 0]),
         # Rubbish behind the last successor: nothing may come of it.
-        derived_sub_indices=jax.device_put(goals(5, 4)),
+        successors=jax.device_put(goals(5, 4)),
         action_mask=jax.device_put(mask),
         label=jax.device_put(np.array([True, False, True, False, True])),
         depth=jax.device_put(np.array([1, -1, 2, -1, 3], np.int32)),
@@ -143,15 +142,15 @@ def seen() -> ProofObservation:
 
 
 def look_at_all(net: ProofNetwork, seen: ProofObservation) -> Any:
-    return jax.vmap(net)(seen)
+    return jax.vmap(net.logits)(seen)
 
 
 def plain_logits(net: ProofNetwork, seen: ProofObservation) -> jax.Array:
     """All successors embedded, the padding too."""
 
     def one(observation: ProofObservation) -> jax.Array:
-        current = net.embed_states(observation.sub_index[0])
-        logits = net.score(current, net.embed_states(observation.derived_sub_indices))
+        current = net.embed_states(observation.goals)
+        logits = net.score(current, net.embed_states(observation.successors))
         return jnp.where(observation.action_mask, logits, 0.0)
 
     return jax.vmap(one)(seen)
@@ -161,7 +160,7 @@ def plain_logits(net: ProofNetwork, seen: ProofObservation) -> jax.Array:
     ("atoms", "states", "chunk"), [("transe", "mean", 256), ("mlp", "attention", 4), ("rotate", "sum", 1)]
 )
 def test_scores_and_gradients_are_those_of_embedding_everything(
-    index: IndexManager,
+    index: ProofVocabulary,
     seen: ProofObservation,
     monkeypatch: pytest.MonkeyPatch,
     atoms: str,
@@ -180,7 +179,7 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
     def both(net: ProofNetwork) -> Any:
         gradient = eqx.filter_grad(loss, has_aux=True)
         return (
-            gradient(net, lambda net: jax.vmap(net)(seen)[0]),
+            gradient(net, lambda net: jax.vmap(net.logits)(seen)[0]),
             gradient(net, lambda net: plain_logits(net, seen)),
         )
 
@@ -191,11 +190,13 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
         np.testing.assert_allclose(mine, plain, rtol=1e-3, atol=1e-4)
 
 
-def test_one_observation_and_many_networks_give_the_same(index: IndexManager, seen: ProofObservation) -> None:
+def test_one_observation_and_many_networks_give_the_same(
+    index: ProofVocabulary, seen: ProofObservation
+) -> None:
     net = network(index)
     logits, values = jax.device_get(eqx.filter_jit(look_at_all)(net, seen))
     first = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), seen)
-    alone = eqx.filter_jit(net)(first)
+    alone = eqx.filter_jit(net.logits)(first)
     np.testing.assert_allclose(alone[0], logits[0], rtol=1e-5)
     np.testing.assert_allclose(alone[1], values[0], rtol=1e-5)
 
@@ -204,14 +205,14 @@ def test_one_observation_and_many_networks_give_the_same(index: IndexManager, se
     @jax.jit
     def of_both(arrays: Any) -> Any:
         twice = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
-        return jax.vmap(lambda own: eqx.combine(own, structure)(first)[0])(twice)
+        return jax.vmap(lambda own: eqx.combine(own, structure).logits(first)[0])(twice)
 
     one, other = np.asarray(of_both(arrays))
     np.testing.assert_allclose(one, logits[0], rtol=1e-5)
     assert not np.allclose(other, logits[0])
 
 
-def test_label_and_depth_are_not_read(index: IndexManager, seen: ProofObservation) -> None:
+def test_label_and_depth_are_not_read(index: ProofVocabulary, seen: ProofObservation) -> None:
     net, look = network(index), eqx.filter_jit(look_at_all)
     label, depth = ~np.asarray(seen.label), np.asarray(seen.depth) + 3
     other = dataclasses.replace(seen, label=jax.device_put(label), depth=jax.device_put(depth))
@@ -220,10 +221,10 @@ def test_label_and_depth_are_not_read(index: IndexManager, seen: ProofObservatio
 
 
 def test_the_critic_has_a_backbone_of_its_own_unless_told_otherwise(
-    index: IndexManager, seen: ProofObservation
+    index: ProofVocabulary, seen: ProofObservation
 ) -> None:
     def moved(net: ProofNetwork) -> bool:
-        goals = np.asarray(seen.sub_index)[0, 0]
+        goals = np.asarray(seen.goals)[0]
         gradient = eqx.filter_jit(eqx.filter_grad(lambda net: net.value(jnp.asarray(goals))))(net)
         return bool(np.any(np.asarray(gradient.embedding.tables.terms)))
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.proving import Proof, episode_goals, prove
-from phalanx.kg.vocabulary import IndexManager
-from phalanx.proofs.rendering import draw_proof, draw_state, proof_frames, query_name
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.proving import Proof, prove
+from phalanx.kg.rendering import draw_proof
+from phalanx.proofs.rendering import draw_state, proof_frames, query_name
+from phalanx.proofs.text import episode_goals
+from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers.families import ANCESTOR, ANN, DAN, environment, start, take
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -22,8 +23,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def deep():
     """The deepest proof of a few generated families."""
-    data = DataHandler(num_families=3)
-    query = max(data.test_queries, key=lambda query: data.test_depths[query])
+    data = KnowledgeBase.generate(num_families=3)
+    query = max(data.test, key=lambda query: data.depths("test")[query])
     return prove(data, query)
 
 
@@ -82,7 +83,7 @@ def test_the_query_stands_on_top_and_facts_are_green(deep):
 def test_names_of_any_kind_are_drawn_as_text():
     rule = parse_rule("r<0>:1:a&b(X,Y) -> b<c(X,Y)")
     facts = (Atom("a&b", '"q"', "x" * 90),)
-    data = DataHandler.from_knowledge(KnowledgeBase(facts, (rule,)))
+    data = KnowledgeBase(facts, (rule,))
     proof = prove(data, Atom("b<c", '"q"', "x" * 90))
     root = parsed(draw_proof(proof))
     assert boxes(root, "rule")[0][-1] == "r<0>"
@@ -99,11 +100,11 @@ def episode():
     base = KnowledgeBase(
         (Atom("parent", "ann", "bob"), Atom("ancestor", "cat", "dan"), Atom("sibling", "eve", "ann"))
     )
-    index = IndexManager(DataHandler.from_knowledge(base), padding_atoms=3)
+    index = ProofVocabulary(base, max_goals=3)
     # The tiny family's numbers, with names: parent, ancestor, sibling are 1 to 3 there.
-    index.predicates = ("parent", "ancestor", "sibling")
+    index.kg.predicates = ("parent", "ancestor", "sibling")
     names = ["parent", "ancestor", "sibling", "True", "False", "End"]
-    index.predicate_str2idx = {name: number for number, name in enumerate(names, 1)}
+    index.predicate_indices = {name: number for number, name in enumerate(names, 1)}
     env = environment()
     state = start(env, (ANCESTOR, ANN, DAN))
     states = [state]
@@ -137,7 +138,11 @@ def test_a_state_by_itself_says_its_step_and_choices(episode):
     states, index = episode
     texts = [element.text for element in parsed(draw_state(states[2], index)).iter(f"{SVG}text")]
     assert texts == [
-        "ancestor(ann,dan)", f"true · {int(states[2].count)} choices", "step 2", "2", "ancestor(bob,dan)",
+        "ancestor(ann,dan)",
+        f"true · {int(states[2].num_actions)} choices",
+        "step 2",
+        "2",
+        "ancestor(bob,dan)",
     ]  # fmt: skip
 
 
@@ -147,7 +152,7 @@ def test_a_false_query_is_named_as_such(episode):
     env = environment()
     false = start(env, (ANCESTOR, DAN, ANN), label=False)
     assert query_name(false, index) == "not ancestor(dan,ann)"
-    end = env.step(false, jnp.int32(int(false.count) - 1))[0]
+    end = env.step(false, jnp.int32(int(false.num_actions) - 1))[0]
     assert [frame.status for frame in proof_frames([false, end], index)] == ["running", "given up"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.logging.report import build_page, read_run
 from phalanx.logging.report.page import page_data
-from phalanx.proofs.rendering import draw_state, drawn_episodes
+from phalanx.proofs.rendering import draw_state, render_episodes
 from tests.helpers.sample_proofs import given_up_episode, index_manager, proof_state, proved_episode
 
 
@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Path:
     handlers = {"file": FileHandler(tmp_path, config), "svg": SVGHandler(tmp_path / "episodes")}
     index = index_manager()
     with ExperimentLogger(config, handlers) as logger:
-        for episode in drawn_episodes([proved_episode(index), given_up_episode(index)], index):
+        for episode in render_episodes([proved_episode(index), given_up_episode(index)], index):
             logger.log_episode_summary(episode)
         assert logger.failures == {}
     return tmp_path
@@ -70,7 +70,7 @@ def test_the_log_names_the_query_and_can_hold_the_goals(run: Path) -> None:
     records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
     assert [record["task_id"] for record in records] == ["aunt(eve,cat)", "not aunt(cat,eve)"]
     index = index_manager()
-    assert records[0]["initial_state"]["goals"] == [[index.predicate_str2idx["aunt"], 3, 1], [0] * 3, [0] * 3]
+    assert records[0]["initial_state"]["goals"] == [[index.predicate_indices["aunt"], 3, 1], [0] * 3, [0] * 3]
     assert "final_similarity" not in records[0]
 
 
@@ -85,7 +85,7 @@ def test_the_report_holds_the_proofs_frame_by_frame(run: Path) -> None:
 
 def test_states_of_a_batch_are_drawn_by_a_function_that_knows_the_names(tmp_path: Path) -> None:
     index = index_manager()
-    draw = functools.partial(draw_state, index_manager=index)
+    draw = functools.partial(draw_state, vocabulary=index)
     state = proof_state(index, "wife(eve,_1) uncle(_1,cat)", step=1, status=2, offered=("True", "End"))
     SVGHandler(tmp_path, draw).log_episode_summary({"final_state": state})
     assert texts(tmp_path / "episode_000000" / "final.svg")[2:] == [

@@ -5,23 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, KnowledgeBase, parse_atom, parse_rule
+from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.proofs import ProofConfig, ProofEnvironment
+from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.helpers import families as f
 
-DATA = DataHandler.from_knowledge(
-    KnowledgeBase(
-        train=tuple(map(parse_atom, ("parent(a,b)", "parent(a,B)", "aged(b,c)"))),
-        valid=(parse_atom("wise(a,c)"),),
-        test=(),
-        rules=(
-            parse_rule("r0:1.0:parent(x,y), old(y,z) -> wise(x,z)"),
-            parse_rule("r1:1.0:aged(x,y) -> old(x,y)"),
-        ),
-    )
+DATA = KnowledgeBase(
+    train=tuple(map(parse_atom, ("parent(a,b)", "parent(a,B)", "aged(b,c)"))),
+    valid=(parse_atom("wise(a,c)"),),
+    test=(),
+    rules=(
+        parse_rule("r0:1.0:parent(x,y), old(y,z) -> wise(x,z)"),
+        parse_rule("r1:1.0:aged(x,y) -> old(x,y)"),
+    ),
 )
-ENV = ProofEnvironment.from_data(
-    ProofConfig(padding_states=6, padding_atoms=3, max_depth=4, queries={"negative_ratio": 0}), DATA, "valid"
+ENV = ProofEnvironment.from_knowledge_base(
+    DATA, ProofConfig(max_actions=6, max_goals=3, max_episode_steps=4, queries={"negative_ratio": 0}), "valid"
 )
 STATE = ENV.reset(jax.random.PRNGKey(0))[0]
 PARENTS = ENV.step(STATE, jnp.int32(0))[0]
@@ -74,18 +73,18 @@ def test_what_is_not_among_the_choices_is_refused_in_words(text: str, words: str
 def test_names_and_pictures_need_names() -> None:
     assert ENV.task_name(STATE) == "wise(a,c)"
     assert ENV.render_modes == ("svg", "ansi") and "<svg" in ENV.render(STATE)
-    with pytest.raises(ValueError, match="drawn as svg or ansi, not as 'human'"):
+    with pytest.raises(ValueError, match="mode must be svg or ansi, got 'human'"):
         ENV.render(STATE, "human")
     bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
     assert not bare.has_text and bare.render_modes == () and bare.render(STATE) is None
     assert bare.task_name(STATE) == ""
-    with pytest.raises(ValueError, match=r"has no words; make it with ProofEnv\.from_data, or with"):
+    with pytest.raises(ValueError, match=r"has no names and therefore no text"):
         bare.observation_text(STATE)
 
 
 def test_environments_that_differ_in_names_alone_are_equal_and_share_a_compilation() -> None:
     named = ProofEnvironment.create(
-        ENV.config, ENV.program, ENV.queries.positives, names=IndexManager(DATA, 3)
+        ENV.config, ENV.program, ENV.queries.positives, vocabulary=ProofVocabulary(DATA, 3)
     )
     bare = ProofEnvironment.create(ENV.config, ENV.program, ENV.queries.positives)
     assert named == bare and hash(named) == hash(bare)
@@ -96,4 +95,4 @@ def test_the_mask_is_of_the_successors_for_one_state_and_for_many() -> None:
     env = f.environment()
     states = jax.device_get(jax.jit(env.batch_reset)(jax.random.split(jax.random.PRNGKey(0), 3))[0])
     assert (np.asarray(env.legal_actions(states)) == np.asarray(states.action_mask)).all()
-    assert env.legal_actions(states[0]).shape == (env.config.padding_states,)
+    assert env.legal_actions(states[0]).shape == (env.config.max_actions,)

@@ -1,12 +1,15 @@
 """Puzzles through the text interface: answers of every sort, single and many turns, one and a batch."""
 
+import itertools
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
-from phalanx.puzzles.catalog import KINDS
-from phalanx.text import TextRewards, TextVectorEnvironment
+from phalanx.puzzles.kinds import KINDS
+from phalanx.text import EpisodeId, TextRewards, TextVectorEnvironment, split_of
 
 TURNS = ("multi", "single")
 GARBLED = (
@@ -41,14 +44,14 @@ def test_demonstrations_solve_through_the_text_interface(name: str, turns: str) 
         environment = PuzzleEnvironment(name, "easy", turns=turns)
         prompt = environment.reset(seed)
         assert prompt == environment.prompt and "Answer with" in prompt
-        demonstration = environment.demonstration()
+        demonstration = environment.expert_actions()
         assert demonstration
         steps = [environment.step(f"Let me think. <answer>{answer}</answer>") for answer in demonstration]
-        assert [step.info.refused for step in steps] == [""] * len(steps)
+        assert [step.info.error for step in steps] == [""] * len(steps)
         assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
         assert [step.reward for step in steps] == [0.0] * (len(steps) - 1) + [1.0]
         assert steps[-1].info.solved and steps[-1].info.terminated and steps[-1].text.startswith("Solved.")
-        assert environment.demonstration() == []
+        assert environment.expert_actions() == []
         after = environment.step("up")
         assert after.done and after.reward == 0.0 and after.info.solved
 
@@ -62,9 +65,9 @@ def test_garbled_answers_are_refused_in_words_and_change_nothing(name: str, turn
         step = environment.step(answer)
         # A press or a single name may be a move of a kind: then it must not pay.
         assert not step.info.solved and step.reward <= 0
-        if step.info.refused:
-            assert step.reward == -0.1 and len(step.info.refused) < 200
-            assert step.text.startswith(f"Not possible: {step.info.refused}.")
+        if step.info.error:
+            assert step.reward == -0.1 and len(step.info.error) < 200
+            assert step.text.startswith(f"Not possible: {step.info.error}.")
             assert environment.prompt == prompt
         assert step.done is (turns == "single")
 
@@ -104,18 +107,18 @@ def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
 def test_the_words_say_why_an_answer_is_no_move(name: str, answer: str, words: str) -> None:
     environment = PuzzleEnvironment(name)
     environment.reset(0)
-    assert environment.step(answer).info.refused == words
+    assert environment.step(answer).info.error == words
 
 
 def test_a_move_can_be_taken_back_and_mended_by_the_solver() -> None:
     environment = PuzzleEnvironment("sudoku")
     prompt = environment.reset(0)
-    right = environment.demonstration()
+    right = environment.expert_actions()
     assert right is not None
     place, digit = right[0].rsplit(" ", 1)
     wrong = f"{place} {1 + int(digit) % 4}"
     environment.step(wrong)
-    assert environment.demonstration() == right
+    assert environment.expert_actions() == right
     environment.step(f"{place} .")
     assert environment.prompt == prompt
 
@@ -134,21 +137,21 @@ def test_an_episode_is_truncated_and_a_lost_one_terminated() -> None:
 
 
 def test_rewards_are_settings() -> None:
-    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, accepted=0.5, refused=-2))
+    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, valid=0.5, invalid=-2))
     environment.reset(0)
-    answers = environment.demonstration() or []
+    answers = environment.expert_actions() or []
     assert [environment.step(answer).reward for answer in ["no", *answers]] == [-2, *[0.5] * 6, 5]
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_batch_does_what_single_environments_do(name: str) -> None:
     seeds = list(range(12))
-    batch, alone = PuzzleVectorEnvironment(name, size=12), [PuzzleEnvironment(name) for _ in seeds]
-    together = TextVectorEnvironment([PuzzleEnvironment(name) for _ in seeds])
+    batch, alone = PuzzleVectorEnvironment(name), [PuzzleEnvironment(name) for _ in seeds]
+    together = TextVectorEnvironment({name: lambda: PuzzleEnvironment(name)})
     texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
     assert batch.reset(seeds) == together.reset(seeds) == texts
     for turn in range(3):
-        answers = [("nonsense", *(each.demonstration() or ("",)))[turn % 2] for each in alone]
+        answers = [("nonsense", *(each.expert_actions() or ("",)))[turn % 2] for each in alone]
         wanted = [each.step(answer) for each, answer in zip(alone, answers, strict=True)]
         for found in (batch.step(answers), together.step(answers)):
             assert found.texts == [step.text for step in wanted]
@@ -159,7 +162,7 @@ def test_a_batch_does_what_single_environments_do(name: str) -> None:
 
 
 def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
-    batch = PuzzleVectorEnvironment("sudoku", size=3)
+    batch = PuzzleVectorEnvironment("sudoku")
     first = batch.reset([0, 1, 2])
     texts = batch.reset_where([False, True, False], [7, 8, 9])
     assert [texts[0], texts[2]] == [first[0], first[2]]
@@ -167,24 +170,75 @@ def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
 
 
 def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
-    batch = PuzzleVectorEnvironment("sudoku", size=2)
-    with pytest.raises(ValueError, match="seeds must be 2, one for each environment, got 3"):
-        batch.reset([1, 2, 3])
-    batch.reset([1, 2])
-    with pytest.raises(ValueError, match="answers must be 2"):
+    batch = PuzzleVectorEnvironment("sudoku")
+    with pytest.raises(ValueError, match="there are no episodes yet; call reset or start"):
         batch.step(["1 1 1"])
-    with pytest.raises(ValueError, match="at least one environment"):
-        PuzzleVectorEnvironment("sudoku", size=0)
+    batch.reset([1, 2])
+    with pytest.raises(ValueError, match=r"answers must have one item per episode \(2\), got 1"):
+        batch.step(["1 1 1"])
+    with pytest.raises(ValueError, match=r"seeds must have one item per episode \(2\), got 3"):
+        batch.reset_where([True, False], [1, 2, 3])
+    with pytest.raises(ValueError, match=r"expected 1 to .* episodes, got 0"):
+        batch.reset([])
+    with pytest.raises(ValueError, match="unknown task 'binary:easy:multi'; choose from sudoku:easy:multi"):
+        batch.start([EpisodeId("binary:easy:multi", 0)])
+    with pytest.raises(ValueError, match="the task sudoku:easy:multi appears twice"):
+        PuzzleVectorEnvironment("sudoku,sudoku:easy")
+    with pytest.raises(ValueError, match=r"expected KIND\[:DIFFICULTY\[:TURNS\]\], got 'sudoku"):
+        PuzzleVectorEnvironment("sudoku:easy:multi:3")
 
 
 def test_settings_that_make_no_sense_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="there is no episode yet; call reset"):
         PuzzleEnvironment("sudoku").step("1 1 1")
-    with pytest.raises(ValueError, match="turns are 'multi' or 'single', got 'many'"):
+    with pytest.raises(ValueError, match="turns must be 'multi' or 'single', got 'many'"):
         PuzzleEnvironment("sudoku", turns="many")
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         PuzzleEnvironment("sudoku", max_steps=0)
     with pytest.raises(ValueError, match="no difficulty 'huge'"):
         PuzzleEnvironment("sudoku", "huge")
-    with pytest.raises(ValueError, match="this environment is for binary, got a puzzle of sudoku"):
-        PuzzleEnvironment("binary").begin(PuzzleEnvironment("sudoku").kind.generate(0))
+    with pytest.raises(ValueError, match="this environment is for binary puzzles, got a sudoku puzzle"):
+        PuzzleEnvironment("binary").start(PuzzleEnvironment("sudoku").kind.generate(0))
+
+
+def test_a_batch_of_several_kinds_starts_the_puzzles_of_its_episodes() -> None:
+    batch = PuzzleVectorEnvironment("sokoban:easy:multi,sudoku", turns="single", prompt_format="compact")
+    assert batch.tasks == ("sokoban:easy:multi", "sudoku:easy:single")
+    assert batch.fingerprint == "sokoban:easy:multi@1 sudoku:easy:single@1"
+    episodes = [EpisodeId(batch.tasks[1], 5), EpisodeId(batch.tasks[0], 5), EpisodeId(batch.tasks[1], 5)]
+    prompts = batch.start(episodes)
+    single = PuzzleEnvironment("sudoku", turns="single", prompt_format="compact")
+    assert prompts[0] == prompts[2] == single.reset(5)
+    assert batch.legal_actions([0, 1])[0] is None and batch.legal_actions([1])[0]
+    answers = batch.expert_actions([0, 1, 2])
+    assert answers[0] == (single.expert_actions() or [])[0]
+    step = batch.step([answers[0] or "", answers[1] or "", "nonsense"])
+    assert [info.solved for info in step.infos] == [True, False, False]
+    assert batch.expert_actions([0]) == [None]
+    assert batch.state_keys()[1] != batch.episode_keys()[1]
+
+
+def test_seeds_of_a_split_are_found_without_disturbing_episodes() -> None:
+    batch = PuzzleVectorEnvironment("lights_out:easy")
+    prompts = batch.reset([0, 1])
+    for split in ("train", "validation", "test"):
+        seeds = list(itertools.islice(batch.seeds("lights_out:easy:multi", split, first=7), 5))
+        assert min(seeds) >= 7 and seeds == sorted(set(seeds))
+        assert batch.prompts == prompts
+        other = PuzzleVectorEnvironment("lights_out:easy")
+        other.reset(seeds)
+        assert {split_of(key) for key in other.episode_keys()} == {split}
+    generic = TextVectorEnvironment({"lights": lambda: PuzzleEnvironment("lights_out")})
+    found = itertools.islice(generic.seeds("lights", "test", first=7), 5)
+    assert list(found) == list(itertools.islice(batch.seeds("lights_out:easy:multi", "test", first=7), 5))
+
+
+def test_random_actions_are_legal() -> None:
+    batch = PuzzleVectorEnvironment("sudoku")
+    batch.reset([1, 2])
+    [first, second] = batch.sample_actions([0, 1], random.Random(3))
+    assert not any(info.error for info in batch.step([first, second]).infos)
+    single = PuzzleVectorEnvironment("sudoku", turns="single")
+    single.reset([1])
+    with pytest.raises(ValueError, match="cannot list its legal actions"):
+        single.sample_actions([0], random.Random(3))

@@ -85,7 +85,7 @@ def machine_key() -> str:
     """
     import jaxlib
 
-    from phalanx.core import backends as engine
+    from phalanx.native import instruction_set
 
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
@@ -94,7 +94,7 @@ def machine_key() -> str:
     extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
     return (
         f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
-        f"native {engine.instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+        f"native {instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
     )
 
 
@@ -282,12 +282,13 @@ def puzzles() -> Digests:
     for kind in puzzle_kinds():
         lines: list[object] = []
         for difficulty in kind.difficulties:
-            for puzzle in kind.generate_many(range(3), difficulty):
-                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution, kind.answer(puzzle)]
-                lines += [kind.solve(puzzle, kind.start(puzzle))]
-            for turns, compact in itertools.product(("single", "multi"), (False, True)):
-                environment = PuzzleEnvironment(kind, difficulty, turns=turns, compact=compact)
-                lines += [environment.reset(0), environment.demonstration()]
+            for puzzle in kind.generate_batch(range(3), difficulty):
+                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution]
+                lines += [kind.solution_text(puzzle)]
+                lines += [kind.solve(puzzle, kind.initial_state(puzzle))]
+            for turns, prompt_format in itertools.product(("single", "multi"), ("full", "compact")):
+                environment = PuzzleEnvironment(kind, difficulty, turns=turns, prompt_format=prompt_format)
+                lines += [environment.reset(0), environment.expert_actions()]
         found[kind.name] = digest_text(lines)
     return found
 
@@ -298,7 +299,7 @@ _SMALL_ARC = (
     "arc.dataset.max_grid_height=4",
     "arc.dataset.max_grid_width=4",
     "arc.dataset.num_tasks=16",
-    "arc.environment.max_episode_steps=5",
+    "arc.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
     "evaluation.attempts=0",
@@ -391,7 +392,7 @@ _ARC_CASES = {
     "training, boxes": ("arc.action.selection_format=bbox", "arc.action.allowed_operations=null"),
     "evaluation, masks": (
         "arc.dataset.max_grid_width=5",
-        "arc.environment.mode=evaluation",
+        "arc.episode.mode=evaluation",
         "arc.action.selection_format=mask",
         "arc.action.allowed_operations=null",
     ),
@@ -400,7 +401,7 @@ _ARC_CASES = {
         "arc.dataset.max_grid_height=3",
         "arc.dataset.max_grid_width=3",
         "arc.dataset.families=[fill_enclosed]",
-        "arc.environment.require_submit=false",
+        "arc.episode.require_submit=false",
         "arc.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
     ),
 }
@@ -412,7 +413,7 @@ def _arc_steps(engine: str, case: str) -> Any:
     from phalanx.arc import ArcEnvironment
     from phalanx.training.arc_training import load_arc_training
 
-    overrides = [*_SMALL_ARC, f"arc.engine={engine}", *_ARC_CASES[case]]
+    overrides = [*_SMALL_ARC, f"arc.backend={engine}", *_ARC_CASES[case]]
     environment = ArcEnvironment.create(load_arc_training(None, overrides).arc)
 
     def read_state(state: Any) -> Any:
@@ -456,20 +457,19 @@ def arc_rewards() -> Digests:
 @functools.cache
 def _family() -> Any:
     """Generate a knowledge base of families."""
-    from phalanx.kg import DataHandler
+    from phalanx.kg import KnowledgeBase
 
-    return DataHandler(num_families=3, generations=4, seed=0)
+    return KnowledgeBase.generate(num_families=3, generations=4, seed=0)
 
 
 @functools.cache
 def _encoded_family() -> tuple[Any, Any, np.ndarray]:
     """Return the vocabulary, the program (facts and rules), and encoded test and validation queries."""
-    from phalanx.kg import IndexManager
-    from phalanx.proofs import Program
+    from phalanx.proofs import Program, ProofVocabulary
 
-    index = IndexManager(_family())
-    queries = index.encode_atoms((*_family().test_queries, *_family().valid_queries))
-    return index, Program.of_data(_family(), index), queries
+    vocabulary = ProofVocabulary(_family())
+    queries = vocabulary.encode((*_family().test, *_family().valid))
+    return vocabulary, Program.from_knowledge_base(_family(), vocabulary), queries
 
 
 def _rule_lines(rules: Any) -> Iterator[str]:
@@ -486,67 +486,79 @@ def mined_rules() -> Digests:
 
     return {
         "standard confidence": digest_text(_rule_lines(mine_rules(_family()))),
-        "pca confidence": digest_text(_rule_lines(mine_rules(_family(), confidence="pca", length=2))),
+        "pca confidence": digest_text(_rule_lines(mine_rules(_family(), confidence="pca", max_length=2))),
     }
 
 
 @workload("integers", SHARED_DATA / "kg")
 def mined_rules_of_shared_data() -> Digests:
     """Digest rules mined from benchmark knowledge graphs."""
-    from phalanx.kg import DataHandler, mine_rules
+    from phalanx.kg import KnowledgeBase, mine_rules
 
     found = {}
     for name in ("umls", "nations", "family"):
-        data = DataHandler(path=SHARED_DATA / "kg" / name, on_leak="drop")
-        found[name] = digest_text(_rule_lines(mine_rules(data, length=2, min_support=5, min_confidence=0.1)))
+        data = KnowledgeBase.load(SHARED_DATA / "kg" / name, on_leak="drop")
+        rules = mine_rules(data, max_length=2, min_support=5, min_confidence=0.1)
+        found[name] = digest_text(_rule_lines(rules))
     return found
 
 
-def _rank_counts(aggregations: Iterable[str]) -> Digests:
-    """Digest how many candidates score above and equal to each true answer."""
+def _rank_counts(aggregations: Iterable[tuple[str, str]]) -> Digests:
+    """Digest how many candidates score above and equal to each true answer; pairs of key and aggregation."""
     from phalanx.kg import RulePredictor, mine_rules
-    from phalanx.kg.rules.predictor import LEARNINGS
+    from phalanx.kg.evaluation import KnownAnswers, count_ranks
+    from phalanx.kg.rules.predictor import LEARNING_CHOICES, RuleApplier, rule_weights
 
-    ranker, found = RulePredictor(mine_rules(_family(), length=2), _family(), threads=1), {}
-    for aggregation in aggregations:
-        ranks = ranker.ranks("test", aggregation, ranker.weights(aggregation, LEARNINGS[1]))
-        found[aggregation] = digest_arrays(ranks.above, ranks.level)
+    applier = RuleApplier(mine_rules(_family(), max_length=2), _family(), num_threads=1)
+    known = KnownAnswers(_family().known_triples, _family().vocabulary.num_entities)
+    found = {}
+    for key, aggregation in aggregations:
+        weights = rule_weights(applier, aggregation, LEARNING_CHOICES[1])
+        predictor = RulePredictor(applier, aggregation, weights)
+        counts = count_ranks(predictor, _family().triples("test"), known)
+        found[key] = digest_arrays(counts.higher, counts.tied)
     return found
 
 
 @workload("integers")
 def rule_ranks() -> Digests:
     """Digest rank counts of the aggregator that only compares confidences."""
-    return _rank_counts(["maximum"])
+    return _rank_counts([("maximum", "maxplus")])
 
 
 @workload("floats")
 def rule_ranks_from_scores() -> Digests:
     """Digest rank counts of the aggregators that compute scores, whose ties depend on rounding."""
-    from phalanx.kg import mine_rules, rank_by_rules
+    from phalanx.kg import RulePredictor, evaluate_link_prediction, mine_rules
 
-    by_relation = rank_by_rules(mine_rules(_family(), length=2), _family(), "test", "by-relation", threads=1)
+    rules = mine_rules(_family(), max_length=2)
+    predictor = RulePredictor.fit(rules, _family(), "per_relation", num_threads=1)
+    result = evaluate_link_prediction(predictor, _family(), "test", ties="random")
     return {
-        **_rank_counts(["noisy-or", "power", "learned"]),
-        "by-relation": digest_arrays(
-            np.float64(by_relation.total.mrr), np.float64(by_relation.mean_ties.mrr)
-        ),
+        **_rank_counts([("noisy-or", "noisyor"), ("power", "power"), ("learned", "learned")]),
+        "by-relation": digest_arrays(np.float64(result.total.mrr), np.float64(result.mrr_realistic)),
     }
 
 
 @workload("integers")
 def candidate_lists() -> Digests:
     """Digest the corruptions that true triples are ranked against."""
-    from phalanx.kg.candidates import make_candidates
+    from phalanx.kg.evaluation import make_candidates
 
-    (index, _, queries), found = _encoded_family(), {}
-    known = index.encode_atoms(sorted(_family().known))
-    for sides, corruptions in (("both", 10), ("tail", None)):
-        made = make_candidates(
-            queries, known, index.num_constants, sides=sides, corruptions=corruptions, seed=4
+    family, found = _family(), {}
+    queries = np.concatenate([family.triples("test"), family.triples("valid")])
+    for sides, count in (("both", 10), ("tail", None)):
+        lists = make_candidates(
+            queries,
+            family.known_triples,
+            family.vocabulary.num_entities,
+            sides=sides,
+            num_candidates=count,
+            seed=4,
         )
-        found[f"{sides}, {corruptions}"] = digest_arrays(
-            made.triples, made.starts, made.query, made.side, made.tie_draw
+        # Ids started at 1 when the digests were computed.
+        found[f"{sides}, {count}"] = digest_arrays(
+            lists.triples + np.int32(1), lists.starts, lists.query, lists.side, lists.tie_draw
         )
     return found
 
@@ -554,10 +566,10 @@ def candidate_lists() -> Digests:
 @workload("integers")
 def proof_depths() -> Digests:
     """Digest the lengths of shortest proofs of all queries."""
-    from phalanx.kg.chaining import proof_depths
+    from phalanx.kg.proof_depths import proof_depths
 
-    index, _, queries = _encoded_family()
-    facts, rules = index.encode_atoms(_family().facts), index.encode_rules(_family().rules)
+    queries = np.concatenate([_family().triples("test"), _family().triples("valid")])
+    facts, rules = _family().triples("train"), _family().encoded_rules
     return {
         "held-out queries": digest_arrays(proof_depths(queries, facts, rules, 6)),
         "facts": digest_arrays(proof_depths(facts, facts, rules, 4)),
@@ -567,21 +579,17 @@ def proof_depths() -> Digests:
 def _proof_config(**settings: Any) -> Any:
     from phalanx.proofs import ProofConfig
 
-    return ProofConfig(padding_states=24, padding_atoms=6, **settings)
+    return ProofConfig(max_actions=24, max_goals=6, **settings)
 
 
 @workload("integers")
 def best_first_search() -> Digests:
     """Digest results of best-first search with heuristics that do not depend on rounding."""
-    from phalanx.proofs.search.best_first import (
-        BestFirstConfig,
-        BreadthFirstHeuristic,
-        RandomHeuristic,
-        best_first_search,
-    )
+    from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
+    from phalanx.proofs.search.heuristics import BreadthFirstHeuristic, RandomHeuristic
 
     (_, program, queries), found = _encoded_family(), {}
-    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
     for name, heuristic in (("breadth first", BreadthFirstHeuristic()), ("random order", RandomHeuristic(1))):
         result = best_first_search(_proof_config(), program, heuristic, queries, search)
         found[name] = digest_arrays(result.proved, result.expansions, result.length, result.overflow)
@@ -594,7 +602,7 @@ def beam_search() -> Digests:
     from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 
     _, program, queries = _encoded_family()
-    search = BeamSearchConfig(width=4, max_depth=5)
+    search = BeamSearchConfig(beam_width=4, max_depth=5)
     result = beam_search(_proof_config(), program, UniformPolicy(), queries, search, batch_size=16)
     return {
         "proofs": digest_arrays(result.proved, result.length, result.expansions, result.overflow),
@@ -603,17 +611,19 @@ def beam_search() -> Digests:
 
 
 @functools.cache
-def _proof_steps(engine: str) -> Any:
+def _proof_steps(backend: str) -> Any:
     from phalanx.proofs.env import ProofEnvironment
 
-    config = _proof_config(max_depth=8, engine=engine, skip_unary_actions=True)
+    config = _proof_config(max_episode_steps=8, backend=backend, skip_unary_actions=True)
 
     def read_state(state: Any) -> Any:
-        flags = (state.status, state.label, state.overflow)
-        counts = (state.count, state.too_long, state.skipped, state.step_count, state.depth)
-        return state.goals, state.successors, state.query, *flags, *counts
+        node, query = state.node, state.query
+        flags = (state.status, query.label, node.overflow)
+        counts = (node.num_actions, node.num_too_long, node.num_skipped, state.step_count, query.depth)
+        return node.goals, node.successors, query.atom, *flags, *counts
 
-    return _random_steps(ProofEnvironment.from_data(config, _family(), "train"), read_state, lambda info: ())
+    environment = ProofEnvironment.from_knowledge_base(_family(), config, "train")
+    return _random_steps(environment, read_state, lambda info: ())
 
 
 @workload("integers")
@@ -645,28 +655,31 @@ def episode_tokens() -> Digests:
     """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
     from phalanx.arc import ArcEnvironment
     from phalanx.lm import EnvironmentStream
-    from phalanx.lm.arc_demonstrations import arc_samples
-    from phalanx.lm.episodes.proof_demonstrations import proof_samples
     from phalanx.lm.expert_samples import generate_expert_samples
-    from phalanx.lm.tasks import PromptTokenizer, read_tasks
     from phalanx.proofs.env import ProofEnvironment
+    from phalanx.puzzles import puzzle_kinds
+    from phalanx.text import make_text_vector_env
     from phalanx.training.arc_training import load_arc_training
+    from phalanx.training.sft_experts import arc_samples, proof_samples
 
-    prompter, single, multi = (
-        PromptTokenizer("characters"),
-        read_tasks("puzzles"),
-        read_tasks("puzzles::multi"),
-    )
+    def puzzles(*turns: str) -> Any:
+        tasks = [f"{kind.name}:easy:{each}" for each in turns for kind in puzzle_kinds()]
+        return make_text_vector_env(",".join(tasks), prompt_format="compact")
+
     arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
-    proofs = ProofEnvironment.from_data(_proof_config(max_depth=8), _family(), "train")
+    proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
-        "arc, expert": arc_samples(arc, prompter, seed=1),
-        "arc, expert, full prompts": arc_samples(arc, PromptTokenizer("bytes"), seed=1, compact=False),
+        "arc, expert": arc_samples(arc, "characters", seed=1),
+        "arc, expert, full prompts": arc_samples(arc, "bytes", seed=1, prompt_format="full"),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
-        "proofs, expert": proof_samples(proofs, PromptTokenizer("bytes"), seed=1),
-        "puzzles, expert": generate_expert_samples(single + multi, prompter, seed=1, wander=0.2),
-        "puzzles, random": generate_expert_samples(multi, prompter, seed=1, demonstrated=False),
+        "proofs, expert": proof_samples(proofs, "bytes", seed=1),
+        "puzzles, expert": generate_expert_samples(
+            functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
+        ),
+        "puzzles, random": generate_expert_samples(
+            functools.partial(puzzles, "multi"), "characters", seed=1, behavior_policy="random"
+        ),
     }
     return {name: digest_text(_token_lines(stream, 24)) for name, stream in streams.items()}
 
@@ -678,13 +691,12 @@ def _train(algorithm: Any, updates: int, metrics: tuple[str, ...] = ()) -> Diges
     """Train as `phalanx train` does, without files; digest the weights and the values of some metrics."""
     import jax
 
-    start, update = algorithm.compile()
-    learner = start(jax.random.key(algorithm.seed))
+    state = algorithm.init(jax.random.key(algorithm.seed))
     logged = []
     for _ in range(updates):
-        learner, report = update(learner)
+        state, report = algorithm.update(state)
         logged += [np.float64(report.metrics[name]) for name in metrics if name in report.metrics]
-    found = {"weights": digest_weights(algorithm.weights(learner))}
+    found = {"weights": digest_weights(state.params)}
     return found | ({"metrics": digest_arrays(*logged)} if metrics else {})
 
 
@@ -699,22 +711,16 @@ _SMALL_PPO = (
 
 @workload("floats")
 def ppo_arc() -> Digests:
-    """Train PPO on ARC: as `phalanx train` does, with two networks, and as one compiled update."""
-    import jax
-
+    """Train PPO on ARC with two networks."""
     from phalanx.training.arc_training import ArcTraining, load_arc_training
 
-    small = (*_SMALL_ARC, *_SMALL_PPO, "network.depth=1")
-    equivariant = ArcTraining(load_arc_training("default", (*small, "network.width=8")))
-    convolutional = ArcTraining(load_arc_training("single", (*small, "network.width=8")))
-    found = {
+    small = (*_SMALL_ARC, *_SMALL_PPO, "network.num_layers=1")
+    equivariant = ArcTraining(load_arc_training("default", (*small, "network.hidden_dim=8")))
+    convolutional = ArcTraining(load_arc_training("single", (*small, "network.hidden_dim=8")))
+    return {
         "default": _train(equivariant, 3)["weights"],
         "single": _train(convolutional, 3)["weights"],
     }
-    learner, update = jax.jit(equivariant.start)(jax.random.key(0)), jax.jit(equivariant.update)
-    for _ in range(3):
-        learner, _ = update(learner)
-    return found | {"default, one compiled update": digest_weights(equivariant.weights(learner))}
 
 
 @workload("floats")
@@ -726,9 +732,9 @@ def ppo_proofs() -> Digests:
         *_SMALL_PPO,
         "generated.num_families=2",
         "generated.generations=3",
-        "proofs.padding_states=8",
-        "proofs.padding_atoms=3",
-        "proofs.max_depth=4",
+        "proofs.max_actions=8",
+        "proofs.max_goals=3",
+        "proofs.max_episode_steps=4",
         "network.width=4",
         "network.depth=1",
         "evaluation.num_queries=6",
@@ -739,10 +745,10 @@ def ppo_proofs() -> Digests:
 
 _SMALL_BC = (
     *_SMALL_ARC,
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "cloning.num_updates=4",
-    "cloning.fresh_tasks=8",
+    "arc.dataset.tasks_per_update=8",
     "cloning.num_envs=8",
     "cloning.num_steps=4",
     "cloning.minibatch=16",
@@ -753,7 +759,7 @@ _SMALL_BC = (
 @workload("floats")
 def bc_default() -> Digests:
     """Train behavior cloning with the preset `default` on generated tasks."""
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     return _train(CloningTraining(CloningTraining.config_type.load("default", _SMALL_BC)), 4, ("loss",))
 
@@ -762,7 +768,7 @@ def bc_default() -> Digests:
 def bc_arc_agi_1() -> Digests:
     """Train behavior cloning with the preset `arc_agi_1` on files with generated tasks."""
     from phalanx.arc.generators import generate_tasks
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     with tempfile.TemporaryDirectory() as folder:
         for split in ("training", "evaluation"):
@@ -778,7 +784,7 @@ def bc_arc_agi_1() -> Digests:
 def demo() -> Digests:
     """Run the training of `phalanx demo`, shortened, with evaluations, checkpoints and logs."""
     from phalanx.training import train
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
     algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))
@@ -786,30 +792,27 @@ def demo() -> Digests:
         outcome = train(algorithm, Path(folder) / "run")
         scores = [(record["success_rate"], record["similarity"]) for record in outcome.evaluations]
         return {
-            "weights": digest_weights(algorithm.weights(outcome.learner)),
+            "weights": digest_weights(outcome.state.params),
             "evaluations": digest_arrays(np.array(scores, np.float64)),
         }
 
 
-_SMALL_MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+_SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=16")
 
 
 @workload("floats")
 def sft_plan() -> Digests:
     """Train a language model on the batches of a plan."""
     from phalanx.data import BatchPlanBuilder, PackingConfig
-    from phalanx.training.lm.batches import PlannedBatches
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
+    from phalanx.training.sft_data import PlannedBatches
 
     samples = _token_samples()
     lengths = {name: sample.length for name, sample in samples.items()}
     packing = PackingConfig(max_length=64)
     plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(num_epochs=2)
-    config = LMTrainingConfig.load(
-        None, (*_SMALL_MODEL, "model.vocab_size=40", "data.source=plan", "optimizer.warmup=2")
-    )
-    return _train(LMTraining(config, PlannedBatches.of_plan(plan, samples)), 4, ("loss",))
+    config = SFTConfig.load(None, (*_SMALL_MODEL, "model.vocab_size=40", "optimizer.warmup_steps=2"))
+    return _train(SFT(config, PlannedBatches.from_plan(plan, samples)), 4, ("loss",))
 
 
 @workload("floats")
@@ -817,49 +820,47 @@ def sft_puzzles() -> Digests:
     """Train a language model on puzzles with the preset `puzzles`; digest held-out losses too."""
     import jax
 
-    from phalanx.training.lm.config import LMTrainingConfig
-    from phalanx.training.lm.training import LMTraining
+    from phalanx.training.sft import SFT, SFTConfig
 
     small = (
         *_SMALL_MODEL,
-        "data.environment='sudoku,lights_out::multi'",
-        "data.shares='lights_out=2'",
+        "env.id='sudoku,lights_out::multi'",
+        "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
         "data.window_size=32",
-        "data.held_out=8",
-        "optimizer.num_updates=4",
-        "optimizer.warmup=2",
-        "evaluation.puzzles=0",
+        "data.num_eval_samples=8",
+        "num_updates=4",
+        "optimizer.warmup_steps=2",
+        "evaluation.num_episodes=0",
     )
-    algorithm = LMTraining(LMTrainingConfig.load("puzzles", small))
-    start, update = algorithm.compile()
-    learner, losses = start(jax.random.key(algorithm.seed)), []
+    algorithm = SFT(SFTConfig.load("puzzles", small))
+    state, losses = algorithm.init(jax.random.key(algorithm.seed)), []
     for number in range(4):
-        learner, report = update(learner)
+        state, report = algorithm.update(state)
         losses += [np.float64(report.metrics["loss"])]
-        losses += [np.float64(record["loss"]) for record in algorithm.evaluate(learner, number, False)]
-    return {"weights": digest_weights(algorithm.weights(learner)), "losses": digest_arrays(*losses)}
+        losses += [np.float64(record["loss"]) for record in algorithm.evaluate(state, number, False)]
+    return {"weights": digest_weights(state.params), "losses": digest_arrays(*losses)}
 
 
 @workload("floats")
 def grpo_puzzles() -> Digests:
     """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
-    from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
+    from phalanx.training.grpo import GRPO, GRPOConfig
 
-    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
+    small = (*_SMALL_MODEL, "num_updates=3", "num_generations=8", "microbatch_size=4", "max_length=96")
     presets = {
-        "lights_out": ("grpo.groups=6",),
+        "lights_out": ("num_prompts=6",),
         "puzzles": (
-            "environment='knights::multi,lights_out::multi'",
-            "legal_only=true",
-            "grpo.groups=4",
-            "grpo.negative=0.5",
+            "env.id='knights::multi,lights_out::multi'",
+            "legal_actions_only=true",
+            "num_prompts=4",
+            "negative_advantage_weight=0.5",
         ),
     }
     found = {}
     for preset, overrides in presets.items():
-        algorithm = GRPOTraining(GRPOTrainingConfig.load(preset, (*small, *overrides)))
+        algorithm = GRPO(GRPOConfig.load(preset, (*small, *overrides)))
         found |= {
             f"{preset}: {name}": value for name, value in _train(algorithm, 3, ("policy_loss",)).items()
         }
@@ -881,18 +882,15 @@ def search_heuristic() -> Digests:
     """Train a heuristic for best-first search on a generated genealogy."""
     import dataclasses
 
-    from phalanx.kg import write_knowledge
     from phalanx.kg.family_generator import generate_genealogy
     from phalanx.proofs.search.best_first import BestFirstConfig
-    from phalanx.proofs.search.heuristics import HeuristicConfig
+    from phalanx.proofs.search.heuristic_training import HeuristicConfig
     from phalanx.training.search_heuristic import HeuristicTraining, HeuristicTrainingConfig
 
-    base, queries = generate_genealogy(300, distances=(2,), queries=60)
-    search = BestFirstConfig(expansions=30, max_depth=8, batch_size=32)
+    base, queries = generate_genealogy(300, distances=(2,), num_queries=60)
+    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
     with tempfile.TemporaryDirectory() as folder:
-        write_knowledge(
-            Path(folder), dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:])
-        )
+        dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:]).save(folder)
         config = HeuristicTrainingConfig(
             dataset=folder,
             predicates=("ancestor",),
@@ -907,7 +905,7 @@ def path_network() -> Digests:
     """Train a path network on generated families."""
     from phalanx.kg import fit_path_network
 
-    network = fit_path_network(_family(), layers=2, epochs=0.5, threads=1)
+    network = fit_path_network(_family(), num_layers=2, num_epochs=0.5, num_threads=1)
     return {"parameters": digest_arrays(network.parameters)}
 
 

@@ -11,24 +11,27 @@ from typer.testing import CliRunner
 
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.episode_files import read_recorded_episodes
+from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
 from phalanx.arc.planner import action_from_arrays
 from phalanx.cli.app import app
+from phalanx.core.expert import ExpertLabels
 from phalanx.data import write_samples
-from phalanx.lm import ArcTokenizer, EnvironmentStream
+from phalanx.lm import EnvironmentStream
 from phalanx.logging.report import read_run
-from phalanx.training import CloningTraining, load_arc_policy, load_cloning, train
+from phalanx.training import BC, BCConfig, CloningTraining, RunConfig, load_arc_policy, load_cloning, train
+from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
 
 SMALL = (
     "arc.dataset.max_grid_height=3",
     "arc.dataset.max_grid_width=3",
     "arc.dataset.families=[fill_enclosed]",
     "arc.dataset.num_tasks=8",
-    "arc.environment.max_episode_steps=3",
-    "network.width=8",
-    "network.depth=1",
+    "arc.episode.max_episode_steps=3",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "cloning.num_updates=4",
-    "cloning.fresh_tasks=16",
+    "arc.dataset.tasks_per_update=16",
     "cloning.num_envs=32",
     "cloning.num_steps=3",
     "cloning.minibatch=48",
@@ -52,52 +55,63 @@ def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_wh
     wrong, right = np.full((3, 3), 3, np.int8), np.full((3, 3), 3, np.int8)
     wrong[0, 0] = wrong[2, 2] = 7
     grids = np.stack([RING, wrong, right])
-    labels = expert.labels(np.zeros(3, int), np.zeros(3, int), grids, np.array([0, -1, -1]))
-    first = expert.solution(0, 0)
-    assert labels.operations[0, 0] == first.operations[0]
+    labels = expert.label_grids(np.zeros(3, int), np.zeros(3, int), grids, np.array([0, -1, -1]))
+    first, operations = expert.solution(0, 0), labels.actions.operation
+    assert operations[0, 0] == first.operations[0]
     assert first.operations[-1] == Operation.SUBMIT
-    assert labels.operations[1].tolist() == [3, 3, -1, -1]
-    assert sorted(labels.cells[1, :2].tolist()) == [[0, 0], [2, 2]]
-    assert labels.operations[2].tolist() == [Operation.SUBMIT, -1, -1, -1]
+    assert operations[1].tolist() == [3, 3, -1, -1]
+    assert labels.mask[1].tolist() == [True, True, False, False]
+    assert sorted(zip(labels.actions.row[1, :2], labels.actions.col[1, :2], strict=True)) == [(0, 0), (2, 2)]
+    assert operations[2].tolist() == [Operation.SUBMIT, -1, -1, -1]
 
 
 def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
-    followed = ArcExpert(small().arc, (TASK,)).follow(
-        np.array([0, 1, -1, 2]), np.array([True, False, True, True]), np.array([False, False, False, True])
-    )
-    assert followed.tolist() == [1, -1, -1, 0]
+    expert = ArcExpert(small().arc, (TASK,))
+    labels = expert.label_grids(np.zeros(4, int), np.zeros(4, int), np.stack([RING] * 4), np.zeros(4, int))
+    actions = jax.tree.map(lambda field: np.array(field[:, 0]), labels.actions)
+    actions.operation[1] = 7
+    reset = np.array([False, False, False, True])
+    assert expert.advance(np.array([0, 1, -1, 2]), labels, actions, reset).tolist() == [1, -1, -1, 0]
+    assert expert.must_act(actions, labels).tolist() == [False] * 4
+    actions.operation[2] = Operation.SUBMIT
+    assert expert.must_act(actions, labels).tolist() == [False, False, True, False]
 
 
-def test_cloning_needs_an_operation_to_hand_in_with():
-    with pytest.raises(ValueError, match=r"add 34 to arc\.action\.allowed_operations"):
-        load_cloning(None, ["arc.action.allowed_operations=[0,1,2]"])
+def test_the_expert_needs_the_submit_operation():
+    config = small().arc
+    action = config.action.model_copy(update={"allowed_operations": (0, 1, 2)})
+    with pytest.raises(ValueError, match=r"add 34 \(Submit\) to env\.action\.allowed_operations"):
+        ArcExpert(config.model_copy(update={"action": action}), (TASK,))
+    endless = config.episode.model_copy(update={"require_submit": False})
+    with pytest.raises(ValueError, match=r"set env\.episode\.require_submit=true"):
+        ArcEnvironment.create(config.model_copy(update={"episode": endless}), TASK).expert()
+
+
+def tasks_of(training: CloningTraining, update: int) -> tuple[ArcTask, ...]:
+    return training.prepare_tasks(update)[0].task_buffer.tasks
 
 
 def test_every_update_has_tasks_of_its_own_and_none_of_the_held_out_ones():
     training = small()
-    rng = np.random.default_rng(0)
-    first, second = (set(training._fresh(update, rng).tasks) for update in (0, 1))
+    first, second = (set(tasks_of(training, update)) for update in (0, 1))
     assert len(first) == 16
     assert not first & second
     assert not first & set(training._unseen.task_buffer.tasks)
-    again = set(training._fresh(0, rng).tasks)
-    assert again == first
-    assert set(small()._fresh(1, rng).tasks) == second, (
-        "the same where none was made beside the update before"
-    )
+    assert set(tasks_of(training, 0)) == first
+    assert set(tasks_of(small(), 1)) == second
+    assert set(tasks_of(small("seed=1"), 0)) != first
 
 
 def test_tasks_of_a_file_come_turned_and_recolored_where_that_is_asked_for(tmp_path: Path):
     pair = {"input": RING.tolist(), "output": np.full((3, 3), 3).tolist()}
     (tmp_path / "ring.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
-    training = small(f"arc.dataset.source={tmp_path / 'ring.json'}", "cloning.augment=true",
+    training = small(f"arc.dataset.source={tmp_path / 'ring.json'}", "arc.dataset.augment=true",
                      "arc.dataset.families=[]", "evaluation.split=training")  # fmt: skip
-    rng = np.random.default_rng(0)
-    colors = {int(training._fresh(update, rng)[0].demos[0].input[0, 0]) for update in range(12)}
+    colors = {int(tasks_of(training, update)[0].demos[0].input[0, 0]) for update in range(12)}
     assert len(colors) > 3
     assert 0 not in colors
-    with pytest.raises(ValueError, match=r"leave cloning\.augment out"):
-        small("cloning.augment=true")
+    with pytest.raises(ValueError, match="augment must be false for generated tasks"):
+        small("arc.dataset.augment=true")
 
 
 @pytest.fixture(scope="module")
@@ -117,21 +131,21 @@ def test_a_policy_learns_to_paint_and_then_to_hand_in(trained):
 
 def test_a_run_is_read_like_one_of_ppo(trained):
     training, outcome = trained
-    config, network = load_arc_policy(outcome.run)
+    config, network = load_arc_policy(outcome.run_dir)
     assert config == training.config
     for ours, theirs in zip(
-        jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.learner)), strict=True
+        jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.state)), strict=True
     ):
         assert np.array_equal(ours, theirs)
 
 
 def test_a_run_leaves_its_policy_for_the_report(trained):
     training, outcome = trained
-    agent = read_run(outcome.run).agent
+    agent = read_run(outcome.run_dir).panels[0].data
     assert agent is not None
     assert len(agent["puzzles"]) == 16
     weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
-    stem = np.asarray(training.policy(outcome.learner).stem.weight).ravel()
+    stem = np.asarray(training.policy(outcome.state).stem.weight).ravel()
     assert np.array_equal(weights[: len(stem)], stem)
 
 
@@ -149,7 +163,7 @@ def test_a_run_that_goes_on_comes_to_the_same_numbers(tmp_path: Path):
     assert cut.interrupted
     rest = train(small(), tmp_path / "cut", resume=True)
     for ours, theirs in zip(
-        jax.tree.leaves(whole.learner.network), jax.tree.leaves(rest.learner.network), strict=True
+        jax.tree.leaves(whole.state.params), jax.tree.leaves(rest.state.params), strict=True
     ):
         assert np.array_equal(ours, theirs)
 
@@ -162,8 +176,8 @@ def _scripted(states, count, key):
 
 def episode_file(path: Path, grids=("input", "working")) -> Path:
     config = small().arc
-    play = config.environment.model_copy(update={"require_submit": False})
-    environment = ArcEnvironment.create(config.model_copy(update={"environment": play}), TASK)
+    play = config.episode.model_copy(update={"require_submit": False})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": play}), TASK)
     stream = EnvironmentStream(
         environment, _scripted, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
         batch_size=1, dataset_id="rings",
@@ -174,7 +188,7 @@ def episode_file(path: Path, grids=("input", "working")) -> Path:
 
 def test_episodes_from_a_file_get_the_hand_in_that_they_lack(tmp_path: Path):
     steps = read_recorded_episodes(episode_file(tmp_path / "rings.jsonl"), small().environment)
-    assert np.asarray(steps.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
+    assert np.asarray(steps.labels.actions.operation)[:, 0].tolist() == [3, Operation.SUBMIT]
     assert np.array_equal(steps.observations.input_grid[1], RING)
     assert np.array_equal(steps.observations.working_grid[1], np.full((3, 3), 3))
 
@@ -194,3 +208,50 @@ def test_the_command_learns_from_a_file(tmp_path: Path):
     assert result.exit_code == 0, result.output
     assert "Handed in right on held-out tasks" in result.output
     assert load_arc_policy(out)[0].cloning.episodes == path
+
+
+class WalkExpert:
+    """Always walks right, and has no answer in the first cell."""
+
+    def init(self, states):
+        return ()
+
+    def label(self, states, memory):
+        position = np.asarray(states.position)
+        return ExpertLabels(np.full((len(position), 1), RIGHT, np.int32), (position > 0)[:, None])
+
+    def must_act(self, actions, labels):
+        return np.zeros(len(labels.mask), bool)
+
+    def advance(self, memory, labels, actions, reset):
+        return memory
+
+
+class TaughtWalk(ShortWalk):
+    def expert(self):
+        return WalkExpert()
+
+
+class WalkCloningConfig(RunConfig):
+    seed: int = 0
+    """Seed."""
+    cloning: BCConfig = BCConfig(num_envs=16, num_steps=8, num_updates=20, minibatch=32, learning_rate=0.03)
+    """Settings."""
+
+
+def test_any_environment_with_an_expert_can_be_cloned():
+    training = BC(WalkCloningConfig(), TaughtWalk(), WalkNetwork, max_episode_steps=16)
+    state, losses, counts = training.init(jax.random.key(0)), [], []
+    for _ in range(20):
+        state, result = training.update(state)
+        losses.append(float(result.metrics["loss"]))
+        counts.append(int(result.counts["environment_steps"]))
+    training.close()
+    assert losses[-1] < 0.1 < losses[0]
+    assert float(result.metrics["accuracy"]) == 1.0
+    assert max(counts) < 16 * 8, "states without an answer are not learned from"
+
+
+def test_an_environment_without_an_expert_is_rejected():
+    with pytest.raises(ValueError, match="ShortWalk has no expert, which behavior cloning needs"):
+        BC(WalkCloningConfig(), ShortWalk(), WalkNetwork, max_episode_steps=16)

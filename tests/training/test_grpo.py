@@ -1,4 +1,4 @@
-"""Learning from reward: advantages, ratios, rows, resuming, and that it learns something."""
+"""GRPO: advantages, packing, the loss, optimizer steps, resuming, and learning from reward."""
 
 import functools
 import os
@@ -13,244 +13,317 @@ import pytest
 
 from phalanx.config import load_config
 from phalanx.lm import LanguageModelConfig, SamplingConfig, generate_batch
+from phalanx.lm.text_policy import allowed_token_ids
 from phalanx.logging import read_records
-from phalanx.training import GRPOConfig, GRPOTraining, GRPOTrainingConfig, OptimizerConfig, Progress, train
-from phalanx.training.lm.grpo_update import (
+from phalanx.training import (
+    GRPO,
     Completion,
-    GRPOState,
-    GRPOTrainer,
+    GRPOConfig,
+    OptimizerConfig,
+    Progress,
     group_advantages,
-    merge_duplicates,
-    pack_completions,
+    grpo_loss,
+    train,
     turn_advantages,
-    with_reference,
 )
+from phalanx.training.grpo import GRPOState, copy_params, merge_duplicates, pack_completions
 
-MODEL = LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16)
+MODEL = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
 TINY = (
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.hidden=16",
-    "environment='knights::multi,lights_out::multi'",
-    "legal_only=true",
+    "model.d_model=16",
+    "model.num_layers=1",
+    "model.num_heads=2",
+    "model.d_ff=16",
+    "env.id='knights::multi,lights_out::multi'",
+    "legal_actions_only=true",
     "num_updates=4",
-    "max_new_tokens=12",
-    "grpo.groups=2",
-    "grpo.group_size=4",
-    "grpo.width=64",
-    "grpo.rows=4",
+    "max_completion_length=12",
+    "num_prompts=2",
+    "num_generations=4",
+    "max_length=64",
+    "microbatch_size=4",
     "checkpoint.every=2",
     "evaluation.every=0",
-    "evaluation.puzzles=2",
+    "evaluation.num_episodes=2",
 )
-ANSWERS = [
+COMPLETIONS = [
     Completion([5, 6, 7], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0),
     Completion([5, 6, 7], [4, 1], [-4.4, -4.1], -1.0),
 ]
 
 
-def trainer(**settings: object) -> GRPOTrainer:
-    config = GRPOConfig(width=16, rows=2, **settings)
-    return GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0), config, 1.0)
+def grpo(optimizer: OptimizerConfig = OptimizerConfig(b2=0.98), **settings: Any) -> GRPO:  # noqa: B008 - frozen
+    settings = {"num_updates": 9, "max_length": 16, "microbatch_size": 2, "model": MODEL, **settings}
+    return GRPO(GRPOConfig(optimizer=optimizer, **settings))
 
 
 @functools.cache
-def begun() -> GRPOState:
-    """What every trainer of `MODEL` starts with, on the host, where nobody can use it up."""
-    return jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+def host_state() -> GRPOState:
+    return jax.device_get(jax.jit(grpo().init)(jax.random.key(0)))
+
+
+def initial_state() -> GRPOState:
+    """Return a copy of the initial state, because a training step consumes it."""
+    return jax.tree.map(jnp.array, host_state())
 
 
 @jax.jit
-def plain_log_probs(arrays: Any, row: jax.Array) -> jax.Array:
-    model = trainer().model(arrays)
+def reference_logps(params: Any, row: jax.Array) -> jax.Array:
+    model = grpo().model(params)
     return jax.nn.log_softmax(model(row, jnp.ones_like(row), jnp.arange(len(row))))
 
 
-def test_advantages_are_relative_to_the_group() -> None:
-    found = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0], [3.0, 3.0, 3.0, 3.0]]))
-    np.testing.assert_allclose(found, [[1, -1, -1, 1], [0, 0, 0, 0]], atol=1e-4)
-    plain = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0]]), scale=False)
-    np.testing.assert_allclose(plain, [[0.5, -0.5, -0.5, 0.5]])
+def test_group_advantages_are_relative_to_the_group() -> None:
+    advantages = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0], [3.0, 3.0, 3.0, 3.0]]))
+    np.testing.assert_allclose(advantages, [[1, -1, -1, 1], [0, 0, 0, 0]], atol=1e-4)
+    unscaled = group_advantages(np.array([[1.0, 0.0, 0.0, 1.0]]), scale_rewards=False)
+    np.testing.assert_allclose(unscaled, [[0.5, -0.5, -0.5, 0.5]])
 
 
-def test_answers_stand_in_rows_with_what_is_known_of_each_token() -> None:
-    [rows] = pack_completions(ANSWERS, width=12, rows=2)
-    assert rows.input_ids[0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
-    assert rows.segment_ids[0].tolist() == [1] * 6 + [2] * 5 + [0]
-    assert rows.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
-    assert rows.written[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
-    assert rows.advantages[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
-    assert not rows.segment_ids[1].any()
-    with pytest.raises(ValueError, match="an answer of 6 tokens does not fit"):
-        pack_completions(ANSWERS, width=5, rows=2)
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
-    found, learner = trainer(level=level, kl=0.5), begun()
-    [batch] = pack_completions(ANSWERS, width=16, rows=2)
-    count = 5 if level == "token" else 2
-    total, metrics = jax.jit(found.loss)(learner.arrays, learner.reference, batch, np.float32(count))
-    gains, tokens = [], []
-    for answer in ANSWERS:
-        row = np.array([*answer.read, *answer.written], np.int32)
-        # As wide as the longest; what stands behind a text is not seen in it.
-        logs = np.asarray(plain_log_probs(learner.arrays, np.pad(row, (0, 6 - len(row)))))
-        at = range(len(answer.read) - 1, len(row) - 1)
-        now = np.array([logs[place, row[place + 1]] for place in at])
-        gap = now - np.array(answer.log_probs)
-        ratio = np.exp(gap if level == "token" else np.full_like(gap, gap.mean()))
-        gain = np.minimum(ratio * answer.advantage, np.clip(ratio, 0.8, 1.28) * answer.advantage)
-        gains.append(gain.sum() if level == "token" else gain.mean())
-        tokens.append(len(gap))
-    assert sum(tokens) == 5
-    expected = -sum(gains) / count
-    assert float(metrics["policy_loss"]) == pytest.approx(expected, abs=1e-5)
-    # The reference is the model itself so far.
-    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
-    assert float(total) == pytest.approx(expected, abs=1e-5)
-
-
-def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
-    found = trainer(kl=0.01)
-    loss, learner = jax.jit(found.loss), with_reference(begun())
-    kept = jax.tree.map(np.asarray, learner.reference)
-    [batch] = pack_completions(ANSWERS, width=16, rows=2)
-    count = np.float32(5)
-    before = float(loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
-    for _ in range(3):
-        learner, metrics = found.update(learner, ANSWERS)
-    _, told = loss(learner.arrays, learner.reference, batch, count)
-    assert float(told["policy_loss"]) < before
-    assert float(told["kl"]) > 0
-    assert metrics["gradient_steps"] == 1
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, learner.reference), kept)
-
-
-def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
-    # Four answers of one row each, and a fifth that is alone in the last batch of rows.
-    read = [5, 6, 7, 8, 9, 10, 11]
-    answers = [Completion([number, *read], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0) for number in range(2, 6)]
-    answers += [Completion(read, [4, 1], [-4.4, -4.1], -1.0), Completion(read, [3, 1], [-4.0, -4.0], 0.0)]
-    moved = []
-    for rows in (1, 4, 8):
-        config = GRPOConfig(width=16, rows=rows)
-        found = GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0, clip=1e6), config, 1.0)
-        learner, metrics = found.update(begun(), answers)
-        assert metrics["gradient_steps"] == 1
-        moved.append((metrics, jax.tree.leaves(learner.optimizer)))
-    for metrics, state in moved[1:]:
-        assert metrics["policy_loss"] == pytest.approx(moved[0][0]["policy_loss"], abs=1e-5)
-        assert metrics["gradient_norm"] == pytest.approx(moved[0][0]["gradient_norm"], rel=1e-4)
-        for a, b in zip(state, moved[0][1], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
-    [first, second] = ANSWERS
-    answers = [first, first, first._replace(advantage=0.4), second]
-    merged = merge_duplicates(answers)
-    assert [(one.advantage, one.times) for one in merged] == [(pytest.approx(0.8), 3), (-1.0, 1)]
-    for level in ("token", "sequence"):
-        found, learner = trainer(level=level), begun()
-        # Probabilities as they are, so that nothing is clipped.
-        [batch] = pack_completions(answers, width=32, rows=1)
-        [alike] = pack_completions(merged, width=32, rows=1)
-        gradient = jax.jit(jax.grad(found.loss, has_aux=True))
-        both = []
-        for rows in (batch, alike):
-            found_rows = rows._replace(log_probs=np.full_like(rows.log_probs, -4.6))
-            both.append(gradient(learner.arrays, learner.reference, found_rows, np.float32(11))[0])
-        for a, b in zip(*map(jax.tree.leaves, both), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_the_best_and_the_worst_are_learned_from_and_weigh_as_much_as_all() -> None:
-    advantages = [2.0, 1.5, -0.5, -0.7, -0.6, -0.7]
-    answers = [Completion([3], [4 + at], [-1.0], each) for at, each in enumerate(advantages)]
-    kept = merge_duplicates([*answers, Completion([9], [4], [-1.0], 1.0)], most=3)
-    assert [(one.advantage, one.times) for one in kept] == [(2.0, 1), (1.5, 1), (-0.7, 4), (1.0, 1)]
-    assert merge_duplicates(answers, most=6) == answers
-
-
-def test_a_move_is_compared_with_others_on_the_same_board() -> None:
-    prompts = [["start", "near"], ["start", "far", "near"], ["start", "lost"]]
-    rewards = [[0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0]]
-    found = turn_advantages(prompts, rewards, discount=0.5, scale=False)
-    np.testing.assert_allclose(found[0], [1 / 3, 0.5])
-    np.testing.assert_allclose(found[1], [-1 / 6, 0, -0.5])
-    np.testing.assert_allclose(found[2], [-1 / 6, 0])
-
-
-def test_reward_alone_teaches_which_token_to_write() -> None:
-    """A bandit of 16 arms in two states: the arm that pays stands in the prompt."""
-    model = LanguageModelConfig(vocab_size=16, width=16, depth=1, heads=2, hidden=16)
-    optimizer = OptimizerConfig(num_updates=200, learning_rate=1e-2, warmup=5, fall="constant")
-    found = GRPOTrainer(model, optimizer, GRPOConfig(width=32, rows=4), 1.0)
-    learner, paid = jax.jit(found.start)(jax.random.key(0)), []
-    arms = [arm for arm in (3, 12) for _ in range(32)]
-    for number in range(80):
-        told = generate_batch(
-            found.model(learner.arrays),
-            [[1, arm] for arm in arms],
-            1,
-            sampling=SamplingConfig(),
-            key=jax.random.key(number),
-        )
-        rewards = np.array([float(said == [arm]) for said, arm in zip(told.tokens, arms, strict=True)])
-        advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
-        answers = [
-            Completion([1, arm], said, logs, float(advantage))
-            for arm, said, logs, advantage in zip(arms, told.tokens, told.log_probs, advantages, strict=True)
-        ]
-        learner, _ = found.update(learner, answers)
-        paid.append(rewards.mean())
-    assert np.mean(paid[:3]) < 0.25
-    assert np.mean(paid[-5:]) > 0.9
-
-
-def test_a_group_that_is_all_alike_teaches_nothing() -> None:
+def test_group_with_equal_rewards_has_zero_advantages() -> None:
     assert not group_advantages(np.full((3, 7), -0.1)).any()
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(ahead: bool, tmp_path: Path) -> None:
+def test_turn_advantages_compare_turns_with_the_same_prompt() -> None:
+    prompts = [["start", "near"], ["start", "far", "near"], ["start", "lost"]]
+    rewards = [[0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0]]
+    advantages = turn_advantages(prompts, rewards, gamma=0.5, scale_rewards=False)
+    np.testing.assert_allclose(advantages[0], [1 / 3, 0.5])
+    np.testing.assert_allclose(advantages[1], [-1 / 6, 0, -0.5])
+    np.testing.assert_allclose(advantages[2], [-1 / 6, 0])
+
+
+def test_completions_are_packed_into_rows() -> None:
+    [batch] = pack_completions(COMPLETIONS, max_length=12, num_rows=2)
+    assert batch.input_ids[0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
+    assert batch.segment_ids[0].tolist() == [1] * 6 + [2] * 5 + [0]
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
+    assert batch.completion_mask[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
+    assert batch.advantages[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
+    assert not batch.segment_ids[1].any()
+    with pytest.raises(ValueError, match="has 6 tokens, more than max_length=5; set max_length=6"):
+        pack_completions(COMPLETIONS, max_length=5, num_rows=2)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_grpo_loss_equals_a_direct_implementation(level: str) -> None:
+    rng = np.random.default_rng(0)
+    shape, epsilon, epsilon_high, beta = (2, 7), 0.2, 0.28, 0.3
+    segment_ids = np.array([[1, 1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
+    mask = np.array([[0, 0, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 0, 0]], np.float32)
+    logps, old_logps, ref_logps = rng.uniform(-3, -0.1, (3, *shape)).astype(np.float32)
+    advantage = {(0, 1): 1.5, (0, 2): -0.7, (1, 1): 0.4}
+    weight = {(0, 1): 1.0, (0, 2): 3.0, (1, 1): 2.0}
+    by_token = np.zeros((2, *shape), np.float32)
+    loss = kl = 0.0
+    num_items = 11.0 if level == "token" else 6.0
+    for (row, segment), own_advantage in advantage.items():
+        tokens = (segment_ids[row] == segment) & (mask[row] > 0)
+        by_token[:, row, segment_ids[row] == segment] = np.array([[own_advantage], [weight[row, segment]]])
+        difference = (logps - old_logps)[row, tokens].astype(float)
+        ratio = np.exp(difference if level == "token" else np.full_like(difference, difference.mean()))
+        objective = np.minimum(
+            ratio * own_advantage, np.clip(ratio, 1 - epsilon, 1 + epsilon_high) * own_advantage
+        )
+        ref_difference = (ref_logps - logps)[row, tokens].astype(float)
+        k3 = np.exp(ref_difference) - ref_difference - 1
+        scale = weight[row, segment] / num_items * (1 if level == "token" else 1 / tokens.sum())
+        loss -= scale * objective.sum()
+        kl += scale * k3.sum()
+    total, metrics = grpo_loss(
+        *map(jnp.asarray, (logps, old_logps, ref_logps, by_token[0], mask, by_token[1], segment_ids)),
+        jnp.float32(num_items),
+        epsilon=epsilon,
+        epsilon_high=epsilon_high,
+        beta=beta,
+        importance_sampling_level=level,
+    )
+    assert float(metrics["policy_loss"]) == pytest.approx(loss, rel=1e-5)
+    assert float(metrics["kl"]) == pytest.approx(kl, rel=1e-5)
+    assert float(total) == pytest.approx(loss + beta * kl, rel=1e-5)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_loss_of_a_packed_microbatch_uses_the_logps_of_separate_rows(level: str) -> None:
+    algorithm, state = grpo(importance_sampling_level=level, beta=0.5), initial_state()
+    [batch] = pack_completions(COMPLETIONS, max_length=16, num_rows=2)
+    num_items = 5 if level == "token" else 2
+    loss, metrics = jax.jit(algorithm.loss)(state.params, state.ref_params, batch, np.float32(num_items))
+    objectives = []
+    for completion in COMPLETIONS:
+        row = np.array([*completion.prompt_ids, *completion.completion_ids], np.int32)
+        # Padded to one length; tokens do not attend to later ones.
+        logps = np.asarray(reference_logps(state.params, np.pad(row, (0, 6 - len(row)))))
+        positions = range(len(completion.prompt_ids) - 1, len(row) - 1)
+        difference = np.array([logps[i, row[i + 1]] for i in positions]) - np.array(completion.old_logps)
+        ratio = np.exp(difference if level == "token" else np.full_like(difference, difference.mean()))
+        clipped = np.clip(ratio, 0.8, 1.28)
+        objective = np.minimum(ratio * completion.advantage, clipped * completion.advantage)
+        objectives.append(objective.sum() if level == "token" else objective.mean())
+    expected = -sum(objectives) / num_items
+    assert float(metrics["policy_loss"]) == pytest.approx(expected, abs=1e-5)
+    # The reference parameters are still the current ones.
+    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(loss) == pytest.approx(expected, abs=1e-5)
+
+
+def test_training_lowers_the_loss_and_keeps_the_reference_parameters() -> None:
+    algorithm = grpo(OptimizerConfig(learning_rate=2e-3, b2=0.98), beta=0.01)
+    state = initial_state()
+    state = GRPOState(state.params, state.opt_state, state.step, copy_params(state.params))
+    ref_params = jax.tree.map(np.asarray, state.ref_params)
+    loss = jax.jit(algorithm.loss)
+    [batch] = pack_completions(COMPLETIONS, max_length=16, num_rows=2)
+    before = float(loss(state.params, state.ref_params, batch, np.float32(5))[1]["policy_loss"])
+    for _ in range(3):
+        state, metrics = algorithm.train_step(state, COMPLETIONS)
+    _, after = loss(state.params, state.ref_params, batch, np.float32(5))
+    assert float(after["policy_loss"]) < before
+    assert float(after["kl"]) > 0
+    assert metrics["gradient_steps"] == 1
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, state.ref_params), ref_params)
+
+
+def test_step_does_not_depend_on_the_microbatch_size() -> None:
+    # Four completions that fill a row each, and a fifth alone in the last microbatch.
+    prompt_ids = [5, 6, 7, 8, 9, 10, 11]
+    completions = [
+        Completion([number, *prompt_ids], [8, 9, 1], [-4.0, -4.5, -4.2], 1.0) for number in range(2, 6)
+    ]
+    completions += [
+        Completion(prompt_ids, [4, 1], [-4.4, -4.1], -1.0),
+        Completion(prompt_ids, [3, 1], [-4.0, -4.0], 0.0),
+    ]
+    results = []
+    for microbatch_size in (1, 4, 8):
+        algorithm = grpo(OptimizerConfig(max_grad_norm=1e6), microbatch_size=microbatch_size)
+        state, metrics = algorithm.train_step(initial_state(), completions)
+        assert metrics["gradient_steps"] == 1
+        results.append((metrics, jax.tree.leaves(state.opt_state)))
+    for metrics, opt_state in results[1:]:
+        assert metrics["policy_loss"] == pytest.approx(results[0][0]["policy_loss"], abs=1e-5)
+        assert metrics["gradient_norm"] == pytest.approx(results[0][0]["gradient_norm"], rel=1e-4)
+        for a, b in zip(opt_state, results[0][1], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_merged_duplicates_have_the_gradient_of_all_completions() -> None:
+    [first, second] = COMPLETIONS
+    completions = [first, first, first._replace(advantage=0.4), second]
+    merged = merge_duplicates(completions)
+    assert [(one.advantage, one.weight) for one in merged] == [(pytest.approx(0.8), 3), (-1.0, 1)]
+    for level in ("token", "sequence"):
+        algorithm, state = grpo(importance_sampling_level=level), initial_state()
+        gradient = jax.jit(jax.grad(algorithm.loss, has_aux=True))
+        gradients = []
+        for packed in (completions, merged):
+            [batch] = pack_completions(packed, max_length=32, num_rows=1)
+            # Close to the current log-probabilities, so that nothing is clipped.
+            batch = batch._replace(old_logps=np.full_like(batch.old_logps, -4.6))
+            gradients.append(gradient(state.params, state.ref_params, batch, np.float32(11))[0])
+        for a, b in zip(*map(jax.tree.leaves, gradients), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_limited_completions_are_the_best_and_worst_with_the_weight_of_all() -> None:
+    advantages = [2.0, 1.5, -0.5, -0.7, -0.6, -0.7]
+    completions = [Completion([3], [4 + i], [-1.0], advantage) for i, advantage in enumerate(advantages)]
+    kept = merge_duplicates([*completions, Completion([9], [4], [-1.0], 1.0)], max_per_prompt=3)
+    assert [(one.advantage, one.weight) for one in kept] == [(2.0, 1), (1.5, 1), (-0.7, 4), (1.0, 1)]
+    assert merge_duplicates(completions, max_per_prompt=6) == completions
+
+
+def test_reward_teaches_which_token_to_generate() -> None:
+    """A bandit with 16 arms and two states: the rewarded arm is in the prompt."""
+    optimizer = OptimizerConfig(
+        learning_rate=1e-2, warmup_steps=5, lr_schedule="constant", weight_decay=0.01, b2=0.98
+    )
+    algorithm = grpo(optimizer, num_updates=200, max_length=32, microbatch_size=4)
+    state, mean_rewards = jax.jit(algorithm.init)(jax.random.key(0)), []
+    arms, stop = [arm for arm in (3, 12) for _ in range(32)], 1
+    choices = [[arm, stop] for arm in range(2, 18)]
+    for number in range(80):
+        output = generate_batch(
+            algorithm.model(state.params),
+            [[20, arm] for arm in arms],
+            2,
+            sampling=SamplingConfig(),
+            key=jax.random.key(number),
+            stop_token_id=stop,
+            choices=[choices] * len(arms),
+        )
+        rewards = np.array(
+            [float(ids[0] == arm) for ids, arm in zip(output.completion_ids, arms, strict=True)]
+        )
+        advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
+        completions = [
+            Completion([20, arm], ids, logps, float(advantage), allowed_token_ids(choices, ids))
+            for arm, ids, logps, advantage in zip(
+                arms, output.completion_ids, output.logps, advantages, strict=True
+            )
+        ]
+        state, metrics = algorithm.train_step(state, completions)
+        assert metrics["sampling_logp_diff_max"] < 1e-4
+        mean_rewards.append(rewards.mean())
+    assert np.mean(mean_rewards[:3]) < 0.25
+    assert np.mean(mean_rewards[-5:]) > 0.9
+
+
+@pytest.mark.parametrize("async_rollouts", [False, True])
+def test_resumed_run_is_identical_to_an_uninterrupted_one(async_rollouts: bool, tmp_path: Path) -> None:
     settings: tuple[str, ...] = ()
-    if ahead:
-        settings = ("ahead=true", "curriculum.replay=0.5", "curriculum.replay_size=8", "grpo.groups=4")
-    config = load_config(GRPOTrainingConfig, None, (*TINY, *settings))
+    if async_rollouts:
+        settings = ("async_rollouts=true", "curriculum.retry_fraction=0.5", "curriculum.retry_capacity=8")
+        settings = (*settings, "num_prompts=4")
+    config = load_config(GRPOConfig, None, (*TINY, *settings))
 
     def stop(progress: Progress) -> None:
         if progress.update == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    whole = train(GRPOTraining(config), tmp_path / "whole")
-    half = train(GRPOTraining(config), tmp_path / "half", show=stop)
-    assert (half.interrupted, half.update) == (True, 2)
-    rest = train(GRPOTraining(config), tmp_path / "half", resume=True)
-    assert rest.counts == whole.counts
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    complete = train(GRPO(config), tmp_path / "complete")
+    interrupted = train(GRPO(config), tmp_path / "resumed", show=stop)
+    assert (interrupted.interrupted, interrupted.update) == (True, 2)
+    resumed = train(GRPO(config), tmp_path / "resumed", resume=True)
+    assert resumed.counts == complete.counts
+    for a, b in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(complete.state), strict=True):
         np.testing.assert_array_equal(a, b)
-    metrics = [line["metrics"] for line in read_records(tmp_path / "whole" / "batch_metrics.jsonl")]
-    assert [line["written_tokens"] for line in metrics] == sorted(line["written_tokens"] for line in metrics)
-    learned = [line["first_gap"] for line in metrics if line["gradient_steps"]]
-    assert learned
-    if ahead:
-        # What is learned from was written before the last step, but for the first.
-        assert learned[0] < 1e-4 < max(learned)
-        assert [path.name for path in sorted((tmp_path / "half" / "played_ahead").iterdir())] == [
-            "2.json",
-            "4.json",
-        ]
+    metrics = [line["metrics"] for line in read_records(tmp_path / "complete" / "batch_metrics.jsonl")]
+    tokens = [line["completion_tokens"] for line in metrics]
+    assert tokens == sorted(tokens)
+    differences = [line["sampling_logp_diff_max"] for line in metrics if line["gradient_steps"]]
+    assert differences
+    if async_rollouts:
+        # All rollouts except the first are from parameters before the last step.
+        assert differences[0] < 1e-4 < max(differences)
+        pending = (tmp_path / "resumed" / "pending_rollouts").iterdir()
+        assert sorted(path.name for path in pending) == ["2.json", "4.json"]
     else:
-        # Log-probabilities while writing, with a cache, and while learning, on packed rows.
-        assert max(learned) < 1e-4
-    assert {line["mode"] for line in whole.evaluations} == {"greedy"}
+        # Generation with a cache and training on packed rows compute the same log-probabilities.
+        assert max(differences) < 1e-4
+    assert {line["mode"] for line in complete.evaluations} == {"greedy"}
 
 
-def test_what_cannot_be_learned_from_is_refused() -> None:
-    with pytest.raises(ValueError, match="temperature must be above 0"):
-        GRPOTraining(load_config(GRPOTrainingConfig, None, (*TINY, "sampling.temperature=0")))
-    with pytest.raises(ValueError, match=r"set model\.vocab_size"):
-        GRPOTraining(load_config(GRPOTrainingConfig, None, (*TINY, "model.vocab_size=50")))
+def test_invalid_settings_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"set sampling\.temperature above 0"):
+        GRPO(load_config(GRPOConfig, None, (*TINY, "sampling.temperature=0")))
+    with pytest.raises(ValueError, match=r"set model\.vocab_size=98"):
+        GRPO(load_config(GRPOConfig, None, (*TINY, "model.vocab_size=50")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("grpo.group_size=8", "num_generations"),
+        ("grpo.clip=0.2", "epsilon"),
+        ("legal_only=true", "legal_actions_only"),
+        ("environment=sudoku", "env.id"),
+        ("model.width=8", "model.d_model"),
+        ("optimizer.method=muon", "optimizer.name"),
+        ("curriculum.replay=0.5", "curriculum.retry_fraction"),
+        ("evaluation.puzzles=3", "evaluation.num_episodes"),
+    ],
+)
+def test_old_setting_names_are_rejected_with_the_new_name(old: str, new: str) -> None:
+    with pytest.raises(ValueError, match=rf"{old.partition('=')[0]} was renamed to {new}$"):
+        load_config(GRPOConfig, None, (old,))

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 
 from phalanx.config import list_presets
-from phalanx.kg.kge.files import load_kge, read_kge_facts
+from phalanx.kg.kge.embedding import load_kge, read_kge_metadata
 from phalanx.logging import read_records
 from phalanx.logging.report import read_run
-from phalanx.training import (
-    KGEData,
-    KGETraining,
-    KGETrainingConfig,
-    Progress,
-    TrainResult,
-    load_kge_training,
-    run_dir as runs,
-    train,
-)
+from phalanx.training import run_dir as runs
+from phalanx.training.algorithm import Progress, TrainResult
+from phalanx.training.kge_training import KGEData, KGETraining, KGETrainingConfig, load_kge_training
+from phalanx.training.run import train
 
 SMALL = (
     "kge.dim=8",
@@ -59,7 +53,7 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     whole: tuple[KGETraining, TrainResult], data: KGEData
 ) -> None:
     training, outcome = whole
-    result, run = training.result, outcome.run
+    result, run = training.result, outcome.run_dir
     assert result is not None
     facts = runs.read_metadata(run)
     assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
@@ -72,8 +66,8 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     assert [line["step"] for line in evaluations] == [2, 4, 6]
     best = max(evaluations, key=lambda line: line["mrr_100"])
     assert (best["step"], best["mrr_100"]) == (result.epoch, result.mrr_100)
-    assert bits(load_kge(run / "kge", data.index_manager)) == bits(result.kge)
-    assert read_kge_facts(run / "kge")["epoch"] == result.epoch
+    assert bits(load_kge(run / "kge", data.vocabulary)) == bits(result.kge)
+    assert read_kge_metadata(run / "kge")["epoch"] == result.epoch
     assert read_run(run).metrics.last("mrr") is not None
 
 
@@ -94,17 +88,17 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     assert first.interrupted
     assert first.update == epoch
     assert runs.read_metadata(run)["status"] == "interrupted"
-    load_kge(run / "kge", data.index_manager)
+    load_kge(run / "kge", data.vocabulary)
     second = train(training, run, resume=True)
     assert not second.interrupted
-    assert bits(second.learner) == bits(whole[1].learner)
+    assert bits(second.state) == bits(whole[1].state)
     assert bits(training.result) == bits(whole[0].result)
 
 
 def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, TrainResult], data: KGEData) -> None:
     changed = data._replace(train=data.train[1:])
     with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
-        train(KGETraining(small_config(), changed), whole[1].run, resume=True)
+        train(KGETraining(small_config(), changed), whole[1].run_dir, resume=True)
 
 
 def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path) -> None:
@@ -112,7 +106,7 @@ def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path
     (tmp_path / "valid.txt").write_text("p(b,c).\n")
     (tmp_path / "test.txt").write_text("p(c,a).\n")
     data = KGEData.read(str(tmp_path))
-    assert [data.index_manager.decode_atom(row) for row in data.train] == [("p", "a", "b")]
+    assert [data.vocabulary.decode_atom(row) for row in data.train] == [("p", "a", "b")]
     assert len(data.known) == 3
 
 

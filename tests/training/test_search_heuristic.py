@@ -9,22 +9,25 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.cli.app import app
-from phalanx.kg import write_knowledge
 from phalanx.kg.family_generator import generate_genealogy
-from phalanx.proofs import BestFirstConfig, HeuristicConfig, ProofConfig
-from phalanx.training import HeuristicTraining, HeuristicTrainingConfig, load_heuristic, train
-from phalanx.training.search_heuristic import HeuristicEvaluationConfig
+from phalanx.proofs import BestFirstConfig, ProofConfig
+from phalanx.proofs.search.heuristic_training import HeuristicConfig
+from phalanx.training.run import train
+from phalanx.training.search_heuristic import (
+    HeuristicEvaluationConfig,
+    HeuristicTraining,
+    HeuristicTrainingConfig,
+    load_heuristic,
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    base, queries = generate_genealogy(600, distances=(3,), queries=400)
+    base, queries = generate_genealogy(600, distances=(3,), num_queries=400)
     half = len(queries) // 2
     path = tmp_path_factory.mktemp("genealogy")
     # Queries to learn from are facts; each is left out where it is itself proved.
-    write_knowledge(
-        path, dataclasses.replace(base, train=(*base.train, *queries[:half]), valid=queries[half:])
-    )
+    dataclasses.replace(base, train=(*base.train, *queries[:half]), valid=queries[half:]).save(path)
     return path
 
 
@@ -36,9 +39,9 @@ def config_of(folder) -> HeuristicTrainingConfig:
             queries=60,
             rounds=2,
             epochs=6,
-            search=BestFirstConfig(expansions=60, max_depth=14, batch_size=64),
+            search=BestFirstConfig(max_expansions=60, max_depth=14, batch_size=64),
         ),
-        environment=ProofConfig(padding_states=64),
+        environment=ProofConfig(max_actions=64),
         evaluation=HeuristicEvaluationConfig(queries=20, expansions=40),
     )
 
@@ -60,31 +63,40 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(folder, whole, tmp_p
     short = config.model_copy(update={"guide": config.guide.model_copy(update={"rounds": 1})})
     train(HeuristicTraining(short), tmp_path / "stopped")
     again = train(HeuristicTraining(config), tmp_path / "stopped", resume=True, extend=True)
-    for one, other in zip(*(jax.tree.leaves(run.learner.network) for run in (whole, again)), strict=True):
+    for one, other in zip(*(jax.tree.leaves(run.state.params) for run in (whole, again)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, folder):
-    training, guide = load_heuristic(whole.run)
+    training, guide = load_heuristic(whole.run_dir)
     tried = training.search(guide, training.valid, 40, 14)
     row = int(np.flatnonzero(tried.proved)[0])
     query = str(training.data.names.decode_atom(training.valid[row]))
 
     def prove(*arguments: str):
-        words = ["prove", *arguments, "--guide", str(whole.run), "--depth", "14", "--nodes", "40"]
+        words = [
+            "prove",
+            *arguments,
+            "--heuristic",
+            str(whole.run_dir),
+            "--max-depth",
+            "14",
+            "--max-expansions",
+            "40",
+        ]
         return CliRunner().invoke(app, words)
 
     told = json.loads(prove(query, "--json").stdout)
-    assert told["proved"] and told["expanded"] == tried.expansions[row] and told["goals"][0] == query
+    assert told["proved"] and told["expansions"] == tried.expansions[row] and told["goals"][0] == query
     shown = prove(query)
-    assert shown.exit_code == 0 and f"{told['expanded']} nodes expanded" in shown.stdout
+    assert shown.exit_code == 0 and f"{told['expansions']} nodes expanded" in shown.stdout
     wrong = prove(query.replace("ancestor", "ancestr"))
     assert wrong.exit_code != 0 and "no predicate 'ancestr'" in str(wrong.exception)
     assert "has variables" in str(prove("ancestor(X,Y)").exception)
-    assert "--guide goes with" in str(prove(query, "--data", str(folder)).exception)
+    assert "--heuristic can only be combined" in str(prove(query, "--data", str(folder)).exception)
 
 
 def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
-    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx mine"):
+    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx kg mine"):
         HeuristicTraining(HeuristicTrainingConfig(dataset=str(tmp_path)))

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -19,35 +20,31 @@ from phalanx.data import (
     write_samples,
 )
 from phalanx.logging import read_records
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import (
-    LMTraining,
-    LMTrainingConfig,
+    SFT,
     PlannedBatches,
     Progress,
+    SFTConfig,
     StreamedBatches,
     TrainResult,
     load_language_model,
-    open_source,
+    open_data,
     train,
 )
-from phalanx.training.lm.batches import TokenBatch
-from phalanx.training.lm.sources import blocking
+from phalanx.training.sft_data import TokenBatch, iterate_async
 
 TINY = (
-    "model.width=8",
-    "model.heads=1",
-    "model.depth=1",
-    "model.hidden=8",
+    "model.d_model=8",
+    "model.num_heads=1",
+    "model.num_layers=1",
+    "model.d_ff=8",
     "model.vocab_size=12",
-    "data.source=samples",
     "data.token_budget=64",
     "data.max_length=16",
     "data.window_size=12",
-    "data.buffer_size=24",
-    "data.held_out=4",
-    "optimizer.num_updates=8",
-    "optimizer.warmup=2",
+    "data.num_eval_samples=4",
+    "num_updates=8",
+    "optimizer.warmup_steps=2",
     "checkpoint.every=3",
     "evaluation.every=4",
 )
@@ -74,13 +71,15 @@ def samples(tmp_path: Path) -> Path:
     return tmp_path / "samples.jsonl"
 
 
-def config_of(path: Path, *overrides: str) -> LMTrainingConfig:
-    return load_config(LMTrainingConfig, None, (*TINY, f"data.path={path}", *overrides))
+def config_of(samples: Path, *overrides: str) -> SFTConfig:
+    return load_config(SFTConfig, None, (*TINY, f"data.samples={samples}", *overrides))
 
 
-def run(
-    config: LMTrainingConfig, folder: Path, resume: bool = False, stop_after: int | None = None
-) -> TrainResult:
+def plan_config(plan: Path, *overrides: str) -> SFTConfig:
+    return load_config(SFTConfig, None, (*TINY, f"data.plan={plan}", *overrides))
+
+
+def run(config: SFTConfig, folder: Path, resume: bool = False, stop_after: int | None = None) -> TrainResult:
     """Train; a stop is asked for as Ctrl-C asks for it."""
     import os
     import signal
@@ -89,7 +88,7 @@ def run(
         if progress.update == stop_after:
             os.kill(os.getpid(), signal.SIGINT)
 
-    return train(LMTraining(config), folder, resume=resume, show=show)
+    return train(SFT(config), folder, resume=resume, show=show)
 
 
 def losses(folder: Path) -> list[float]:
@@ -105,8 +104,8 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert (rest.interrupted, rest.update) == (False, 8)
     assert losses(tmp_path / "half") == losses(tmp_path / "whole")
     assert rest.counts == whole.counts
-    assert rest.counts["padded_tokens"] > rest.counts["real_tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    assert rest.counts["num_slots"] > rest.counts["tokens"] > 0
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     # The files of the buffer go with their checkpoints.
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
@@ -114,15 +113,15 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.learner.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_path: Path) -> None:
     config = config_of(samples)
-    source = open_source(config)
+    source = open_data(config)
     assert isinstance(source, StreamedBatches)
-    assert [sample.sample_id for sample in source.held_out] == ["s0", "s1", "s2", "s3"]
+    assert [sample.sample_id for sample in source.eval_samples] == ["s0", "s1", "s2", "s3"]
     outcome = run(config, tmp_path / "run")
     assert [line["step"] for line in outcome.evaluations] == [0, 4, 8]
     assert outcome.evaluations[-1]["loss"] < outcome.evaluations[0]["loss"]
@@ -142,18 +141,18 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     BatchWriter(
         plan, {n: {"input_ids": np.array(t)} for n, t in texts.items()}, tmp_path / "files"
     ).write_all()
-    plain = config_of(tmp_path / "plan", "data.source=plan", f"data.dataset={tmp_path / 'data.jsonl'}")
-    files = config_of(tmp_path / "files", "data.source=plan")
+    plain = plan_config(tmp_path / "plan", f"data.dataset={tmp_path / 'data.jsonl'}")
+    files = plan_config(tmp_path / "files")
     first, _ = run(plain, tmp_path / "one"), run(files, tmp_path / "two")
     assert first.update == plan.total_microbatches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
-    with pytest.raises(ValueError, match="give --dataset"):
-        open_source(config_of(tmp_path / "plan", "data.source=plan"))
+    with pytest.raises(ValueError, match=r"set data\.dataset"):
+        open_data(plan_config(tmp_path / "plan"))
 
 
 def test_packed_and_unpacked_batches_hold_the_same_tokens_in_different_room(samples: Path) -> None:
     def window(*overrides: str) -> list[TokenBatch]:
-        source = open_source(config_of(samples, *overrides, "data.window_size=24"))
+        source = open_data(config_of(samples, *overrides, "data.window_size=24"))
         assert isinstance(source, StreamedBatches)
         batches, seen = [], 0
         while seen < 24:
@@ -163,9 +162,9 @@ def test_packed_and_unpacked_batches_hold_the_same_tokens_in_different_room(samp
             seen += int(np.sum((batch.position_ids == 0) & (batch.segment_ids > 0)))
         return batches
 
-    packed, padded = window(), window("data.packed=false")
-    assert sum(batch.real_tokens for batch in packed) == sum(batch.real_tokens for batch in padded)
-    assert sum(batch.padded_tokens for batch in packed) < sum(batch.padded_tokens for batch in padded)
+    packed, padded = window(), window("data.packing=false")
+    assert sum(batch.num_tokens for batch in packed) == sum(batch.num_tokens for batch in padded)
+    assert sum(batch.num_slots for batch in packed) < sum(batch.num_slots for batch in padded)
     for batch in (*packed, *padded):
         assert batch.input_ids.size <= 64
         assert not batch.loss_mask[batch.segment_ids == 0].any()
@@ -183,13 +182,15 @@ def test_another_config_and_other_data_are_refused_on_resuming(samples: Path, tm
 
 
 def test_tokens_that_the_model_does_not_know_are_refused(samples: Path) -> None:
-    with pytest.raises(ValueError, match=r"tokens up to 10, the model knows 5; set model.vocab_size=11"):
-        open_source(config_of(samples, "model.vocab_size=5"))
+    with pytest.raises(
+        ValueError, match=r"tokens up to 10, but model\.vocab_size is 5; set model\.vocab_size=11"
+    ):
+        open_data(config_of(samples, "model.vocab_size=5"))
 
 
 def test_an_asynchronous_stream_is_read_by_a_plain_loop_and_its_errors_arrive() -> None:
     stream = MockGymStream(num_episodes=3, steps_per_episode=2, seed=1)
-    assert len(list(blocking(stream))) == 6
+    assert len(list(iterate_async(stream))) == 6
 
     class Broken(MockGymStream):
         async def __aiter__(self) -> AsyncIterator[StreamSample]:
@@ -197,12 +198,12 @@ def test_an_asynchronous_stream_is_read_by_a_plain_loop_and_its_errors_arrive() 
             yield
 
     with pytest.raises(ConnectionError, match="the server is gone"):
-        list(blocking(Broken()))
+        list(iterate_async(Broken()))
 
 
 def test_a_plan_gives_no_batch_after_its_last() -> None:
     plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build_now(num_epochs=1)
-    source = PlannedBatches.of_plan(plan, {"a": {"input_ids": [1, 2]}})
+    source = PlannedBatches.from_plan(plan, {"a": {"input_ids": [1, 2]}})
     assert source.num_batches == 1
     assert source.next() is not None
     assert source.next() is None

@@ -4,7 +4,6 @@ Exact by construction: given the operation, the places are independent of one an
 multiply and entropies add. Which network gives the logits is decided in `arc`.
 """
 
-import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -19,7 +18,11 @@ from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.core.environment import Key
 from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
 
-PlaceKind = Literal["cells", "axes", "category_axes"]
+SelectionHead = Literal["cells", "axes", "category_axes"]
+
+
+_CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
+"""Operations that ignore the selected cells."""
 
 
 class CellLogits(eqx.Module):
@@ -93,6 +96,31 @@ class ArcDistribution(eqx.Module):
     groups: tuple[int, ...] = eqx.field(static=True)
     """Where each of them reads its places."""
 
+    @classmethod
+    def from_logits(
+        cls,
+        logits: ArcLogits,
+        ids: tuple[int, ...],
+        observation: ArcObservation | Int8[Array, "rows columns"],
+    ) -> "ArcDistribution":
+        """Create the distribution over the operations `ids` for an observation.
+
+        Args:
+            logits: Output of a network whose operation logits are in the order of `ids`.
+            ids: Operations that the environment's config allows.
+            observation: Gives the size of the working grid and the mask of legal operations.
+        """
+        if isinstance(observation, ArcObservation):
+            working, legal = observation.working_grid, observation.legal_operations
+        else:
+            working, legal = observation, None
+        allowed = None if legal is None else legal[jnp.asarray(ids)]
+        groups = logits.groups or tuple(range(len(ids)))
+        of_groups = dict(zip(groups, ids, strict=True))
+        group_ids = tuple(of_groups[group] for group in range(len(of_groups)))
+        places = tuple(_places(group_ids, place, working >= 0) for place in logits.places)
+        return cls(masked_log_softmax(logits.operations, allowed), places, ids, groups)
+
     def sample(self, key: Key) -> PointAction | BboxAction:
         # All random numbers at once: each call of the generator takes XLA a second to compile.
         axes = len(self.places[0].axes)
@@ -118,6 +146,17 @@ class ArcDistribution(eqx.Module):
             total = total + place.log_prob(self._group(choice), row, column)
         return total
 
+    def label_log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
+        """Compute the log-probability of an expert's action, without the cells if its operation ignores them.
+
+        Finite for invalid actions (negative fields), so that they can be masked afterward.
+        """
+        known = jnp.asarray(self.ids) == action.operation
+        operation = jnp.sum(jnp.where(known, self.operations, 0.0))
+        ignores_cells = jnp.any(action.operation == jnp.asarray(_CELLS_IGNORED))
+        clipped = jax.tree.map(lambda field: jnp.maximum(field, 0), action)
+        return jnp.where(ignores_cells, operation, self.log_prob(clipped))
+
     def entropy(self) -> Float[Array, ""]:
         """The operation's, and the places' in expectation over it."""
         within = sum((place.entropy() for place in self.places), jnp.zeros(len(set(self.groups))))
@@ -139,27 +178,6 @@ def _cells(action: PointAction | BboxAction) -> list[tuple[Array, Array]]:
     if isinstance(action, PointAction):
         return [(action.row, action.col)]
     return [(action.r1, action.c1), (action.r2, action.c2)]
-
-
-@dataclasses.dataclass(frozen=True)
-class MakeArcDistribution:
-    """From logits over the operations `ids` (those that a config allows) to the policy of an observation."""
-
-    ids: tuple[int, ...]
-
-    def __call__(
-        self, parameters: ArcLogits, observation: ArcObservation | Int8[Array, "rows columns"]
-    ) -> ArcDistribution:
-        if isinstance(observation, ArcObservation):
-            working, legal = observation.working_grid, observation.legal_operations
-        else:
-            working, legal = observation, None
-        allowed = None if legal is None else legal[jnp.asarray(self.ids)]
-        groups = parameters.groups or tuple(range(len(self.ids)))
-        of_groups = dict(zip(groups, self.ids, strict=True))
-        ids = tuple(of_groups[group] for group in range(len(of_groups)))
-        places = tuple(_places(ids, place, working >= 0) for place in parameters.places)
-        return ArcDistribution(masked_log_softmax(parameters.operations, allowed), places, self.ids, groups)
 
 
 def _places(ids: tuple[int, ...], logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:

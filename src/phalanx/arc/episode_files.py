@@ -12,15 +12,14 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from phalanx.arc.actions import Action
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.expert import ArcLabels
-from phalanx.arc.observation import ArcObservation, is_plain
+from phalanx.arc.episode_tokens import ArcTokenizer, GridName
+from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import action_from_arrays
+from phalanx.core.expert import ExpertLabels
 from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.data.samples import StreamSample
-from phalanx.lm.episode_tokens import ArcTokenizer, GridName
 
 _SHOWN: tuple[tuple[GridName, ...], ...] = (
     ("input", "working"),
@@ -36,17 +35,16 @@ class LabeledSteps:
     """The steps of a file's successful episodes, each of which ends by handing in."""
 
     observations: PyTree
-    actions: Action
-    """[steps, choices]"""
+    labels: ExpertLabels
     fingerprint: str
 
     def __len__(self) -> int:
         return len(jax.tree.leaves(self.observations)[0])
 
-    def drawn(self, rng: np.random.Generator, count: int) -> tuple[PyTree, Action]:
-        """So many steps at random."""
+    def sample(self, rng: np.random.Generator, count: int) -> tuple[PyTree, ExpertLabels]:
+        """Sample steps with replacement."""
         rows = rng.integers(len(self), size=count)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.actions))
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.labels))
 
 
 def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
@@ -56,7 +54,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
     gets that step.
     """
     see = environment.config.observation
-    if see.target_grid or see.selected or see.clipboard or see.demonstrations or see.scalars:
+    if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
         raise ValueError("episodes from files show the working grid and the input: observe nothing else")
     episodes: dict[str, list[StreamSample]] = {}
     for sample in OfflineDatasetStream(path):
@@ -143,11 +141,11 @@ class _Reader:
             )
         working = jax.device_put(np.stack(self.working))
         observations: PyTree = working
-        if not is_plain(self.environment.config):
+        if not self.environment.config.observation.is_single_array:
             observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
-        labels = ArcLabels(
-            np.array(self.operations, np.int32)[:, None], np.array(self.cells, np.int32)[:, None]
-        )
-        leaves = jax.tree.leaves((observations, labels))
+        operations = np.array(self.operations, np.int32)[:, None]
+        cells = np.array(self.cells, np.int32)[:, None]
+        leaves = jax.tree.leaves((observations, operations, cells))
         digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-        return LabeledSteps(observations, labels.choices(), digest)
+        labels = ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
+        return LabeledSteps(observations, labels, digest)

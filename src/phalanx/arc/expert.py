@@ -1,45 +1,31 @@
-"""The expert that a policy is cloned from: the task's own solution, or a plan from any grid to the output.
-
-How plans are found is in `phalanx.arc`; learning from them is in `training`.
-"""
+"""The ARC expert: follows the solution of a task, or plans from any grid to the output."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Bool, Int, Int8, Int32
+from jaxtyping import Bool, Int, Int8
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, plan_grids, solution_plan
 from phalanx.arc.tasks import ArcTask
+from phalanx.core.expert import ExpertLabels
 
 NUM_CHOICES = 4
-"""How many actions that are equally good a label names at most."""
-
-
-class ArcLabels(NamedTuple):
-    """What an expert does in each of a batch of states: one of some actions that are equally good."""
-
-    operations: Int32[np.ndarray, "batch choices"]
-    """-1 where there are no more choices; the first is what the expert does itself."""
-    cells: Int32[np.ndarray, "batch choices corners"]
-    """Row and column of a point, or the corners of a box."""
-
-    def firsts(self) -> Action:
-        """As a batch of actions, the first choice of each."""
-        return action_from_arrays(self.operations[:, 0], self.cells[:, 0])
-
-    def choices(self) -> Action:
-        """As a batch of actions, [batch, choices]."""
-        return action_from_arrays(self.operations, self.cells)
+"""Maximum number of equally good actions in a label."""
+Progress = Int[np.ndarray, " batch"]
+"""Number of steps of its solution that each episode has followed; -1 if it has left the solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
-    """How many of the next steps of a plan may come in any order: fills of one cell each, all different.
+    """Count the next steps of a plan that may come in any order: fills of single cells, all different.
 
-    >>> equally_good(Plan(np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)), 0)
+    >>> operations, cells = np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)
+    >>> num_interchangeable_steps(ActionPlan(operations, cells), 0)
     2
     """
     cells: set[tuple[int, ...]] = set()
@@ -53,38 +39,53 @@ def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
 
 @dataclasses.dataclass
 class ArcExpert:
-    """Knows what to do next in a batch of episodes.
+    """Labels the states of a batch of episodes.
 
-    As long as an episode follows the solution of its pair, the solution goes on; from where it has left it, a
-    plan leads from the grid as it stands to the output. A grid that is right is handed in.
+    While an episode follows the solution of its pair, the expert continues the solution. After that, it plans
+    from the current grid to the output. It submits a correct grid. The memory is needed because Copy leaves
+    the grid unchanged: a planner without memory would answer Copy forever.
     """
 
     config: ArcConfig
-    tasks: tuple[ArcTask, ...]
-    """The environment's, by index."""
+    tasks: Sequence[ArcTask]
+    """Tasks of the environment, by index."""
     solutions: dict[tuple[int, int], ActionPlan] = dataclasses.field(default_factory=dict)
-    """Those that were asked for, by task and pair."""
+    """Solutions computed so far, by task and pair."""
+
+    def __post_init__(self) -> None:
+        if Operation.SUBMIT not in self.config.action.operations:
+            raise ValueError(
+                "the expert submits its grid: add 34 (Submit) to env.action.allowed_operations, got "
+                f"{self.config.action.allowed_operations}"
+            )
 
     def solution(self, task: int, pair: int) -> ActionPlan:
-        """A pair's solution, with the hand-in."""
+        """Return the solution of a pair, including the submission."""
         if (task, pair) not in self.solutions:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
         return self.solutions[task, pair]
 
-    def labels(
+    def init(self, states: Any) -> Progress:
+        return np.zeros(len(states.task_index), np.int64)
+
+    def label(self, states: Any, memory: Progress) -> ExpertLabels:
+        indices = np.asarray(states.task_index), np.asarray(states.pair_index)
+        return self.label_grids(*indices, np.asarray(_working_grid(states)), memory)
+
+    def label_grids(
         self,
         tasks: Int[np.ndarray, " batch"],
         pairs: Int[np.ndarray, " batch"],
         grids: Int8[np.ndarray, "batch rows columns"],
-        followed: Int[np.ndarray, " batch"],
-    ) -> ArcLabels:
-        """The next step of each episode.
+        memory: Progress,
+    ) -> ExpertLabels:
+        """Label working grids.
 
         Args:
-            tasks: each episode's task.
-            pairs: its pair, demonstrations counted first.
-            grids: its working grid, -1 outside the area.
-            followed: how many steps of the solution it has followed; -1 where it has left it.
+            tasks: Task of each episode.
+            pairs: Its pair, where demonstrations come first.
+            grids: Its working grid, -1 outside the area.
+            memory: Number of steps of the solution that it has followed; -1 if it has left the solution.
         """
         corners = 2 if self.config.action.selection_format == "point" else 4
         operations = np.full((len(tasks), NUM_CHOICES), -1, np.int32)
@@ -92,13 +93,13 @@ class ArcExpert:
         inside = grids >= 0
         heights, widths = inside.any(axis=2).sum(axis=1), inside.any(axis=1).sum(axis=1)
         for row, (task, pair, at) in enumerate(
-            zip(tasks.tolist(), pairs.tolist(), followed.tolist(), strict=True)
+            zip(tasks.tolist(), pairs.tolist(), memory.tolist(), strict=True)
         ):
             if at >= 0:
                 plan = self.solution(task, pair)
             else:
                 output = self.tasks[task].pairs[pair].output
-                assert output is not None  # the environment refuses such tasks
+                assert output is not None  # the environment rejects such tasks
                 grid = np.ascontiguousarray(grids[row, : heights[row], : widths[row]])
                 plan, at = plan_grids(grid, output, self.config), 0
             if at < len(plan):
@@ -107,13 +108,23 @@ class ArcExpert:
                 cells[row, :good] = plan.selections[at : at + good]
             else:
                 operations[row, 0] = Operation.SUBMIT
-        return ArcLabels(operations, cells)
+        return ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
 
-    def follow(
-        self,
-        followed: Int[np.ndarray, " batch"],
-        right: Bool[np.ndarray, " batch"],
-        fresh: Bool[np.ndarray, " batch"],
-    ) -> Int[np.ndarray, " batch"]:
-        """How far solutions are followed after a step that was `right` or not; 0 for a new episode."""
-        return np.where(fresh, 0, np.where(right & (followed >= 0), followed + 1, -1))
+    def must_act(self, actions: Action, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
+        """Act where the policy would submit a wrong grid: it learns more if the episode continues."""
+        submits = np.asarray(actions.operation) == Operation.SUBMIT
+        return submits & (np.asarray(labels.actions.operation)[:, 0] != Operation.SUBMIT)
+
+    def advance(
+        self, memory: Progress, labels: ExpertLabels, actions: Action, reset: Bool[np.ndarray, " batch"]
+    ) -> Progress:
+        """Follow the solution while the actions are the expert's."""
+        expected = jax.tree.map(lambda field: np.asarray(field)[:, 0], labels.actions)
+        equal = jax.tree.map(lambda own, other: np.asarray(own) == other, actions, expected)
+        same = np.logical_and.reduce(jax.tree.leaves(equal))
+        return np.where(reset, 0, np.where(same & (memory >= 0), memory + 1, -1))
+
+
+@jax.jit
+def _working_grid(states: Any) -> Int8[jax.Array, "batch rows columns"]:
+    return states.working_grid

@@ -17,7 +17,7 @@ from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, 
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
-from phalanx.core.backends import native_module
+from phalanx.native import native_module
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
 
@@ -212,7 +212,7 @@ def _searched_plan(
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
     """What `fill_plan` gives, found by the compiled search."""
     bits = sum(1 << operation for operation in allowed)
-    operations, words, missing = native.plan(start, output, *canvas, selection_format, bits)
+    operations, words, missing = native.plan_grid_edit(start, output, *canvas, selection_format, bits)
     if missing:
         return None
     steps = np.frombuffer(operations, np.int32)

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int32, UInt32
+from jaxtyping import Array, Int32, PyTree, UInt32
 
 from phalanx.arc.actions import Action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
@@ -22,17 +22,15 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import copy_solves, episode_keys
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import map_batches, rollout_episodes
+from phalanx.core.episodes import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
-from phalanx.io.files import atomic_write
-from phalanx.nn.distributions import MakeDistribution
+from phalanx.io.atomic import atomic_write
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.svg import save_svg
-from phalanx.training.rollout import Network
 
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
@@ -179,8 +177,7 @@ def _grid_of(answer: TaskSubmission, attempt: int, number: int) -> Grid:
 
 def submit(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     *,
     attempts: int = 1,
     greedy: bool = True,
@@ -193,6 +190,19 @@ def submit(
     has no operation to go from one test pair to another, it is an episode for each of them. Tasks that are
     `too_large` for the canvas are counted, without an answer.
     """
+    act = eqx.Partial(select_action, network)
+    return _submit(environment, act, attempts=attempts, greedy=greedy, seed=seed, too_large=too_large)
+
+
+def _submit(
+    environment: ArcEnvironment,
+    act: Act,
+    *,
+    attempts: int = 1,
+    greedy: bool = True,
+    seed: int = 0,
+    too_large: Sequence[ArcTask] = (),
+) -> Submission:
     if environment.answers is None:
         raise ValueError("answers are handed in in evaluation; this environment's mode is training")
     if attempts < 1:
@@ -201,7 +211,7 @@ def submit(
     made: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
     steps: list[list[int]] = [[] for _ in buffer]
     counts = np.zeros(NUM_OPERATIONS, np.int64)
-    whole = not _TO_OTHER_TESTS.isdisjoint(legal_operation_ids(environment.config))
+    whole = not _TO_OTHER_TESTS.isdisjoint(environment.config.action.operations)
     episodes = np.array(
         [(n, test) for n, task in enumerate(buffer) for test in range(1 if whole else len(task.tests))],
         np.int32,
@@ -215,7 +225,7 @@ def submit(
 
         def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
             keys = None if words is None else jax.device_put(words[rows])
-            return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), keys)
+            return _attempt(environment, act, jax.device_put(episodes[rows]), keys)
 
         cells, sizes, lengths, used = map_batches(batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)
@@ -241,22 +251,19 @@ def _grid(cells: np.ndarray, size: np.ndarray) -> Grid | None:
 @eqx.filter_jit
 def _attempt(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    act: Act,
     episodes: Int32[Array, "batch 2"],
     words: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Array, ...]:
     """The grids that were handed in with their sizes, the steps taken, and the uses of each operation."""
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
-    limit = environment.config.environment.max_episode_steps
-    played = rollout_episodes(
-        environment, distribution, network, states, observations, keys, limit, record=True
-    )
-    work = played.final_states.work
-    sizes = work.handed_sizes[:, 0]
+    limit = environment.config.episode.max_episode_steps
+    played = rollout_episodes(environment, act, states, observations, keys, limit, record=True)
+    work = played.final_states.submission
+    sizes = work.submitted_sizes[:, 0]
     rows, columns = environment.config.grid_shape
-    cells = unpack_cells(work.handed_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
+    cells = unpack_cells(work.submitted_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
     time = jnp.arange(limit)[:, None]
     assert played.step_states is not None
     operations = jnp.where(time < played.lengths, played.step_states.last_operation, -1)
@@ -264,27 +271,16 @@ def _attempt(
     return cells, sizes, played.lengths, used
 
 
-@dataclasses.dataclass(frozen=True)
-class RandomPolicy:
-    """Any legal operation on any cells of the canvas: what a policy has to beat."""
-
-    config: ArcConfig
-
-    def __call__(self, output: Any, observation: Any) -> "RandomPolicy":
-        return self
-
-    def sample(self, key: Key) -> Action:
-        """One action; a random one."""
-        rows, columns = (jnp.int32(side) for side in self.config.grid_shape)
-        return random_action(key, self.config, legal_operation_ids(self.config), rows, columns)
-
-
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
-    """What random actions hand in, one attempt at each task."""
-    policy: Any = RandomPolicy(environment.config)
-    return submit(
-        environment, policy, lambda observation: (jnp.zeros(()), jnp.zeros(())), greedy=False, seed=seed
-    )
+    """Submit one attempt of random actions at each task, as a baseline."""
+    act = eqx.Partial(_random_action, environment.config)
+    return _submit(environment, act, greedy=False, seed=seed)
+
+
+def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
+    """Sample any allowed operation on any cells of the canvas."""
+    rows, columns = (jnp.int32(side) for side in config.grid_shape)
+    return random_action(key, config, config.action.operations, rows, columns)
 
 
 def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:
@@ -305,6 +301,6 @@ def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[A
     fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
     if not fitting:
         raise ValueError(f"none of the {len(tasks)} tasks of {data} fits a canvas of {rows}x{columns}")
-    rules = config.environment.model_copy(update={"mode": "evaluation", "attempts": 1})
-    environment = ArcEnvironment.create(config.model_copy(update={"environment": rules}), fitting)
+    rules = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": rules}), fitting)
     return environment, [task for task in tasks if task not in set(fitting)]

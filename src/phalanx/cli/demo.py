@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Train a policy on four families of generated puzzles, print before and after, and write the report."""
     from phalanx.cli.train_progress import run_training
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
     from phalanx.training.run_dir import next_free_dir
 
     with user_errors():

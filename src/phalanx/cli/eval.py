@@ -3,7 +3,6 @@
 How is in `phalanx.proofs.link_prediction`.
 """
 
-import dataclasses
 import enum
 import json
 import re
@@ -18,8 +17,9 @@ from phalanx.cli.output import working
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
-    from phalanx.kg.vocabulary import IndexManager
-    from phalanx.proofs.link_prediction import RankingMode
+    from phalanx.proofs.link_prediction import EvaluationMode
+    from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.text.splits import Split as TextSplit
     from phalanx.training.proof_training import ProofTrainingConfig
     from phalanx.training.warm_start import CheckpointRef
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def evaluate_run(
     origin: "CheckpointRef",
     kind: str,
-    mode: "RankingMode",
+    mode: "EvaluationMode",
     *,
     kge: Path | None,
     untrained: bool,
@@ -53,29 +53,29 @@ def evaluate_run(
             load_config(LinkPredictionConfig, None, settings),
             read_embedding(config.kge, index),
         )
-        embedding = None if mode in ("rl", "exact") else _embedding(run, kind, kge, index)
+        embedding = None if mode in ("policy", "exact") else _embedding(run, kind, kge, index)
         policy = (
             _policy(origin, trained, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
         )
         if policy is not None and dataset is not None:
             _check_names(read_data(trained)[1], index, run, dataset)
-        if kind == "kge" and mode == "rl":
+        if kind == "kge" and mode == "policy":
             raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
         result = evaluate_proofs(mode, ranking, policy=policy, kge=embedding, split=split)
     seconds = time.perf_counter() - began
     if as_json:
-        about = {"run": str(run), "dataset": data.dataset, "mode": mode, "untrained": untrained}
-        about |= {} if origin.seed is None else {"seed": origin.seed}
+        about = {"run": str(run), "dataset": data.name, "mode": mode, "untrained": untrained}
+        about |= _seed_field(origin)
         record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
         typer.echo(json.dumps(record))
         return float(result.as_record()["mrr"])
     which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
-    typer.echo(f"{data.dataset}, {split}, {mode}{which} ({seconds:.0f} s)")
+    typer.echo(f"{data.name}, {split}, {mode}{which} ({seconds:.0f} s)")
     typer.echo(result.describe())
     return float(result.as_record()["mrr"])
 
 
-def _check_names(known: "IndexManager", index: "IndexManager", run: Path, dataset: str) -> None:
+def _check_names(known: "ProofVocabulary", index: "ProofVocabulary", run: Path, dataset: str) -> None:
     """A policy has learned of names: a knowledge base of others is refused, and the first one named."""
     for what in ("predicates", "constants"):
         there, here = (list(getattr(one, what)) for one in (known, index))
@@ -99,14 +99,14 @@ def _config(run: Path, kind: str) -> "ProofTrainingConfig":
     return ProofTrainingConfig(dataset=read_config(run, KGETrainingConfig).dataset)
 
 
-def _embedding(run: Path, kind: str, kge: Path | None, index: "IndexManager") -> Any:
+def _embedding(run: Path, kind: str, kge: Path | None, index: "ProofVocabulary") -> Any:
     folder = kge or (run if kind == "kge" else None)
     if folder is None:
         raise ValueError("this mode needs an embedding: give --kge, a run of `phalanx train kge`")
     return load_embedding(folder, index)
 
 
-def load_embedding(folder: Path, index: "IndexManager") -> Any:
+def load_embedding(folder: Path, index: "ProofVocabulary") -> Any:
     """The embedding of a run of `phalanx train kge`, or of its model's folder."""
     from phalanx.training.proof_training import read_embedding
 
@@ -118,7 +118,7 @@ def _policy(origin: "CheckpointRef", config: "ProofTrainingConfig", untrained: b
 
     if untrained:
         return untrained_policy(config)
-    return load_proof_policy(origin.run, origin.which, seed=origin.seed or 0)[1]
+    return load_proof_policy(origin.run, origin.which)[1]
 
 
 app = typer.Typer(add_completion=False)
@@ -132,10 +132,17 @@ class Split(enum.StrEnum):
     training = "training"
 
 
+_TEXT_SPLITS: "dict[Split, TextSplit]" = {
+    Split.held_out: "test",
+    Split.valid: "validation",
+    Split.training: "train",
+}
+
+
 class Mode(enum.StrEnum):
     """What a true triple is ranked by."""
 
-    rl = "rl"
+    policy = "policy"
     kge = "kge"
     hybrid = "hybrid"
     learned = "learned"
@@ -178,7 +185,9 @@ def evaluate(
     tasks: Annotated[bool, typer.Option("--tasks", help="ARC: tell every task, too.")] = False,
     mode: Annotated[
         Mode | None,
-        typer.Option(help="Proofs: rank by the policy's search, an embedding, or both.", show_default="rl"),
+        typer.Option(
+            help="Proofs: rank by the policy's search, an embedding, or both.", show_default="policy"
+        ),
     ] = None,
     kge: Annotated[
         Path | None, typer.Option(help="Proofs: the run of `phalanx train kge` for kge, hybrid and learned.")
@@ -195,7 +204,7 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Ranking settings, as search.width=32; of puzzles, as puzzles=50.",
+            help="Ranking settings, as beam.beam_width=32; of puzzles, as puzzles=50.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampled attempts, or of the corruptions.")] = 0,
@@ -212,7 +221,7 @@ def evaluate(
         given = CheckpointRef.parse(str(run))
         kind = read_metadata(given.run).get("kind")
     origins = _each_seed(given)
-    if arcade is not None and kind not in ("lm", "grpo"):
+    if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
     if data is None and out is not None:
         raise UserError("--out says where the files of --data go; give --data, too")
@@ -225,7 +234,7 @@ def evaluate(
         if len(scores) > 1 and not as_json:
             typer.echo(_over_seeds(scores, "Greedy success", ".1%"))
     elif kind in ("proofs", "kge"):
-        chosen = (Mode.rl if kind == "proofs" else Mode.kge) if mode is None else mode
+        chosen = (Mode.policy if kind == "proofs" else Mode.kge) if mode is None else mode
         if out is not None:
             raise UserError("--out is for ARC, where answers are handed in")
         ranked = [
@@ -246,29 +255,34 @@ def evaluate(
             typer.echo(_over_seeds(ranked, "MRR", ".3f"))
     elif data is not None:
         raise UserError(f"--data is for ARC, proofs and kge; {run} is a run of kind {kind!r}")
-    elif kind in ("lm", "grpo") and arcade is not None:
+    elif kind in ("sft", "grpo") and arcade is not None:
         from phalanx.cli.evaluate_puzzles import evaluate_on_server
 
         evaluate_on_server(given, arcade, untrained, tuple(settings or ()), seed, as_json)
-    elif kind in ("lm", "grpo"):
+    elif kind in ("sft", "grpo"):
         from phalanx.cli.evaluate_puzzles import evaluate_language_model
 
         tried = 8 if attempts is None else attempts
-        evaluate_language_model(given, split.value, tried, untrained, tuple(settings or ()), seed, as_json)
+        evaluate_language_model(
+            given, _TEXT_SPLITS[split], tried, untrained, tuple(settings or ()), seed, as_json
+        )
     else:
         raise UserError(f"{run} is a run of kind {kind!r}, which this command cannot evaluate")
 
 
 def _each_seed(origin: "CheckpointRef") -> list["CheckpointRef"]:
     """A run of several seeds is evaluated seed by seed, unless one was named."""
-    seeds = len(list(origin.run.glob("seed_*")))
-    if origin.seed is not None or seeds < 2:
-        return [origin]
-    return [dataclasses.replace(origin, seed=seed) for seed in range(seeds)]
+    return [origin.for_seed(number) for number in range(max(len(origin.seeds), 1))]
+
+
+def _seed_field(origin: "CheckpointRef") -> dict[str, int]:
+    """The number of the seed, if the run is one of several seeds."""
+    match = re.fullmatch(r"seed_(\d+)", origin.run.name)
+    return {"seed": int(match[1])} if match else {}
 
 
 def _of_seed(origin: "CheckpointRef") -> str:
-    return "" if origin.seed is None else f", seed {origin.seed}"
+    return "".join(f", seed {number}" for number in _seed_field(origin).values())
 
 
 def _over_seeds(scores: list[float], what: str, form: str) -> str:
@@ -297,7 +311,6 @@ def _arc(
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.arc.evaluation import evaluate_arc
     from phalanx.training.arc_training import (
-        arc_distribution,
         baselines,
         examined,
         load_arc_policy,
@@ -306,21 +319,19 @@ def _arc(
     )
 
     with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
-        config, network = load_arc_policy(
-            origin.run, origin.which, seed=origin.seed or 0, untrained=untrained
-        )
+        config, network = load_arc_policy(origin.run, origin.which, untrained=untrained)
     with user_errors(), working(f"playing the {split} tasks"):
         environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-        results = [evaluate_arc(environment, arc_distribution(environment), network)]
+        results = [evaluate_arc(environment, network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
         with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
             results.append(sampled(environment, network, attempted, seed))
-    if origin.seed is not None and not as_json:
-        typer.echo(f"seed {origin.seed}")
+    if _seed_field(origin) and not as_json:
+        typer.echo(_of_seed(origin).removeprefix(", "))
     for result in results:
         if as_json:
-            own = {} if origin.seed is None else {"seed": origin.seed}
+            own = _seed_field(origin)
             typer.echo(
                 json.dumps(result.as_record(split.value, with_tasks=tasks) | baselines(environment) | own)
             )
@@ -347,21 +358,16 @@ def _hand_in(
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
     from phalanx.arc.submission import submission_env, submit, submit_random
     from phalanx.logging.report.page import write_report
-    from phalanx.training.arc_training import arc_distribution, arc_training_of
+    from phalanx.training.arc_training import arc_training_of
     from phalanx.training.loading import initial_policy, restore_policy
 
     run = origin.run
     with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
         training = arc_training_of(run)
         environment, too_large = submission_env(training.config.arc, data)
-        network = (
-            initial_policy(training)
-            if untrained
-            else restore_policy(training, run, origin.which, seed=origin.seed or 0)
-        )
+        network = initial_policy(training) if untrained else restore_policy(training, run, origin.which)
         told = submit(
             environment,
-            arc_distribution(environment),
             network,
             attempts=attempts,
             seed=seed,

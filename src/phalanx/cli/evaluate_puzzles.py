@@ -1,148 +1,156 @@
-"""`phalanx eval` of language models: puzzles that they never learned from, played by their own answers.
+"""`phalanx eval` for language models: success rates in text environments, compared with baselines."""
 
-What is measured is in `phalanx.lm.evaluation`.
-"""
-
+import itertools
 import json
 from typing import TYPE_CHECKING
 
 import typer
+from pydantic import Field
 
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import working
 
 if TYPE_CHECKING:
-    from phalanx.lm.evaluation import TaskScore
-    from phalanx.lm.tasks import Split
+    from phalanx.lm.evaluation import TaskScore, TextEvalConfig
+    from phalanx.text.env import TextVectorEnvironment
+    from phalanx.text.splits import Split
+    from phalanx.training.trained_lm import TrainedLM
     from phalanx.training.warm_start import CheckpointRef
 
 
 def evaluate_language_model(
-    origin: "CheckpointRef",
+    ref: "CheckpointRef",
     split: "Split",
-    attempts: int,
+    num_samples: int,
     untrained: bool,
     settings: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
-    """Play puzzles of each kind; beside the model stand one that learned nothing and random legal moves."""
+    """Evaluate a model, an untrained model and random legal actions on each task of an environment."""
     from phalanx.config import load_config
-    from phalanx.lm.episodes.environments import EnvironmentSource
-    from phalanx.lm.episodes.opening import local_source
-    from phalanx.lm.evaluation import (
-        PuzzleEvaluationConfig,
-        score_episodes,
-        score_random,
-        score_random_actions,
-    )
-    from phalanx.lm.playing import LMPolicy
-    from phalanx.lm.tasks import TextTask
-    from phalanx.training.lm.trained import load_trained
+    from phalanx.lm.evaluation import TextEvalConfig
+    from phalanx.training.text_env import TrainingEnvConfig
+    from phalanx.training.trained_lm import load_trained_lm
 
-    with user_errors(), working(f"loading {origin.run}"):
-        config = load_config(PuzzleEvaluationConfig, None, settings)
-        trained = load_trained(origin.run, origin.which)
-        named, overrides = (config.tasks, ()) if config.tasks else (trained.played, trained.overrides)
-        if not named:
+    with user_errors(), working(f"loading {ref.run}"):
+        config = load_config(TextEvalConfig, None, settings)
+        trained = load_trained_lm(ref.run, ref.which)
+        env_config = TrainingEnvConfig(id=config.env) if config.env else trained.env
+        if env_config is None or env_config.is_puzzle_server:
             raise ValueError(
-                f"{origin.run} did not learn puzzles that are made here: name some, as --set tasks=sudoku, "
-                "or a server that has them, as --arcade localhost:8023"
+                f"{ref.run} was not trained on a local text environment; set one, such as --set env=sudoku, "
+                "or use a puzzle server, such as --arcade localhost:8023"
             )
-        source = local_source(named, trained.prompter, compact=trained.compact, overrides=overrides)
-    rows: list[list[TaskScore]] = []
-    with user_errors(), working(f"playing {config.puzzles} puzzles of each of {len(source.tasks)} tasks"):
-        beginner = trained.untrained(seed)
-        players = {} if untrained else {"model": trained}
-        for task in source.tasks:
-            row = []
-            for name, each in (players | {"untrained": beginner}).items():
-                player = LMPolicy(
-                    each.model, each.prompter, config.sampling, config.max_new_tokens, config.legal_only
-                )
-                tried = attempts if name == "model" or untrained else 0
-                row += score_episodes(
-                    player,
-                    source,
-                    task,
-                    attempts=tried,
-                    seed=seed,
-                    name=name,
-                    split=split,
-                    count=config.puzzles,
-                )[0]
-            if isinstance(source, EnvironmentSource):
-                guessed = score_random_actions(source, seed=seed, split=split, count=config.puzzles)
-            else:
-                known = TextTask(*task.split(":"))
-                guessed = score_random(known, seed=seed, split=split, count=config.puzzles)
-            rows.append([*row, guessed])
-    title = f"{config.puzzles} {split} puzzles of each task, greedy; sampled at {config.sampling.temperature}"
-    _tell(origin, rows, split, title, as_json)
+        env = env_config.make(trained.prompt_format)
+    title = (
+        f"{config.num_episodes} {split} episodes of each task, greedy; sampled at temperature "
+        f"{config.sampling.temperature}"
+    )
+    with user_errors():
+        scores = _evaluate(trained, env, config, split, num_samples, untrained, seed)
+    _print(ref, scores, split, title, as_json)
 
 
 def evaluate_on_server(
-    origin: "CheckpointRef",
+    ref: "CheckpointRef",
     address: str,
     untrained: bool,
     settings: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
-    """Play games of a live server; beside the model stand one that learned nothing and random commands."""
+    """Evaluate a model, an untrained model and random commands on the games of a puzzle server."""
     from phalanx.config import load_config
-    from phalanx.lm.arcade_scores import ArcadeEvaluationConfig, score_arcade, score_random_commands
-    from phalanx.lm.playing import LMPolicy
-    from phalanx.puzzles.server.client import PuzzleClientConfig
-    from phalanx.training.lm.trained import load_trained
+    from phalanx.lm.evaluation import TextEvalConfig
+    from phalanx.puzzles.server.env import PuzzleServerConfig
+    from phalanx.puzzles.server.protocol import PuzzleGame
+    from phalanx.training.trained_lm import load_trained_lm
 
-    with user_errors(), working(f"loading {origin.run}"):
-        config = load_config(ArcadeEvaluationConfig, None, settings)
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"{address!r} is no HOST:PORT, as localhost:8023")
-        client = PuzzleClientConfig(host=host, port=int(port))
-        trained = load_trained(origin.run, origin.which)
-    rows: list[list[TaskScore]] = []
-    players = {} if untrained else {"model": trained}
-    with user_errors(), working(f"playing {config.puzzles} puzzles of {len(config.names())} games"):
-        for game in config.names():
-            rows.append(
-                [
-                    score_arcade(LMPolicy(each.model, each.prompter), game, client, config, name)
-                    for name, each in (players | {"untrained": trained.untrained(seed)}).items()
-                ]
-            )
-            rows[-1].append(score_random_commands(game, client, config, seed))
-    title = f"{config.puzzles} {config.difficulty} puzzles of each game of {address}, greedy"
-    _tell(origin, rows, "arcade", title, as_json)
+    class PuzzleServerEvalConfig(TextEvalConfig):
+        num_episodes: int = Field(default=8, ge=1)
+        max_completion_length: int = Field(default=24, ge=1)
+        games: tuple[str, ...] = tuple(game.value for game in PuzzleGame)
+        difficulty: str = "easy"
+        max_steps: int = Field(default=99, ge=1)
+        max_invalid_answers: int = Field(default=3, ge=1)
+
+    with user_errors(), working(f"loading {ref.run}"):
+        config = load_config(PuzzleServerEvalConfig, None, settings)
+        env = PuzzleServerConfig(
+            address=address,
+            games=config.games,
+            difficulty=config.difficulty,
+            num_connections=config.num_episodes,
+            max_steps=config.max_steps,
+            max_invalid_answers=config.max_invalid_answers,
+        ).make()
+        trained = load_trained_lm(ref.run, ref.which)
+    title = f"{config.num_episodes} {config.difficulty} episodes of each game of {address}, greedy"
+    with user_errors(), env:
+        scores = _evaluate(trained, env, config, "test", 0, untrained, seed)
+    _print(ref, scores, "test", title, as_json)
 
 
-def _tell(
-    origin: "CheckpointRef", rows: list[list["TaskScore"]], split: str, title: str, as_json: bool
-) -> None:
+def _evaluate(
+    trained: "TrainedLM",
+    env: "TextVectorEnvironment",
+    config: "TextEvalConfig",
+    split: "Split",
+    num_samples: int,
+    untrained: bool,
+    seed: int,
+) -> list["TaskScore"]:
+    from phalanx.lm.evaluation import evaluate_policy
+    from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
+
+    models = {} if untrained else {"model": trained.model}
+    models["untrained"] = trained.untrained(seed).model
+    policies: dict[str, TextPolicy] = {
+        name: LMPolicy(
+            model,
+            trained.tokenizer,
+            config.sampling,
+            config.max_completion_length,
+            config.legal_actions_only,
+        )
+        for name, model in models.items()
+    }
+    policies["random"] = RandomTextPolicy(seed)
+    with working(f"running {config.num_episodes} episodes of each of {len(env.tasks)} tasks"):
+        return evaluate_policy(
+            policies,
+            env,
+            split=split,
+            num_episodes=config.num_episodes,
+            num_samples=num_samples,
+            seed=seed,
+        )
+
+
+def _print(ref: "CheckpointRef", scores: list["TaskScore"], split: str, title: str, as_json: bool) -> None:
     from phalanx.lm.evaluation import mean_score
 
-    rows = [*rows, [mean_score(scores) for scores in zip(*rows, strict=True)]]
+    rows = [list(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
+    rows.append([mean_score(column) for column in zip(*rows, strict=True)])
     if as_json:
-        for row in rows:
-            for score in row:
-                typer.echo(json.dumps({"run": str(origin.run)} | score.as_record(split)))
+        for score in itertools.chain.from_iterable(rows):
+            typer.echo(json.dumps({"run": str(ref.run)} | score.as_record(split)))
         return
     typer.echo(title)
     width = max(len(row[0].task) for row in rows)
     for row in rows:
-        typer.echo(f"{row[0].task:{width}}  " + "; ".join(_told(score) for score in row))
+        typer.echo(f"{row[0].task:{width}}  " + "; ".join(map(_format, row)))
 
 
-def _told(score: "TaskScore") -> str:
-    if score.player == "random":
-        what = "legal moves" if score.legal_rate == 1 else f"moves ({score.legal_rate:.0%} legal)"
-        return f"random {what} {score.solved_rate:.0%}"
-    said = f"{score.player} solved {score.solved_rate:.0%}"
+def _format(score: "TaskScore") -> str:
+    if score.policy == "random":
+        valid = "" if score.valid_action_rate == 1 else f" ({score.valid_action_rate:.0%} valid)"
+        return f"random actions{valid} {score.success_rate:.0%}"
     if score.pass_at_k:
-        return "sampled " + ", ".join(f"pass@{k} {share:.0%}" for k, share in score.pass_at_k.items())
-    if score.player == "untrained":
-        return said
-    moves = "" if score.moves is None else f", {score.moves:.1f} answers when solved"
-    return f"{said}, {score.legal_rate:.0%} of the answers legal{moves}, {score.different} different"
+        return "sampled " + ", ".join(f"pass@{k} {rate:.0%}" for k, rate in score.pass_at_k.items())
+    solved = f"{score.policy} solved {score.success_rate:.0%}"
+    if score.policy == "untrained":
+        return solved
+    turns = "" if score.mean_turns is None else f", {score.mean_turns:.1f} turns when solved"
+    return f"{solved}, {score.valid_action_rate:.0%} valid actions{turns}, {score.num_distinct} distinct"

@@ -1,7 +1,4 @@
-"""`phalanx export`: a run's language model as other libraries read it.
-
-How is in `phalanx.lm.huggingface`.
-"""
+"""`phalanx export`: exports a run's language model to Hugging Face."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,19 +12,22 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def export(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN[@STEP]", help="A run of `phalanx train lm` or `train grpo`.")
-    ],
-    folder: Annotated[Path, typer.Argument(help="Where config.json and model.safetensors go.")],
+    run: Annotated[str, typer.Argument(metavar="RUN[@STEP]", help="A run of `train sft` or `train grpo`.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for config.json and model.safetensors.")],
 ) -> None:
-    """Write a run's language model as a LlamaForCausalLM of Hugging Face transformers."""
+    """Export a run's language model as a LlamaForCausalLM for Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface
-    from phalanx.training.lm.trained import load_trained
+    from phalanx.training.trained_lm import load_trained_lm
     from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
-        origin = CheckpointRef.parse(run)
-        trained = load_trained(origin.run, origin.which)
-        tokenizer = trained.prompter.tokenizer
-        export_huggingface(trained.model, folder, end=tokenizer.eos_token_id, padding=tokenizer.pad_token_id)
-    typer.echo(f"written: {folder}, tokens of the tokenizer {tokenizer.tokenizer_hash}")
+        ref = CheckpointRef.parse(run)
+        trained = load_trained_lm(ref.run, ref.which)
+        tokenizer = trained.tokenizer.tokenizer
+        export_huggingface(
+            trained.model,
+            folder,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    typer.echo(f"Exported to {folder} (tokenizer {tokenizer.tokenizer_hash})")

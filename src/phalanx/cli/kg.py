@@ -1,8 +1,6 @@
-"""`phalanx data kg`: list and show knowledge bases, compute exact proof depths, generate families, fetch.
+"""`phalanx kg`: list, show, generate and download knowledge bases; mine rules, evaluate and query them."""
 
-The reading is in `phalanx.kg.knowledge_base`, the depths in `chaining` beside it, addresses in `sources`.
-"""
-
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,41 +12,73 @@ from phalanx.cli.output import columns, facts, print_json, working
 
 if TYPE_CHECKING:
     from phalanx.kg.atoms import Atom
-    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.evaluation import LinkPredictionResult, TieRule
+    from phalanx.kg.knowledge_base import KnowledgeBase
+    from phalanx.kg.rules.predictor import Aggregation
+    from phalanx.kg.rules.ruleset import RuleSet
 
 app = typer.Typer(
     name="kg",
-    help="Knowledge bases: list, show, depths, generate, fetch.",
+    help="Knowledge graphs: list, show, generate, download, depths, mine, evaluate, query, path-network.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Dataset = Annotated[
-    str, typer.Argument(help="The name of a knowledge base in PATH; `generated` needs no path.")
+Data = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="Folder of a knowledge base, or a file of triples."),
 ]
-DataPath = Annotated[
-    Path | None,
-    typer.Option("--path", "-p", help="The folder of a knowledge base, or of several.", envvar="PHALANX_KG"),
+OptionalData = Annotated[
+    Path,
+    typer.Argument(
+        metavar="[DATA]",
+        help="Folder of a knowledge base, or a file of triples; `generated` is the built-in one.",
+        envvar="PHALANX_KG",
+    ),
 ]
+Split = Literal["train", "valid", "test"]
+EvaluationSplit = Literal["valid", "test"]
+Ties = Annotated[
+    Literal["random", "realistic", "expected", "pessimistic"],
+    typer.Option(help="How answers with equal scores are ranked."),
+]
+AggregationOption = Annotated[
+    Literal["maxplus", "noisyor", "power", "learned", "per_relation"],
+    typer.Option(help="How the confidences of several rules are combined."),
+]
+Power = Annotated[
+    float, typer.Option(min=1, help="Exponent of `power`: 1 is noisyor, larger values are closer to maxplus.")
+]
+KGERun = Annotated[
+    Path | None, typer.Option("--kge", help="Combine with an embedding: a run of `phalanx train kge`.")
+]
+NumThreads = Annotated[int, typer.Option("--threads", min=1, help="Threads; does not change the result.")]
 
-_SHOWN = 5
-"""How many wrong lines of a depth file are shown."""
+_MAX_SHOWN_ERRORS = 5
+"""Wrong lines of a depth file that are printed."""
 
 
 @app.command("list")
-def list_(path: DataPath = None, as_json: AsJson = False) -> None:
-    """List the knowledge bases in a folder, or the built-in one."""
-    from phalanx.kg.knowledge_base import GENERATED, available_knowledge
+def list_(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="Folder with knowledge bases.", envvar="PHALANX_KG"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the knowledge bases in a folder; without one, the built-in knowledge base."""
+    from phalanx.kg.formats import list_knowledge_bases
+    from phalanx.kg.knowledge_base import GENERATED
 
     with user_errors():
-        names = [(GENERATED, None)] if path is None else [(f.name, f) for f in available_knowledge(path)]
-    if not names:
+        folders = [Path(GENERATED)] if path is None else list_knowledge_bases(path)
+    if not folders:
         raise UserError(f"{path}: no folder in it has a train.txt")
     rows = []
-    for name, folder in names:
+    for folder in folders:
         with user_errors():
-            rows.append(_sizes(_handler(name, folder)))
+            rows.append(_load(folder).sizes())
     if as_json:
         print_json(rows)
     else:
@@ -57,31 +87,31 @@ def list_(path: DataPath = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(dataset: Dataset = "generated", path: DataPath = None, as_json: AsJson = False) -> None:
-    """Show a knowledge base: its sizes, rules, depths by split, and test queries that are facts."""
+def show(data: OptionalData = Path("generated"), as_json: AsJson = False) -> None:
+    """Show the sizes, rules, proof depths and leaks of a knowledge base."""
     with user_errors():
-        data = _handler(dataset, path)
-    found = _sizes(data) | {
-        "domains": {name: len(constants) for name, constants in data.domains.items()},
-        "rules_by_body": _counts(len(rule.body) for rule in data.rules),
+        base = _load(data)
+    found = base.sizes() | {
+        "domains": {name: len(constants) for name, constants in base.domains.items()},
+        "rules_by_body": _count(len(rule.body) for rule in base.rules),
         "depths": {
-            split: _counts(depths.values())
+            split: _count(depths.values())
             for split in ("train", "valid", "test")
-            if (depths := data.depths(split)) is not None
+            if (depths := base.depths(split)) is not None
         },
-        "leaks": {split: [str(atom) for atom in atoms] for split, atoms in data.leaks().items()},
+        "leaks": {split: [str(atom) for atom in atoms] for split, atoms in base.leaks().items()},
     }
     if as_json:
-        print_json(found | {"rule_lines": [str(rule) for rule in data.rules]})
+        print_json(found | {"rule_lines": [str(rule) for rule in base.rules]})
         return
     lines: list[tuple[str, object]] = [(name, found[name]) for name in ("name", "entities", "predicates")]
     lines += [("facts", found["facts"]), ("valid", found["valid"]), ("test", found["test"])]
-    lines += [("domains", _pairs(found["domains"]) or "none given")]
+    lines += [("domains", _format_counts(found["domains"]) or "none")]
     lines += [("rules", found["rules"])]
     lines += [(f"  body of {size}", count) for size, count in found["rules_by_body"].items()]
-    lines += [(f"{split} depths", _pairs(counts)) for split, counts in found["depths"].items()]
+    lines += [(f"{split} depths", _format_counts(counts)) for split, counts in found["depths"].items()]
     for split, atoms in found["leaks"].items():
-        lines.append((f"{split} leaks", f"{len(atoms)} queries are facts, as {atoms[0]}"))
+        lines.append((f"{split} leaks", f"{len(atoms)} queries are facts, such as {atoms[0]}"))
     if not found["leaks"]:
         lines.append(("leaks", "none: no valid or test query is a fact"))
     typer.echo(facts(lines))
@@ -89,45 +119,43 @@ def show(dataset: Dataset = "generated", path: DataPath = None, as_json: AsJson 
 
 @app.command()
 def depths(
-    dataset: Dataset = "generated",
-    path: DataPath = None,
-    split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which queries.")] = "test",
-    max_depth: Annotated[int, typer.Option(help="The longest proof to look for.", min=1)] = 6,
+    data: OptionalData = Path("generated"),
+    split: Annotated[Split, typer.Option(help="Which queries.")] = "test",
+    max_depth: Annotated[int, typer.Option(help="Steps of the longest proof.", min=1)] = 6,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a depth file.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Fail (exit code 1) where the given depth file is wrong.")
+        bool, typer.Option("--check", help="Fail (exit code 1) if the existing depth file is wrong.")
     ] = False,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the exact length of each query's shortest proof, and compare with the given depth file.
+    """Compute the exact length of each query's shortest proof, and compare it with the depth file.
 
-    A step replaces the first goal by a rule's body or a fact; ground goals that are facts cost nothing, and
-    a query may not use itself. Deeper than the limit reads as -1, no proof. When the time is up, queries that
-    are not settled are told apart, and left out of the file.
+    A step replaces the first goal by the body of a rule or unifies it with a fact; ground goals that are
+    facts cost nothing, and a query may not use itself. Queries without a proof up to the limit have depth -1.
+    Queries that are undecided when the time is up are counted separately and not written to the file.
     """
     with user_errors():
-        data = _handler(dataset, path)
-        exact, unsettled = _exact_depths(data, split, max_depth, seconds)
-    given = data.depths(split)
+        base = _load(data)
+        exact, undecided = _exact_depths(base, split, max_depth, max_seconds)
+    given = base.depths(split)
     if check and given is None:
-        raise UserError(f"{data.dataset} has no {split}_depths.txt to check")
+        raise UserError(f"{base.name} has no {split}_depths.txt to check")
     wrong = [] if given is None else _wrong_depths(given, exact, max_depth)
     if out is not None:
         from phalanx.kg.formats import write_depths
 
         with user_errors():
             write_depths(out, exact)
-    kinds = _counts((stated, depth) for _, stated, depth in wrong)
     if as_json:
         print_json(
             {
-                "name": data.dataset,
+                "name": base.name,
                 "split": split,
                 "max_depth": max_depth,
-                "queries": len(exact) + unsettled,
-                "depths": _counts(exact.values()),
-                "unsettled": unsettled,
+                "queries": len(exact) + undecided,
+                "depths": _count(exact.values()),
+                "undecided": undecided,
                 "given": None if given is None else len(given),
                 "wrong": [
                     {"atom": str(atom), "given": stated, "exact": depth} for atom, stated, depth in wrong
@@ -136,16 +164,16 @@ def depths(
             }
         )
     else:
-        counts = _counts(exact.values())
-        rows: list[list[object]] = [[_depth_name(depth, max_depth), n] for depth, n in counts.items()]
-        rows += [["not settled in time", unsettled]] if unsettled else []
+        counts = _count(exact.values())
+        rows: list[list[object]] = [[_format_depth(depth, max_depth), n] for depth, n in counts.items()]
+        rows += [["undecided", undecided]] if undecided else []
         typer.echo(columns(["DEPTH", "QUERIES"], rows))
         if given is not None:
-            typer.echo(f"{split}_depths.txt: {len(given):,} depths given, {len(wrong):,} wrong")
-            for (stated, depth), count in kinds.items():
-                typer.echo(f"  {count:,} given as {stated}, exactly {_depth_name(depth, max_depth)}")
-            for atom, stated, depth in wrong[:_SHOWN]:
-                typer.echo(f"  {atom}: given {stated}, exactly {_depth_name(depth, max_depth)}")
+            typer.echo(f"{split}_depths.txt: {len(given):,} depths, {len(wrong):,} wrong")
+            for (stated, depth), count in _count((stated, depth) for _, stated, depth in wrong).items():
+                typer.echo(f"  {count:,} given as {stated}, exact {_format_depth(depth, max_depth)}")
+            for atom, stated, depth in wrong[:_MAX_SHOWN_ERRORS]:
+                typer.echo(f"  {atom}: given {stated}, exact {_format_depth(depth, max_depth)}")
         if out is not None:
             typer.echo(f"{out}: {len(exact):,} depths written")
     if check and wrong:
@@ -156,97 +184,384 @@ def depths(
 def generate(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],
     families: Annotated[int, typer.Option(help="Founding couples.", min=1)] = 8,
-    generations: Annotated[int, typer.Option(help="Generations, founders included.", min=2)] = 4,
-    seed: Annotated[int, typer.Option(help="What to generate them from.", min=0)] = 0,
+    generations: Annotated[int, typer.Option(help="Generations, including the founders.", min=2)] = 4,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
 ) -> None:
-    """Write a generated family knowledge base in the files that `--path` reads."""
-    from phalanx.io.files import atomic_directory
-    from phalanx.kg.family_generator import generate_family
-    from phalanx.kg.formats import write_knowledge
+    """Generate a knowledge base about families and save it as a folder."""
+    from phalanx.io.atomic import atomic_directory
+    from phalanx.kg.knowledge_base import KnowledgeBase
 
-    base = generate_family(families, generations, seed=seed)
+    base = KnowledgeBase.generate(families, generations, seed=seed)
     with user_errors():
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_directory(out) as folder:
-            write_knowledge(folder, base)
-    typer.echo(
-        f"{out}: {len(base.domains['people']):,} people, {len(base.train):,} facts, {len(base.rules)} rules, "
-        f"{len(base.valid)} valid and {len(base.test)} test queries"
-    )
+            base.save(folder)
+    typer.echo(f"{out}: {len(base.domains['people']):,} people, {_format_sizes(base)}")
 
 
 @app.command()
-def fetch(
+def download(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="As wn18rr or deepprooflog/family; none lists them all."),
+        typer.Argument(metavar="[NAME]...", help="Such as wn18rr or deepprooflog/family; none lists all."),
     ] = None,
-    to: Annotated[
-        Path, typer.Option(help="What kg-standard/NAME and, for DeepProofLog's, kg/NAME are put into.")
-    ] = Path("data"),
+    to: Annotated[Path, typer.Option(help="Parent folder of kg-standard/NAME and kg/NAME.")] = Path("data"),
     host: Annotated[
         str | None,
-        typer.Option(help="A mirror to ask instead.", show_default="https://raw.githubusercontent.com"),
+        typer.Option(help="A mirror.", show_default="https://raw.githubusercontent.com"),
     ] = None,
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Take it though it is not the version known here.")
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Save files whose digest is not the expected one.")
     ] = False,
 ) -> None:
-    """Fetch knowledge bases that are published: nothing appears that is not the version known here."""
-    from phalanx.kg.datasets import DATASETS, HOST, download_dataset, folder_of
+    """Download published knowledge bases. All files are verified and parsed before anything is saved."""
+    from phalanx.kg.datasets import DATASETS, HOST, dataset_folder, download_dataset
 
     if not names:
-        rows = [[name, str(folder_of(name, to)), source.about] for name, source in DATASETS.items()]
-        typer.echo(columns(["NAME", "FOLDER", "WHAT IT IS"], rows))
+        rows = [
+            [name, str(dataset_folder(name, to)), source.description] for name, source in DATASETS.items()
+        ]
+        typer.echo(columns(["NAME", "FOLDER", "DESCRIPTION"], rows))
         return
     for name in names:
-        with user_errors(), working(f"fetching {name}"):
-            folder, base = download_dataset(name, to, host=host or HOST, unchecked=unchecked)
+        with user_errors(), working(f"downloading {name}"):
+            folder, base = download_dataset(name, to, host=host or HOST, verify=not no_verify)
+        typer.echo(f"{folder}: {_format_sizes(base)}")
+
+
+@app.command()
+def mine(
+    data: Data,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as max_length=2 min_support=5."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to save the rules.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Time limit.")] = None,
+    num_threads: NumThreads = 2,
+    evaluate: Annotated[
+        EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the rules on a split.")
+    ] = None,
+    aggregation: AggregationOption = "maxplus",
+    power: Power = 2.0,
+    kge: KGERun = None,
+    ties: Ties = "random",
+    as_json: AsJson = False,
+) -> None:
+    """Mine rules from the training triples of a knowledge base."""
+    from phalanx.config import load_config
+    from phalanx.formatting import format_count
+    from phalanx.kg.rules.mining import MiningConfig, mine_rules
+    from phalanx.kg.rules.ruleset import HEAD_CONSTANT
+    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+
+    started = time.process_time()
+    overrides = [f"num_threads={num_threads}", *([f"max_seconds={max_seconds}"] if max_seconds else [])]
+    with user_errors():
+        config = load_config(MiningConfig, None, (*overrides, *(settings or ())))
+        base = _load_binary(data)
+        if not base.facts:
+            raise ValueError(f"{data} has no triples to mine rules from")
+        time_limit = TimeLimit(None, print_to_stderr)
+        rules = mine_rules(base, config, time_limit)
+        mining_seconds = time.process_time() - started
+        if out is not None:
+            time_limit.log(f"writing {format_count(len(rules), 'rule')}")
+            rules.save(out)
+    num_paths = int((rules.rows[:, HEAD_CONSTANT] < 0).sum())
+    record: dict[str, Any] = {
+        "dataset": base.name,
+        "facts": len(base.facts),
+        "rules": len(rules),
+        "path_rules": num_paths,
+        "complete": rules.is_complete,
+        "mining_cpu_seconds": round(mining_seconds, 2),
+    }
+    if not as_json:
+        kinds = f"{num_paths:,} paths and {len(rules) - num_paths:,} with constants"
+        note = "" if rules.is_complete else "; the time limit was reached before mining was complete"
         typer.echo(
-            f"{folder}: {len(base.train):,} facts, {len(base.rules)} rules, {len(base.valid):,} valid and "
-            f"{len(base.test):,} test queries"
+            f"{format_count(len(rules), 'rule')} from {format_count(len(base.facts), 'fact')}: {kinds}{note}"
+        )
+        for index in range(0 if out or evaluate else min(10, len(rules))):
+            typer.echo(f"  {rules[index]}")
+    if evaluate is not None:
+        result, seconds = _evaluate_rules(
+            rules,
+            base,
+            evaluate,
+            aggregation,
+            kge=kge,
+            power=power,
+            ties=ties,
+            num_threads=num_threads,
+            max_paths=config.max_paths,
+        )
+        record |= {**result.as_record(), "evaluation_cpu_seconds": seconds}
+        if not as_json:
+            typer.echo(str(result))
+    if as_json:
+        print_json(record)
+
+
+@app.command()
+def evaluate(
+    data: Data,
+    rules: Annotated[Path, typer.Option("--rules", help="A file of rules, as saved by `kg mine`.")],
+    split: Annotated[EvaluationSplit, typer.Option(help="Which queries.")] = "test",
+    aggregation: AggregationOption = "maxplus",
+    power: Power = 2.0,
+    kge: KGERun = None,
+    ties: Ties = "random",
+    num_threads: NumThreads = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate rules by link prediction: filtered MRR and Hits@k among all entities."""
+    from phalanx.kg.formats import read_rules
+    from phalanx.kg.rules.ruleset import RuleSet
+
+    with user_errors():
+        base = _load_binary(data)
+        found, unsupported = RuleSet.from_rules(read_rules(rules), base.vocabulary)
+        _warn_about_unsupported(unsupported)
+    result, seconds = _evaluate_rules(
+        found, base, split, aggregation, kge=kge, power=power, ties=ties, num_threads=num_threads
+    )
+    if as_json:
+        record = {"dataset": base.name, "facts": len(base.facts), "rules": len(found), **result.as_record()}
+        print_json(record | {"evaluation_cpu_seconds": seconds})
+    else:
+        typer.echo(str(result))
+
+
+@app.command("path-network")
+def path_network(
+    data: Data,
+    file: Annotated[Path, typer.Argument(help="The network's file; if it does not exist, one is trained.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the training, such as num_layers=4."),
+    ] = None,
+    evaluate: Annotated[
+        EvaluationSplit | None, typer.Option("--evaluate", help="Evaluate the network on a split.")
+    ] = None,
+    kge: KGERun = None,
+    ties: Ties = "random",
+    num_threads: NumThreads = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Train a path network, or load it if the file exists, and evaluate it by link prediction."""
+    from phalanx.config import load_config
+    from phalanx.kg.evaluation import LinkPredictor, evaluate_link_prediction
+    from phalanx.kg.path_network import PathNetwork, PathNetworkConfig, fit_path_network
+    from phalanx.kg.predictor_ensemble import Ensemble
+    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+
+    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    with user_errors():
+        base = _load_binary(data)
+        if file.exists():
+            if settings:
+                raise ValueError(
+                    f"{file} already exists, so settings have no effect: remove it to train again"
+                )
+            network = PathNetwork.load(file, base, num_threads)
+        else:
+            config = load_config(PathNetworkConfig, None, settings or ())
+            network = fit_path_network(base, config, num_threads=num_threads, time_limit=time_limit)
+            network.save(file)
+        trained = time.process_time()
+        record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts)}
+        record["training_cpu_seconds"] = round(trained - started, 2)
+        text = f"{file}: path network with {network.parameters.size:,} parameters"
+        if evaluate is not None:
+            time_limit.log(f"ranking {len(base.queries(evaluate)):,} queries")
+            predictor: LinkPredictor = network
+            if kge is not None:
+                embedding = _load_embedding(kge, base)
+                predictor = Ensemble.fit([network], embedding, base, time_limit=time_limit)
+            result = evaluate_link_prediction(predictor, base, evaluate, ties=ties, time_limit=time_limit)
+            record |= result.as_record()
+            record["evaluation_cpu_seconds"] = round(time.process_time() - trained, 2)
+            text = str(result)
+    if as_json:
+        print_json(record)
+    else:
+        typer.echo(text)
+
+
+@app.command()
+def query(
+    data: Data,
+    query: Annotated[
+        str, typer.Argument(help="An atom with one variable, as in nephew(X,bob), or without variables.")
+    ],
+    top: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each answer.")] = False,
+    exclude_facts: Annotated[
+        bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
+    ] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="Rules to use [default: those of DATA, or mined ones]."),
+    ] = None,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Time limit for mining, if rules are mined.")
+    ] = 30.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Draw the best proof of each answer as SVG.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a query with rules whose bodies are facts. The exit code is 1 if there is no answer."""
+    from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
+    from phalanx.formatting import escape_untrusted, format_percent
+    from phalanx.kg.formats import read_rules
+    from phalanx.kg.proving import parse_query
+    from phalanx.kg.query_answering import QueryAnswerer
+    from phalanx.kg.rules.mining import mine_rules
+    from phalanx.kg.rules.ruleset import RuleSet
+    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+
+    with user_errors():
+        base = _load(data)
+        given = None
+        if rules is not None and set(base.arities.values()) != {2}:
+            # Exact proving, which such knowledge bases need, supports rules of any form.
+            base = base.replace(rules=read_rules(rules))
+        elif rules is not None:
+            given = RuleSet.from_rules(read_rules(rules), base.vocabulary).rules
+        parsed = parse_query(base, query)
+        if rules is None and not base.rules and len(parsed.free) == 2:
+            print_to_stderr(f"{base.name} has no rules.txt: mining rules for at most {max_seconds:g} s")
+            given = mine_rules(base, time_limit=TimeLimit(None, print_to_stderr), max_seconds=max_seconds)
+        answerer = QueryAnswerer(base, given)
+        _warn_about_unsupported(answerer.unsupported_rules)
+        answers = answerer.query(query, top, explain=explain or out is not None, exclude_facts=exclude_facts)
+    drawings = draw_proofs([proof for answer in answers for proof in answer.proofs[:1]], out)
+    if as_json:
+        print_json(
+            {
+                "query": query,
+                "answers": [
+                    {
+                        "atom": str(answer.atom),
+                        "probability": answer.probability,
+                        "confidence": answer.confidence,
+                        "fact": answer.is_fact,
+                        "rules": [str(rule) for rule in answer.rules],
+                        "proofs": [proof_record(proof) for proof in answer.proofs],
+                    }
+                    for answer in answers
+                ],
+                "drawings": [str(path) for path in drawings],
+            }
+        )
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=True)
+        for answer in answers:
+            note = "fact" if answer.is_fact else f"confidence {answer.confidence:.3f}"
+            console.print(
+                f"{format_percent(answer.probability):>6}  {escape_untrusted(answer.atom)}  {note}",
+                markup=False,
+            )
+            for proof in answer.proofs if explain else ():
+                console.print(proof_tree(proof))
+            for rule in answer.rules[: len(answer.proofs)] if explain else ():
+                console.print(f"        {escape_untrusted(rule)}", markup=False)
+        for path in drawings:
+            typer.echo(str(path))
+        if not answers:
+            typer.echo(f"{escape_untrusted(query)}: no answer")
+    if not answers:
+        raise typer.Exit(1)
+
+
+def _load(data: Path) -> "KnowledgeBase":
+    from phalanx.kg.knowledge_base import KnowledgeBase
+
+    return KnowledgeBase.load(str(data), on_leak="allow")
+
+
+def _load_binary(data: Path) -> "KnowledgeBase":
+    return _load(data).binary()
+
+
+def _load_embedding(run: Path, base: "KnowledgeBase") -> Any:
+    from phalanx.kg.kge.embedding import load_kge
+
+    return load_kge(run, base.vocabulary)
+
+
+def _evaluate_rules(
+    rules: "RuleSet",
+    base: "KnowledgeBase",
+    split: str,
+    aggregation: "Aggregation",
+    *,
+    kge: Path | None,
+    power: float,
+    ties: "TieRule",
+    num_threads: int,
+    max_paths: int = 10_000,
+) -> tuple["LinkPredictionResult", float]:
+    """Evaluate rules; return the result and the CPU time."""
+    from phalanx.kg.evaluation import evaluate_link_prediction
+    from phalanx.kg.rules.predictor import RulePredictor
+    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+
+    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    time_limit.log(f"ranking {len(base.queries(split)):,} queries")
+    with user_errors():
+        predictor = RulePredictor.fit(
+            rules,
+            base,
+            aggregation,
+            kge=None if kge is None else _load_embedding(kge, base),
+            power=power,
+            num_threads=num_threads,
+            max_paths=max_paths,
+            time_limit=time_limit,
+        )
+        result = evaluate_link_prediction(predictor, base, split, ties=ties, time_limit=time_limit)
+    return result, round(time.process_time() - started, 2)
+
+
+def _warn_about_unsupported(rules: Any) -> None:
+    from phalanx.formatting import format_count
+    from phalanx.kg.time_limit import print_to_stderr
+
+    if rules:
+        print_to_stderr(
+            f"{format_count(len(rules), 'rule')} left out because their form is not supported, such as "
+            f"{rules[0].name}"
         )
 
 
-def _handler(dataset: str, path: Path | None) -> "DataHandler":
-    from phalanx.kg.knowledge_base import DataHandler
-
-    return DataHandler(dataset, path, on_leak="allow")
-
-
-def _sizes(data: "DataHandler") -> dict[str, Any]:
-    return {
-        "name": data.dataset,
-        "entities": len(data.entities),
-        "predicates": len(data.predicates),
-        "rules": len(data.rules),
-        "facts": len(data.facts),
-        "valid": len(data.valid_queries),
-        "test": len(data.test_queries),
-    }
-
-
 def _exact_depths(
-    data: "DataHandler", split: str, max_depth: int, seconds: float | None
+    base: "KnowledgeBase", split: str, max_depth: int, max_seconds: float | None
 ) -> tuple[dict["Atom", int], int]:
-    """The depths that are settled in time, and how many are not."""
-    from phalanx.kg.chaining import depths_in_time
-    from phalanx.kg.time_limit import TimeLimit, to_stderr
-    from phalanx.kg.vocabulary import IndexManager
+    """Return the depths that were decided in time, and the number of undecided queries."""
+    from phalanx.kg.proof_depths import UNDECIDED, proof_depths
+    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 
-    index = IndexManager(data)
-    queries = data.queries(split)
-    facts, rules = index.encode_atoms(data.facts), index.encode_rules(data.rules)
-    budget = TimeLimit(seconds, to_stderr)
-    depths, settled = depths_in_time(index.encode_atoms(queries), facts, rules, max_depth, budget)
-    found = zip(queries, depths.tolist(), settled.tolist(), strict=True)
-    return {query: depth for query, depth, sure in found if sure}, int((~settled).sum())
+    found = proof_depths(
+        base.triples(split),
+        base.triples("train"),
+        base.encoded_rules,
+        max_depth,
+        TimeLimit(max_seconds, print_to_stderr),
+    ).tolist()
+    pairs = zip(base.queries(split), found, strict=True)
+    return {query: depth for query, depth in pairs if depth != UNDECIDED}, found.count(UNDECIDED)
 
 
 def _wrong_depths(
     given: Mapping["Atom", int], exact: dict["Atom", int], max_depth: int
 ) -> list[tuple["Atom", int, int]]:
-    """Where a depth file differs; what it has beyond the limit is right as long as nothing shorter is."""
+    """Return the differences; a given depth beyond the limit is correct if there is no shorter proof."""
     return [
         (atom, stated, exact[atom])
         for atom, stated in given.items()
@@ -254,15 +569,22 @@ def _wrong_depths(
     ]
 
 
-def _counts(values: Any) -> dict[Any, int]:
+def _count(values: Any) -> dict[Any, int]:
     import collections
 
     return dict(sorted(collections.Counter(values).items()))
 
 
-def _pairs(counts: dict[Any, int]) -> str:
+def _format_counts(counts: dict[Any, int]) -> str:
     return ", ".join(f"{name}: {count:,}" for name, count in counts.items())
 
 
-def _depth_name(depth: int, max_depth: int) -> str:
+def _format_depth(depth: int, max_depth: int) -> str:
     return f"none to {max_depth}" if depth < 0 else str(depth)
+
+
+def _format_sizes(base: "KnowledgeBase") -> str:
+    return (
+        f"{len(base.train):,} facts, {len(base.rules)} rules, {len(base.valid):,} valid and "
+        f"{len(base.test):,} test queries"
+    )

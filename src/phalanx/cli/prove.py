@@ -1,7 +1,4 @@
-"""`phalanx prove`: the shortest proof of a query as a tree and as a picture, or why there is none.
-
-The search is in `phalanx.kg.proving`, the pictures are in `phalanx.proofs.rendering`.
-"""
+"""`phalanx prove`: the shortest proof of a query as a tree and as SVG, or why there is none."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,14 +15,13 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from phalanx.kg.atoms import Atom
-    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.knowledge_base import KnowledgeBase
     from phalanx.kg.proving import Proof, ProofQuery, Prover
 
 app = typer.Typer(add_completion=False)
 
-_ANSWERS = 10
-"""Answers that are shown of a query with variables, unless more are asked for."""
-_REASONS = 8
+_DEFAULT_ANSWERS = 10
+_MAX_REASONS = 8
 
 
 @app.command()
@@ -36,88 +32,100 @@ def prove(
     ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", "-d", help="The folder of a knowledge base [default: the generated one]."),
+        typer.Option("--data", "-d", help="Folder of a knowledge base [default: the generated one]."),
     ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="Steps that a proof may take.")] = 6,
+    max_depth: Annotated[int, typer.Option(min=1, help="Steps of the longest proof.")] = 6,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Draw the proof as SVG; further ones get numbers in their names."),
+        typer.Option("--out", "-o", help="Draw the proof as SVG; further proofs get numbered names."),
     ] = None,
-    all_: Annotated[
+    limit: Annotated[
         int | None,
-        typer.Option("--all", min=1, help="Show so many proofs, or answers [default: 1 proof, 10 answers]."),
+        typer.Option(min=1, help="Proofs or answers to show [default: 1 proof, 10 answers]."),
     ] = None,
-    new: Annotated[bool, typer.Option("--new", help="Only answers that are not facts already.")] = False,
+    exclude_facts: Annotated[
+        bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
+    ] = False,
     without_fact: Annotated[
         list[str] | None,
-        typer.Option("--without-fact", metavar="ATOM", help="Do without this fact; may be given again."),
+        typer.Option("--without-fact", metavar="ATOM", help="Do not use this fact; can be repeated."),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop searching after this time.")] = None,
-    guide: Annotated[
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit.")] = None,
+    heuristic: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Search best-first by a run of `phalanx train guide`, in its data."),
+        typer.Option(
+            metavar="RUN",
+            help="Best-first search with a run of `phalanx train guide`, on its knowledge base.",
+        ),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="With --guide: nodes that are expanded at most.")] = 300,
+    max_expansions: Annotated[int, typer.Option(min=1, help="With --heuristic: nodes to expand.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove a query by facts and rules; exit code 1 if it has no proof.
+    """Prove a query from facts and rules. The exit code is 1 if it has no proof.
 
-    A step replaces the first goal by a rule's body or unifies it with a fact; ground goals that are facts
-    cost nothing. A query never serves as its own fact.
+    A step replaces the first goal by the body of a rule or unifies it with a fact; ground goals that are
+    facts cost nothing. A query is never used in its own proof.
     """
-    if guide is not None:
-        if data or out or all_ or new or without_fact or seconds is not None:
-            raise UserError("--guide goes with --depth, --nodes and --json: its run names the knowledge base")
-        prove_guided(query, guide, depth, nodes, as_json=as_json)
+    if heuristic is not None:
+        if data or out or limit or exclude_facts or without_fact or max_seconds is not None:
+            raise UserError(
+                "--heuristic can only be combined with --max-depth, --max-expansions and --json, because the "
+                "run determines the knowledge base"
+            )
+        _prove_with_heuristic(query, heuristic, max_depth, max_expansions, as_json=as_json)
         return
     from phalanx.formatting import format_count
-    from phalanx.kg.knowledge_base import DataHandler
+    from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
     from phalanx.kg.proving import Prover, parse_query
-    from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded, to_stderr
+    from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded, print_to_stderr
 
     with user_errors():
-        base = DataHandler(path=data, on_leak="allow")
-        asked = parse_query(base, query)
-        prover = Prover(_facts(base, without_fact or []), base.rules, TimeLimit(seconds, to_stderr))
-    wanted = all_ or (1 if asked.ground else _ANSWERS)
-    found = prover.proofs(asked, depth) if asked.ground else prover.answers(asked, depth)
+        base = KnowledgeBase.load(GENERATED if data is None else data, on_leak="allow")
+        parsed = parse_query(base, query)
+        time_limit = TimeLimit(max_seconds, print_to_stderr)
+        prover = Prover(_select_facts(base, without_fact or []), base.rules, time_limit)
+    wanted = limit or (1 if parsed.is_ground else _DEFAULT_ANSWERS)
+    found = prover.proofs(parsed, max_depth) if parsed.is_ground else prover.answers(parsed, max_depth)
     proofs: list[Proof] = []
-    why: list[str] = []
-    complete = True
+    reasons: list[str] = []
+    is_complete = True
     try:
-        for proof in itertools.islice((p for p in found if not new or p.rule is not None), wanted + 1):
+        kept = (proof for proof in found if not exclude_facts or proof.rule is not None)
+        for proof in itertools.islice(kept, wanted + 1):
             proofs.append(proof)
-        why = [] if proofs else prover.why_not(asked, depth)
+        reasons = [] if proofs else prover.explain_failure(parsed, max_depth)
     except TimeLimitExceeded:
-        complete = False
-    more, proofs = len(proofs) > wanted, proofs[:wanted]
-    pictures = draw_all(proofs, out)
+        is_complete = False
+    has_more, proofs = len(proofs) > wanted, proofs[:wanted]
+    drawings = draw_proofs(proofs, out)
     if as_json:
         print_json(
             {
-                "query": str(asked.atom),
-                "max_depth": depth,
-                "complete": complete,
+                "query": str(parsed.atom),
+                "max_depth": max_depth,
+                "complete": is_complete,
                 "proofs": [proof_record(proof) for proof in proofs],
-                "more": more,
-                "why_not": why,
-                "pictures": [str(path) for path in pictures],
+                "more": has_more,
+                "reasons": reasons,
+                "drawings": [str(path) for path in drawings],
             }
         )
     elif proofs:
-        _show(proofs, asked, prover, more=more)
-        for path in pictures:
+        _print_proofs(proofs, parsed, prover, has_more=has_more)
+        for path in drawings:
             typer.echo(str(path))
     else:
-        _say_why_not(why, asked, f"{seconds:g} s" if not complete else format_count(depth, "step"), new=new)
-    if not complete:
-        typer.echo("The search was not complete: give it more --seconds, or a smaller --depth", err=True)
+        within = format_count(max_depth, "step") if is_complete else f"{max_seconds:g} s"
+        _print_failure(reasons, parsed, within, exclude_facts=exclude_facts)
+    if not is_complete:
+        typer.echo("The search is incomplete: increase --max-seconds, or decrease --max-depth", err=True)
     if not proofs:
         raise typer.Exit(1)
 
 
-def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool) -> None:
-    """Search for a proof by a learned guide, and show the goals on the way to it; see `phalanx prove`."""
+def _prove_with_heuristic(
+    query: str, run: Path, max_depth: int, max_expansions: int, *, as_json: bool
+) -> None:
     import numpy as np
 
     from phalanx.formatting import escape_untrusted, format_count
@@ -125,52 +133,59 @@ def prove_guided(query: str, run: Path, depth: int, nodes: int, *, as_json: bool
     from phalanx.training.search_heuristic import load_heuristic
 
     with user_errors():
-        training, guide = load_heuristic(run)
-        asked = parse_query(training.data.handler, query)
-        if not asked.ground:
-            raise ValueError(f"{asked.atom} has variables; a guided search is for one without")
-        names = training.data.names
-        encoded = np.array([names.encode_atom(asked.atom)], np.int32)
-        tried = training.search(guide, encoded, nodes, depth)
-    proved, expanded = bool(tried.proved[0]), int(tried.expansions[0])
-    way = [", ".join(map(str, names.decode_state(goals))) for goals in tried.ways.get(0, ())]
+        training, heuristic = load_heuristic(run)
+        parsed = parse_query(training.data.handler, query)
+        if not parsed.is_ground:
+            raise ValueError(f"{parsed.atom} has variables; a search with a heuristic needs a ground query")
+        vocabulary = training.data.names
+        encoded = np.array([vocabulary.encode_atom(parsed.atom)], np.int32)
+        result = training.search(heuristic, encoded, max_expansions, max_depth)
+    assert result.trace is not None
+    proved, expansions = bool(result.proved[0]), int(result.expansions[0])
+    path = [", ".join(map(str, vocabulary.decode_state(goals))) for goals in result.trace.paths.get(0, ())]
     if as_json:
-        length = int(tried.length[0]) if proved else None
+        length = int(result.length[0]) if proved else None
         print_json(
-            {"query": str(asked.atom), "proved": proved, "steps": length, "expanded": expanded, "goals": way}
+            {
+                "query": str(parsed.atom),
+                "proved": proved,
+                "length": length,
+                "expansions": expansions,
+                "goals": path,
+            }
         )
     elif proved:
-        for number, goals in enumerate(way):
+        for number, goals in enumerate(path):
             typer.echo(f"{number:3}  {escape_untrusted(goals)}")
-        typer.echo(f"{len(way):3}  True")
-        typer.echo(f"{format_count(len(way), 'step')}, {format_count(expanded, 'node')} expanded")
+        typer.echo(f"{len(path):3}  True")
+        typer.echo(f"{format_count(len(path), 'step')}, {format_count(expansions, 'node')} expanded")
     else:
         typer.echo(
-            f"{escape_untrusted(asked.atom)}: no proof within {format_count(expanded, 'node')} "
-            f"and {depth} steps"
+            f"{escape_untrusted(parsed.atom)}: no proof within {format_count(expansions, 'node')} "
+            f"and {max_depth} steps"
         )
-        if tried.overflow[0]:
-            typer.echo("  some nodes had more successors than environment.padding_states")
+        if result.overflow[0]:
+            typer.echo("  some nodes had more successors than max_actions")
     if not proved:
         raise typer.Exit(1)
 
 
-def _facts(data: "DataHandler", without: Sequence[str]) -> list["Atom"]:
+def _select_facts(base: "KnowledgeBase", without: Sequence[str]) -> list["Atom"]:
     from phalanx.kg.atoms import parse_atom
 
-    left_out = {parse_atom(text) for text in without}
-    known = frozenset(data.facts)
-    if strange := [atom for atom in left_out if atom not in known]:
-        raise UserError(f"--without-fact {strange[0]}: this is not a fact of {data.dataset}")
-    return [atom for atom in data.facts if atom not in left_out]
+    removed = {parse_atom(text) for text in without}
+    known = frozenset(base.facts)
+    if unknown := [atom for atom in removed if atom not in known]:
+        raise UserError(f"--without-fact {unknown[0]}: this is not a fact of {base.name}")
+    return [atom for atom in base.facts if atom not in removed]
 
 
-def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
-    """The pictures that were drawn: `out`, and with numbers in their names the further ones."""
+def draw_proofs(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
+    """Write proofs as SVG to `out` and to files with numbered names; return their paths."""
     if out is None:
         return []
-    from phalanx.io.files import atomic_write
-    from phalanx.proofs.rendering import draw_proof
+    from phalanx.io.atomic import atomic_write
+    from phalanx.kg.rendering import draw_proof
 
     paths = []
     for number, proof in enumerate(proofs, 1):
@@ -180,37 +195,39 @@ def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     return paths
 
 
-def _show(proofs: Sequence["Proof"], query: "ProofQuery", prover: "Prover", *, more: bool) -> None:
+def _print_proofs(
+    proofs: Sequence["Proof"], query: "ProofQuery", prover: "Prover", *, has_more: bool
+) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    if query.ground and prover.is_fact(query.atom):
+    if query.is_ground and prover.is_fact(query.atom):
         console.print(f"{query.atom} is a fact; proved without it.", markup=False)
     for proof in proofs:
-        console.print(tree_of(proof))
+        console.print(proof_tree(proof))
     if rules := {node.rule.name: node.rule for proof in proofs for node in proof.nodes() if node.rule}:
         console.print()
         width = max(map(len, rules))
         for name, rule in rules.items():
-            body = ", ".join(map(rule.write, rule.body))
-            console.print(f"{name.ljust(width)}  {body} -> {rule.write(rule.head)}", markup=False)
-    if more:
-        kind = "proofs" if query.ground else "answers"
-        console.print(f"There are more {kind}: --all {2 * len(proofs)} shows some of them.")
+            body = ", ".join(map(rule.format_atom, rule.body))
+            console.print(f"{name.ljust(width)}  {body} -> {rule.format_atom(rule.head)}", markup=False)
+    if has_more:
+        kind = "proofs" if query.is_ground else "answers"
+        console.print(f"There are more {kind}; show them with --limit {2 * len(proofs)}.")
 
 
-def tree_of(proof: "Proof") -> "Tree":
-    """A proof as a terminal shows it."""
+def proof_tree(proof: "Proof") -> "Tree":
+    """Return a proof as a tree for the terminal."""
     from rich.tree import Tree
 
     from phalanx.formatting import format_count
 
-    tree = Tree(_goal(proof, format_count(proof.depth, "step")), guide_style="dim")
-    _grow(tree, proof)
+    tree = Tree(_goal_text(proof, format_count(proof.depth, "step")), guide_style="dim")
+    _add_children(tree, proof)
     return tree
 
 
-def _grow(tree: "Tree", proof: "Proof") -> None:
+def _add_children(tree: "Tree", proof: "Proof") -> None:
     from rich.text import Text
 
     if proof.rule is None:
@@ -218,10 +235,10 @@ def _grow(tree: "Tree", proof: "Proof") -> None:
     values = ", ".join(f"{name} = {term}" for name, term in proof.substitution)
     branch = tree.add(Text.assemble("by ", (proof.rule.name, "cyan"), " with ", values))
     for child in proof.children:
-        _grow(branch.add(_goal(child, "")), child)
+        _add_children(branch.add(_goal_text(child, "")), child)
 
 
-def _goal(proof: "Proof", note: str) -> "Text":
+def _goal_text(proof: "Proof", note: str) -> "Text":
     from rich.text import Text
 
     label = Text(str(proof.goal), "green" if proof.rule is None else "bold")
@@ -229,18 +246,22 @@ def _goal(proof: "Proof", note: str) -> "Text":
     return label.append(f"  {', '.join(notes)}", "dim") if notes else label
 
 
-def _say_why_not(reasons: Sequence[str], query: "ProofQuery", limit: str, *, new: bool) -> None:
-    kind = "proof" if query.ground else "answer that is no fact" if new else "answer"
-    typer.echo(f"{query.atom}: no {kind} within {limit}")
-    for reason in reasons[:_REASONS]:
+def _print_failure(reasons: Sequence[str], query: "ProofQuery", within: str, *, exclude_facts: bool) -> None:
+    kind = "proof" if query.is_ground else "answer that is not a fact" if exclude_facts else "answer"
+    typer.echo(f"{query.atom}: no {kind} within {within}")
+    for reason in reasons[:_MAX_REASONS]:
         typer.echo(f"  {reason}")
-    if len(reasons) > _REASONS:
-        typer.echo(f"  and {len(reasons) - _REASONS} more rules that lead nowhere")
+    if len(reasons) > _MAX_REASONS:
+        typer.echo(f"  and {len(reasons) - _MAX_REASONS} more rules that cannot be applied")
 
 
 def proof_record(proof: "Proof") -> dict[str, Any]:
-    """A proof as JSON has it."""
-    found: dict[str, Any] = {"goal": str(proof.goal), "asked": str(proof.asked), "depth": proof.depth}
+    """Return a proof as JSON values."""
+    found: dict[str, Any] = {
+        "goal": str(proof.goal),
+        "selected_goal": str(proof.selected_goal),
+        "depth": proof.depth,
+    }
     if proof.rule is None:
         return found | {"fact": True}
     return found | {

@@ -77,7 +77,7 @@ def bc(
     tracker: options.Tracker = None,
 ) -> None:
     settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
-    from phalanx.training.cloning.training import CloningTraining
+    from phalanx.training.arc_training import CloningTraining
 
     options.Chosen(
         "bc", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
@@ -125,84 +125,23 @@ def guide(
     ).train(HeuristicTraining)
 
 
-@app.command(help=f"Train a small language model on packed rows, and write its report.\n\n{_STOPS}")
-def lm(
+@app.command(help=f"Train a language model on packed rows (supervised fine-tuning).\n\n{_STOPS}")
+def sft(
     overrides: options.Overrides = None,
     plan: Annotated[
-        Path | None, typer.Option(help="A batch plan (with --dataset), or the batch files made of one.")
+        Path | None, typer.Option(help="A batch plan (with --dataset), or batch files created from one.")
     ] = None,
-    dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was made for.")] = None,
+    dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was built for.")] = None,
     samples: Annotated[
-        Path | None, typer.Option(help="A file of samples, as `phalanx arcade collect` writes them.")
+        Path | None, typer.Option(help="A file of samples, as `phalanx puzzles collect` writes it.")
     ] = None,
-    arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
-    games: Annotated[str | None, typer.Option(help="Puzzles to play there, as binary,sudoku.")] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(help="Learn solvers' answers: sudoku,sokoban:easy:multi, puzzles (all), arc or proofs."),
-    ] = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    settings = [*_source(plan, dataset, samples, arcade, games, env), *(overrides or [])]
-    from phalanx.training.lm.training import LMTraining
-
-    options.Chosen(
-        "lm", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(LMTraining)
-
-
-def _source(
-    plan: Path | None,
-    dataset: Path | None,
-    samples: Path | None,
-    arcade: str | None,
-    games: str | None,
-    env: str | None,
-) -> list[str]:
-    """The settings that say where tokens come from."""
-    given = {"--plan": plan, "--samples": samples, "--arcade": arcade, "--env": env}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise UserError(f"{' and '.join(named)} exclude each other: tokens come from one place")
-    if dataset is not None and plan is None:
-        raise UserError("--dataset belongs to --plan")
-    if games is not None and arcade is None:
-        raise UserError("--games belongs to --arcade")
-    if plan is not None:
-        return ["data.source=plan", f"data.path={plan}", *([f"data.dataset={dataset}"] if dataset else [])]
-    if samples is not None:
-        return ["data.source=samples", f"data.path={samples}"]
-    if arcade is not None:
-        return [
-            "data.source=arcade",
-            f"data.address={arcade}",
-            *([f"data.games=[{games}]"] if games else []),
-        ]
-    return [] if env is None else ["data.source=env", f"data.environment='{env}'"]
-
-
-@app.command(
-    help="Train a language model from reward (GRPO): it plays puzzles in groups, and learns what was "
-    f"better than its group. With --init-from RUN_LM, model, tokenizer and prompts are its.\n\n{_STOPS}"
-)
-def grpo(
-    overrides: options.Overrides = None,
     env: Annotated[
         str | None,
         typer.Option(
-            help="Puzzles to play, as sudoku,sokoban:easy:multi, puzzles for all kinds; or arc, proofs, or "
-            "the id of an environment with words, as arc-v2."
+            help="Train on an expert's answers: sudoku,sokoban:easy:multi, puzzles (all kinds), arc, "
+            "proofs or puzzle_server."
         ),
     ] = None,
-    arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
-    games: Annotated[str | None, typer.Option(help="Games to play there, as lights,binary:medium.")] = None,
     preset: options.Preset = None,
     out: options.Out = None,
     resume: options.Resume = None,
@@ -212,21 +151,19 @@ def grpo(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    if env is not None and arcade is not None:
-        raise UserError("--env and --arcade exclude each other: puzzles come from one place")
-    if games is not None and arcade is None:
-        raise UserError("--games belongs to --arcade")
-    from phalanx.training.lm.grpo import GRPOTraining
-    from phalanx.training.lm.trained import settings_of
+    sources = {"--plan": plan, "--samples": samples, "--env": env}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} cannot be combined; choose one source of data")
+    if dataset is not None and plan is None:
+        raise UserError("--dataset requires --plan")
+    settings = {"data.plan": plan, "data.dataset": dataset, "data.samples": samples, "env.id": env}
+    chosen = [f"{name}='{value}'" for name, value in settings.items() if value is not None]
+    from phalanx.training.sft import SFT
 
-    with user_errors():
-        begun = [] if init_from is None or resume is not None else settings_of(init_from)
-    named = [] if env is None else [f"environment='{env}'", "overrides=[]"]
-    if arcade is not None:
-        named = [f"arcade.address={arcade}", *([f"arcade.games=[{_quoted(games)}]"] if games else [])]
     options.Chosen(
-        "grpo",
-        [*begun, *named, *(overrides or [])],
+        "sft",
+        [*chosen, *(overrides or [])],
         preset,
         out,
         resume,
@@ -236,12 +173,50 @@ def grpo(
         tracker,
         extend,
         init_from,
-    ).train(GRPOTraining)
+    ).train(SFT)
 
 
-def _quoted(games: str) -> str:
-    """Games as items of a list; a colon in one would make it a mapping."""
-    return ",".join(f"'{game.strip()}'" for game in games.split(","))
+@app.command(
+    help="Train a language model on the rewards of a text environment (GRPO). With --init-from, model, "
+    f"tokenizer, prompt format and environment are those of the other run.\n\n{_STOPS}"
+)
+def grpo(
+    overrides: options.Overrides = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="Puzzles, such as sudoku,sokoban:easy:multi, or puzzles for all kinds; or arc, proofs, "
+            "puzzle_server, or the id of an environment with text, such as arc-v2."
+        ),
+    ] = None,
+    preset: options.Preset = None,
+    out: options.Out = None,
+    resume: options.Resume = None,
+    extend: options.Extend = None,
+    init_from: options.InitFrom = None,
+    wandb: options.Wandb = False,
+    tensorboard: options.Tensorboard = False,
+    tracker: options.Tracker = None,
+) -> None:
+    from phalanx.training.grpo import GRPO
+    from phalanx.training.trained_lm import inherited_settings
+
+    with user_errors():
+        inherited = [] if init_from is None or resume is not None else inherited_settings(init_from)
+    chosen = [] if env is None else [f"env.id='{env}'", "env.overrides=[]"]
+    options.Chosen(
+        "grpo",
+        [*inherited, *chosen, *(overrides or [])],
+        preset,
+        out,
+        resume,
+        None,
+        wandb,
+        tensorboard,
+        tracker,
+        extend,
+        init_from,
+    ).train(GRPO)
 
 
 @app.command(
@@ -249,7 +224,10 @@ def _quoted(games: str) -> str:
 )
 def custom(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A Python file that defines it, as examples/reinforce.py.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Python file with an Algorithm, such as examples/custom/algorithm.py."
+        ),
     ],
     overrides: options.Overrides = None,
     preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,

@@ -29,6 +29,7 @@ from .collation import (
     pad_sequences as pad_sequences,
 )
 from .corpus import LengthWorkerError as LengthWorkerError
+from .episode_tokens import EpisodeTokenizer as EpisodeTokenizer, StepTokens as StepTokens
 from .finetuning.samples import TokenizeConfig as TokenizeConfig, TokenizeStats as TokenizeStats
 from .length_analysis import (
     HistogramBin as HistogramBin,

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.data.collation import CollatedBatch, CollateFunction, Sample, collate_microbatch, default_collate
 from phalanx.data.plans.arrays import MicrobatchSpec
 from phalanx.data.plans.batch_plan import BatchPlan
-from phalanx.io.files import CorruptFileError, atomic_write, open_verified, remove_stale_temporaries
-from phalanx.models import FrozenModel, load_model, save_model
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError, open_verified
 
 _FORMAT = "phalanx.batches"
 _VERSION = 1
@@ -161,7 +162,7 @@ class BatchWriter:
                     f"{path} differs from what the plan and the samples give; the samples have changed, or "
                     f"the file has: remove it, or choose another folder"
                 )
-        with atomic_write(path, sealed=True) as file:
+        with atomic_write(path, checksum=True) as file:
             np.savez(file, allow_pickle=False, **members)
         return largest
 
@@ -289,7 +290,7 @@ def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.
             return None
         if isinstance(error, CorruptFileError):
             raise
-        raise CorruptFileError(f"{path} is damaged ({error}); {_REMEDY}") from error
+        raise CorruptFileError(f"{path} is corrupt ({error}); {_REMEDY}") from error
 
 
 def _batch_from(members: dict[str, np.ndarray]) -> CollatedBatch:

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Int, Int8, Int32
 from pydantic import Field
 
+from phalanx.config import FrozenModel
 from phalanx.data.lengths import as_loss_mask
 from phalanx.data.packed_batch import pack_tokens
 from phalanx.data.packing import PackLayout
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig
 from phalanx.data.plans.arrays import MicrobatchSpec
-from phalanx.models import FrozenModel
 
 
 @runtime_checkable

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.data.lengths import MAX_LENGTH, LazyIds
-from phalanx.io.files import BLANK_SEAL, FIELD, CorruptFileError, atomic_write, open_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CHECKSUM_FIELD, CHECKSUM_PLACEHOLDER, CorruptFileError, open_verified
 from phalanx.io.untrusted import parse_json
 
 # Small enough to stay in a processor's cache while it is taken apart.
@@ -211,12 +212,12 @@ def write_arrays(
 ) -> None:
     """Write a whole binary cache, in place of an older one; `.arrow` or `.npz` by suffix."""
     header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
-    with atomic_write(path, sealed=True) as file:
+    with atomic_write(path, checksum=True) as file:
         if path.suffix == ".arrow":
             pa = require_pyarrow(f"write {path}")
             schema = pa.schema(
                 [("sample_id", pa.large_string()), ("length", pa.int32())],
-                metadata={_FORMAT: json.dumps({**header, FIELD: BLANK_SEAL})},
+                metadata={_FORMAT: json.dumps({**header, CHECKSUM_FIELD: CHECKSUM_PLACEHOLDER})},
             )
             table = pa.table([pa.array(ids, pa.large_string()), pa.array(lengths)], schema=schema)
             with pa.ipc.new_file(file, schema) as writer:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from jaxtyping import Int8, Int32
 
-from phalanx.models import FrozenModel
+from phalanx.config import FrozenModel
 
 MAX_LENGTH = 2**31 - 1
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int8, Int32, Int64, Integer
 
-from phalanx.core import backends as engine
 from phalanx.data.lengths import as_loss_mask
 from phalanx.data.packing import PackLayout, assign_packs
 from phalanx.data.packing_config import PackingConfig
+from phalanx.native import native_module
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def _build(source: _Source, layout: PackLayout, pad_token_id: int) -> PackedBatc
         layout=layout,
     )
     starts = source.bounds[layout.samples] + layout.starts
-    compiled = engine.native_module()
+    compiled = native_module()
     if compiled is None:
         _fill(batch, source.tokens, source.loss, starts, pad_token_id)
     else:

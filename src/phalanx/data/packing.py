@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
-from phalanx.core import backends as engine
+from phalanx.config import check_type
 from phalanx.data import bin_packing
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.models import check_type
+from phalanx.native import native_module
 
 MAX_CAPACITY = 1 << 24
 """The largest bin: open bins are looked up in a table by the room they have left."""
@@ -34,7 +34,7 @@ def pack_lengths(
     """
     chosen = PackingMode(mode)
     checked = check_lengths(lengths, capacity)
-    compiled = engine.native_module()
+    compiled = native_module()
     if compiled is None:
         return bin_packing.pack(checked, capacity, chosen)
     bins = np.empty(len(checked), np.int32)

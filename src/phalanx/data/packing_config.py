@@ -7,7 +7,7 @@ import enum
 
 from pydantic import Field, model_validator
 
-from phalanx.models import FrozenModel
+from phalanx.config import FrozenModel
 
 
 class PackingMode(enum.StrEnum):

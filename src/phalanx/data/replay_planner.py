@@ -22,7 +22,8 @@ from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay.rows import BufferSnapshot
 from phalanx.data.replay_buffer import ReplayBuffer
 from phalanx.data.samples import StreamSample
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 
 _POLL_SECONDS = 0.02
 
@@ -253,7 +254,7 @@ class RollingBatchPlanWindow(HasMoved):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a JSON file."""
-        with atomic_write(path, "w", sealed=True) as file:
+        with atomic_write(path, "w", checksum=True) as file:
             write_json(file, self.state_dict())
 
     async def load(self, path: str | os.PathLike[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from phalanx.config import FrozenModel, check_type
 from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.plans.arrays import EpochBatches
@@ -17,7 +18,6 @@ from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, Pad
 from phalanx.data.plans.buckets import BucketId, BucketSpec
 from phalanx.data.plans.epoch import plan_epoch
 from phalanx.data.plans.filter import SelectedSamples, select_samples
-from phalanx.models import FrozenModel, check_type
 
 
 class BatchSpec(FrozenModel):

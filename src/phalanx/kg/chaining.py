@@ -1,118 +1,31 @@
-"""Forward chaining: what facts and rules entail, in how many rounds, and how deep the shortest proofs are.
+"""Forward chaining: the atoms that facts and rules entail, and the round in which each follows."""
 
-All of it is exact. The joins are in `joins`, the costs of goals in `cost_tables`, and the queries that may
-not use themselves in `leave_one_out`.
-"""
-
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Int32
 
-from phalanx.kg.cost_tables import (
-    CostTables,
-    all_bound,
-    bind_head,
-    check_rules,
-    constant_columns,
-    cost_tables,
+from phalanx.kg.joins import (
+    Bindings,
+    SortedTuples,
+    decode_tuples,
+    encode_tuples,
+    find_sorted,
+    merge_codes,
 )
-from phalanx.kg.joins import Bindings, SortedTuples, codes_of, columns_of, merged, places_in
-from phalanx.kg.leave_one_out import cheapest_rules, costs_without_themselves
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
-
-DEFAULT_MAX_DEPTH = 6
-
-
-def proof_depths(
-    queries: Int32[np.ndarray, "queries atom"],
-    facts: Int32[np.ndarray, "facts atom"],
-    rules: Sequence[EncodedRule],
-    max_depth: int = DEFAULT_MAX_DEPTH,
-) -> Int32[np.ndarray, " queries"]:
-    """The length of each query's shortest proof, -1 where none has at most `max_depth` steps.
-
-    A step is a transition of the proof environment: the first goal is replaced by the body of a rule, or
-    unified with a fact; ground goals that are facts vanish at once and cost nothing. So `husband(a,b)` by
-    `wife(b,a) -> husband(a,b)` has depth 1, and a rule with a body of two facts that share a new variable has
-    depth 2. A query that is a fact may not use itself: its depth is that of a proof without it. Limits of
-    the environment on the atoms and the successors of a state are not regarded.
-    """
-    return depths_in_time(queries, facts, rules, max_depth, TimeLimit())[0]
-
-
-def depths_in_time(
-    queries: Int32[np.ndarray, "queries atom"],
-    facts: Int32[np.ndarray, "facts atom"],
-    rules: Sequence[EncodedRule],
-    max_depth: int,
-    budget: TimeLimit,
-) -> tuple[Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"]]:
-    """The depths of `proof_depths` as far as the time suffices, and which of them are settled.
-
-    Depths are looked for in turn, the small ones first; -1 that is settled means no proof within `max_depth`.
-    """
-    if max_depth < 1:
-        raise ValueError(f"max_depth must be at least 1, got {max_depth}")
-    check_rules(rules)
-    depths = np.full(len(queries), -1, np.int32)
-    for limit in [max_depth] if budget.seconds is None else range(1, max_depth + 1):
-        left = np.flatnonzero(depths < 0)
-        try:
-            depths[left] = _depths_to(limit, queries[left], facts, rules, budget)
-        except TimeLimitExceeded:
-            budget.say(
-                f"out of time after {budget.spent:.0f} s: proofs of {limit} and more steps of {len(left)} of "
-                f"{len(queries)} queries were not looked for to the end"
-            )
-            return depths, depths >= 0
-    return depths, np.ones(len(queries), bool)
-
-
-def _depths_to(
-    max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], budget: TimeLimit
-) -> np.ndarray:
-    size = _size(rules, queries, facts)
-    tables = cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), size, max_depth - 1, budget)
-    codes = codes_of(queries.T[1:], size)
-    depths = np.full(len(queries), -1, np.int32)
-    own_fact = np.zeros(len(queries), bool)
-    for predicate in np.unique(queries[:, 0]).tolist():
-        mine = np.flatnonzero(queries[:, 0] == predicate)
-        depths[mine], own_fact[mine] = _table_depths(tables, predicate, codes[mine])
-        # The tables end one step short: in the last step only the queries themselves are of interest.
-        deepest = mine[(depths[mine] < 0) & ~own_fact[mine]]
-        check = functools.partial(budget.check, f"queries of {max_depth} steps")
-        depths[deepest] = cheapest_rules(
-            tables, (predicate, all_bound(tables.arity)), codes[deepest], max_depth, check
-        )
-    depths[own_fact] = costs_without_themselves(
-        tables, queries[own_fact, 0], codes[own_fact], max_depth, budget
-    )
-    return depths
-
-
-def _table_depths(tables: CostTables, predicate: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Depths of the queries that a table has, -1 for the others and for facts; and which are facts."""
-    table = tables.tables[predicate, all_bound(tables.arity)]
-    at = table.atoms.places(codes)
-    if not len(table.atoms):
-        return at, np.zeros(len(codes), bool)
-    facts = (at >= 0) & table.facts[at]
-    return np.where((at >= 0) & ~facts, table.costs[at], -1), facts
 
 
 def entail(
     facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule], max_rounds: int | None = None
 ) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
-    """Every atom that follows within so many rounds (in all, without a limit), sorted, and its first round.
+    """Return all atoms that follow from facts and rules, sorted, and the round in which each first follows.
 
-    In a round every rule is applied once to all atoms so far; facts have round 0.
+    Facts have round 0. An atom of round n follows by one rule from atoms of earlier rounds.
     """
     check_rules(rules)
-    rounds = _Rounds(facts, rules, _size(rules, facts))
+    rounds = _Rounds(facts, rules, encoding_base(rules, facts))
     rounds.run(max_rounds)
     return rounds.atoms()
 
@@ -122,89 +35,147 @@ def chaining_rounds(
     facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],
     max_rounds: int | None = None,
-    budget: TimeLimit | None = None,
+    time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
-    """The round in which each query first follows, -1 for never (within the limit) and 0 for facts.
+    """Return the round in which each query first follows, 0 for facts and -1 for queries that do not follow.
 
-    With a limit the last round looks at the queries alone, so that it does not build all that would follow.
-    When the budget's time is up, the limit is the last round that was finished; it is said which.
+    With `max_rounds`, the last round only considers the queries, so that it does not compute everything else
+    that would follow. When the time is up, the last complete round is the limit, and a message is logged.
     """
     check_rules(rules)
-    size = _size(rules, queries, facts)
-    rounds = _Rounds(facts, rules, size)
-    if not rounds.run(None if max_rounds is None else max_rounds - 1, budget):
+    base = encoding_base(rules, queries, facts)
+    rounds = _Rounds(facts, rules, base)
+    if not rounds.run(None if max_rounds is None else max_rounds - 1, time_limit):
         max_rounds = None
-    codes = codes_of(queries.T[1:], size)
+    codes = encode_tuples(queries.T[1:], base)
     found = np.full(len(queries), -1, np.int32)
     for predicate in np.unique(queries[:, 0]).tolist():
-        mine = np.flatnonzero(queries[:, 0] == predicate)
-        found[mine] = rounds.first_round(predicate, codes[mine])
+        rows = np.flatnonzero(queries[:, 0] == predicate)
+        found[rows] = rounds.first_round(predicate, codes[rows])
         if max_rounds:
-            rest = mine[found[mine] < 0]
+            rest = rows[found[rows] < 0]
             found[rest[rounds.follows(predicate, codes[rest])]] = max_rounds
     return found
 
 
-class _Rounds:
-    """Atoms by predicate and round: those of the round before last and earlier, of the last, and of all."""
+def check_rules(rules: Sequence[EncodedRule]) -> None:
+    """Raise `ValueError` unless every variable in the head of a rule occurs in its body."""
+    for number, (head, body) in enumerate(rules):
+        if not {term for term in head[1:] if term < 0}.issubset(term for atom in body for term in atom[1:]):
+            raise ValueError(
+                f"rule {number} has a variable in its head that does not occur in its body, so its head "
+                "would be true of every constant; forward chaining needs every head variable in the body"
+            )
 
-    def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], size: int) -> None:
-        self.rules, self.size, self.arity = rules, size, facts.shape[1] - 1
-        self.budget, self.doing = TimeLimit(), "forward chaining"
+
+def can_chain(rules: Sequence[EncodedRule]) -> bool:
+    """Return whether forward chaining supports these rules (see `check_rules`)."""
+    try:
+        check_rules(rules)
+    except ValueError:
+        return False
+    return True
+
+
+def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
+    """Return bindings with a column for each constant among the arguments of a rule's atoms."""
+    return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
+
+
+def bind_head(
+    head: tuple[int, ...], body: Iterable[tuple[int, ...]], columns: Sequence[np.ndarray]
+) -> tuple[np.ndarray, Bindings]:
+    """Unify the head of a rule with ground goals.
+
+    Args:
+        head: Terms of the head.
+        body: Terms of each body atom, for their constants.
+        columns: The arguments of the goals, one array per position.
+
+    Returns:
+        The indices of the goals that unify, and the resulting bindings including all constants.
+    """
+    unifies = np.full(len(columns[0]), True)
+    for position, (term, column) in enumerate(zip(head, columns, strict=True)):
+        if term >= 0:
+            unifies &= column == term
+        elif (first := head.index(term)) < position:
+            unifies &= column == columns[first]
+    goals = np.flatnonzero(unifies)
+    bindings = constant_columns(body, len(goals))
+    return goals, bindings | {term: column[goals] for term, column in zip(head, columns, strict=True)}
+
+
+def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
+    """Return one more than the largest constant, the base for encoding the arguments of an atom."""
+    terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
+    base = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
+    arity = atoms[0].shape[1] - 1
+    if base**arity >= 1 << 62:
+        raise ValueError(f"{base} constants are too many for chaining over atoms with {arity} arguments")
+    return base
+
+
+class _Rounds:
+    """Semi-naive evaluation: atoms by predicate, before the last round, in the last round, and all."""
+
+    def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], base: int) -> None:
+        self.rules, self.base, self.arity = rules, base, facts.shape[1] - 1
+        self.time_limit, self.activity = TimeLimit(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
         self.last = {}
         for predicate in sorted(predicates):
             rows = facts[facts[:, 0] == predicate].astype(np.int64)
-            self.last[predicate] = self._sorted(merged([codes_of(rows.T[1:], size)]))
+            self.last[predicate] = self._tuples(merge_codes([encode_tuples(rows.T[1:], base)]))
         self.all = dict(self.last)
-        self.before = {predicate: self._sorted(np.zeros(0, np.int64)) for predicate in predicates}
+        self.before = {predicate: self._tuples(np.zeros(0, np.int64)) for predicate in predicates}
         self.by_round = {predicate: [atoms.codes] for predicate, atoms in self.last.items()}
 
-    def _sorted(self, codes: np.ndarray) -> SortedTuples:
-        return SortedTuples(codes, self.size, self.arity)
+    def _tuples(self, codes: np.ndarray) -> SortedTuples:
+        return SortedTuples(codes, self.base, self.arity)
 
-    def run(self, max_rounds: int | None, budget: TimeLimit | None = None) -> bool:
-        """Rounds until nothing new comes, or so many; whether the time sufficed for them."""
-        done = 0
-        self.budget = TimeLimit() if budget is None else budget
+    def run(self, max_rounds: int | None, time_limit: TimeLimit | None = None) -> bool:
+        """Compute rounds until nothing new follows or the limit is reached; return False if time ran out."""
+        completed = 0
+        self.time_limit = TimeLimit() if time_limit is None else time_limit
         try:
-            while (max_rounds is None or done < max_rounds) and any(map(len, self.last.values())):
-                self._next_round(done + 1)
-                done += 1
+            while (max_rounds is None or completed < max_rounds) and any(map(len, self.last.values())):
+                self._next_round(completed + 1)
+                completed += 1
         except TimeLimitExceeded:
-            self.budget.say(
-                f"out of time after {self.budget.spent:.0f} s: what follows in more than {done} rounds of "
-                "forward chaining is left out"
+            self.time_limit.log(
+                f"out of time after {self.time_limit.elapsed:.0f} s: atoms that need more than {completed} "
+                "rounds of forward chaining are left out"
             )
             return False
         return True
 
     def _next_round(self, number: int) -> None:
-        """A new atom needs one of the last round in its body: each place is tried with what is new."""
+        """Join each body with one atom from the last round: a new atom needs at least one such atom."""
         found: dict[int, list[np.ndarray]] = {}
-        for place, (head, body) in enumerate(self.rules, 1):
-            self.doing = f"round {number} of forward chaining: rule {place} of {len(self.rules)}"
+        for rule_number, (head, body) in enumerate(self.rules, 1):
+            self.activity = f"round {number} of forward chaining: rule {rule_number} of {len(self.rules)}"
             for new in range(len(body)):
                 if not len(self.last[body[new][0]]):
                     continue
                 sources = [
-                    (self.before if at < new else self.last if at == new else self.all)[atom[0]]
-                    for at, atom in enumerate(body)
+                    (self.before if position < new else self.last if position == new else self.all)[atom[0]]
+                    for position, atom in enumerate(body)
                 ]
                 terms = [atom[1:] for atom in body]
-                start = constant_columns((*terms, head[1:]), 1)
-                codes = self._heads(head[1:], terms, sources, start, 1)
+                bindings = constant_columns((*terms, head[1:]), 1)
+                codes = self._heads(head[1:], terms, sources, bindings, 1)
                 found.setdefault(head[0], []).append(codes)
         self.before = self.all
         self.all, self.last = dict(self.all), {}
         for predicate in self.before:
-            codes = merged(found.get(predicate, []))
-            codes = codes[places_in(self.before[predicate].codes, codes) < 0]
-            self.last[predicate] = self._sorted(codes)
+            codes = merge_codes(found.get(predicate, []))
+            codes = codes[find_sorted(self.before[predicate].codes, codes) < 0]
+            self.last[predicate] = self._tuples(codes)
             self.by_round[predicate].append(codes)
             if len(codes):
-                self.all[predicate] = self._sorted(merged([self.before[predicate].codes, codes]))
+                self.all[predicate] = self._tuples(merge_codes([self.before[predicate].codes, codes]))
 
     def _heads(
         self,
@@ -212,56 +183,47 @@ class _Rounds:
         body: Sequence[tuple[int, ...]],
         sources: Sequence[SortedTuples],
         bindings: Bindings,
-        count: int,
+        num_rows: int,
     ) -> np.ndarray:
-        """The heads that follow from rows of bindings and the rest of a body, sorted, each once."""
-        self.budget.check(self.doing)
+        """Return the codes of the heads that follow from the bindings and the rest of a body, sorted."""
+        self.time_limit.check(self.activity)
         if not body:
-            return merged([codes_of([bindings[term] for term in head], self.size)])
-        atoms, variables = sources[0], body[0]
-        return merged(
+            return merge_codes([encode_tuples([bindings[term] for term in head], self.base)])
+        atoms, terms = sources[0], body[0]
+        return merge_codes(
             [
-                self._heads(head, body[1:], sources[1:], atoms.bind(bindings, variables, rows, at), len(rows))
-                for rows, at in atoms.match(bindings, count, variables)
+                self._heads(
+                    head, body[1:], sources[1:], atoms.bind(bindings, terms, rows, indices), len(rows)
+                )
+                for rows, indices in atoms.match(bindings, num_rows, terms)
                 if len(rows)
             ]
         )
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Whether each ground atom follows by one rule from all atoms so far."""
+        """Return whether each ground atom follows by one rule from all atoms so far."""
         found = np.zeros(len(codes), bool)
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
                 terms = [atom[1:] for atom in body]
-                columns = columns_of(codes, self.size, self.arity)
-                asked, bindings = bind_head(head[1:], terms, columns)
+                goals, bindings = bind_head(head[1:], terms, decode_tuples(codes, self.base, self.arity))
                 sources = [self.all[atom[0]] for atom in body]
-                heads = self._heads(head[1:], terms, sources, bindings, len(asked))
-                found |= places_in(heads, codes) >= 0
+                heads = self._heads(head[1:], terms, sources, bindings, len(goals))
+                found |= find_sorted(heads, codes) >= 0
         return found
 
     def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """The round of each atom, -1 for those that no round had."""
+        """Return the round of each atom, -1 for atoms that did not follow in any round."""
         found = np.full(len(codes), -1)
         for number, known in enumerate(self.by_round.get(predicate, [])):
-            found[places_in(known, codes) >= 0] = number
+            found[find_sorted(known, codes) >= 0] = number
         return found
 
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
-        """All atoms as sorted rows, and the round of each."""
-        rows, numbers = [np.zeros((0, 1 + self.arity), np.int32)], [np.zeros(0, np.int32)]
+        """Return all atoms as sorted rows, and the round of each."""
+        rows, rounds = [np.zeros((0, 1 + self.arity), np.int32)], [np.zeros(0, np.int32)]
         for predicate, atoms in self.all.items():
             columns = (np.full(len(atoms), predicate), *atoms.columns)
             rows.append(np.stack(columns, axis=1).astype(np.int32))
-            numbers.append(self.first_round(predicate, atoms.codes).astype(np.int32))
-        return np.concatenate(rows), np.concatenate(numbers)
-
-
-def _size(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """One more than the greatest constant, so that the terms of an atom make one number."""
-    terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
-    size = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
-    arity = atoms[0].shape[1] - 1
-    if size**arity >= 1 << 62:
-        raise ValueError(f"{size} constants are too many for chaining over atoms with {arity} arguments")
-    return size
+            rounds.append(self.first_round(predicate, atoms.codes).astype(np.int32))
+        return np.concatenate(rows), np.concatenate(rounds)

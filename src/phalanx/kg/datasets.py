@@ -1,42 +1,39 @@
-"""Public knowledge bases by name: where their files lie, and the digest that they must have.
-
-Reading the files is in `files`; a knowledge base that is made rather than fetched is in `generated`.
-"""
+"""Published knowledge bases by name: URL, digest and download."""
 
 import dataclasses
 import hashlib
 import tempfile
 from pathlib import Path
 
-from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch
-from phalanx.kg.formats import KnowledgeBase, read_knowledge
+from phalanx.io.atomic import atomic_directory
+from phalanx.io.download import Progress, fetch
+from phalanx.kg.knowledge_base import KnowledgeBase
 
 HOST = "https://raw.githubusercontent.com"
-_MOST_BYTES = 1 << 28
-_TRIPLES = ("train", "valid", "test")
-_WITH_RULES = (
-    *_TRIPLES,
+_MAX_FILE_BYTES = 1 << 28
+_TRIPLE_FILES = ("train", "valid", "test")
+_FILES_WITH_RULES = (
+    *_TRIPLE_FILES,
     "rules",
     "domain2constants",
-    *(f"{split}_depths" for split in _TRIPLES),
+    *(f"{split}_depths" for split in _TRIPLE_FILES),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class KGDatasetSource:
-    """A knowledge base that others publish."""
+    """The location and digest of a published knowledge base."""
 
-    place: str
-    """Where its files lie, below the host."""
+    path: str
+    """Folder of its files below the host."""
     digest: str
-    """SHA-256 of its files as they are kept here; see `digest`."""
-    about: str
-    files: tuple[str, ...] = _TRIPLES
+    """Expected result of `folder_digest`."""
+    description: str
+    files: tuple[str, ...] = _TRIPLE_FILES
     relation_first: bool = False
-    """Whether a line has the relation before the head; it is written after it."""
+    """Whether the relation comes before the head in each line; it is saved after the head."""
     folder: str = "kg-standard"
-    """Of the two below `data`, which the documents' commands name."""
+    """Folder below `data` in which it is saved."""
 
 
 _ROTATE = "DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
@@ -72,7 +69,7 @@ _RULES = {
 }
 
 
-def _inductive_place(name: str) -> str:
+def _inductive_path(name: str) -> str:
     return f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}"
 
 
@@ -80,7 +77,7 @@ DATASETS: dict[str, KGDatasetSource] = {
     "wn18rr": KGDatasetSource(
         f"{_ROTATE}/wn18rr",
         "782e840766cb092c88b125a68e6dc9df7fa5d06878986a26d880f06408ff5b17",
-        "WordNet, 86,835 triples; the split that papers report on",
+        "WordNet, 86,835 triples; the split used in papers",
     ),
     "fb15k-237": KGDatasetSource(
         f"{_ROTATE}/FB15k-237",
@@ -101,29 +98,29 @@ DATASETS: dict[str, KGDatasetSource] = {
     "family": KGDatasetSource(
         f"{_RED_GNN}/family",
         "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
-        "people, 23,483 triples, as RED-GNN and NCRL report on it",
-        (*_TRIPLES, "facts"),
+        "people, 23,483 triples, as used by RED-GNN and NCRL",
+        (*_TRIPLE_FILES, "facts"),
     ),
     **{
-        f"inductive/{name}": KGDatasetSource(_inductive_place(name), digest, "GraIL's inductive split")
+        f"inductive/{name}": KGDatasetSource(_inductive_path(name), digest, "GraIL's inductive split")
         for name, digest in _INDUCTIVE.items()
     },
     **{
         f"deepprooflog/{name}": KGDatasetSource(
             f"{_DEEPPROOFLOG}/{name}",
             digest,
-            "with rules and depths, as DeepProofLog has it",
-            _WITH_RULES,
+            "with rules and depths, from DeepProofLog",
+            _FILES_WITH_RULES,
             folder="kg",
         )
         for name, digest in _RULES.items()
     },
 }
-"""By the name that `phalanx data kg fetch` takes."""
+"""Sources by the name that `phalanx kg download` accepts."""
 
 
-def folder_of(name: str, root: Path) -> Path:
-    """Where a knowledge base is put: `data/kg-standard/umls`, `data/kg/umls` for `deepprooflog/umls`."""
+def dataset_folder(name: str, root: Path) -> Path:
+    """Return where a dataset is saved: `data/kg-standard/umls`, or `data/kg/umls` for `deepprooflog/umls`."""
     return root / DATASETS[name].folder / name.removeprefix("deepprooflog/")
 
 
@@ -132,45 +129,52 @@ def download_dataset(
     root: Path,
     *,
     host: str = HOST,
-    unchecked: bool = False,
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Path, KnowledgeBase]:
-    """Fetch a knowledge base by its name; its folder, and what is in it.
+    """Download a knowledge base; return its folder and the parsed knowledge base.
 
-    Line ends and columns are made alike, so that files from any mirror have the digest known here. A base
-    that has another is refused, unless it is `unchecked`, and nothing appears that cannot be read.
+    Line ends and columns are normalized, so files from any mirror have the same digest. If the digest differs
+    or a file cannot be parsed, nothing is saved.
+
+    Args:
+        name: A name in `DATASETS`.
+        root: The folder that contains `kg` and `kg-standard`.
+        host: A mirror.
+        verify: Whether to raise `ValueError` if the digest is not the expected one.
+        progress: Called with the number of downloaded bytes.
     """
     if name not in DATASETS:
-        raise ValueError(f"no knowledge base is known as {name!r}; there are {', '.join(DATASETS)}")
-    source, target = DATASETS[name], folder_of(name, root)
+        raise ValueError(f"unknown dataset {name!r}; available datasets: {', '.join(DATASETS)}")
+    source, target = DATASETS[name], dataset_folder(name, root)
     if target.exists():
-        raise FileExistsError(f"{target} is already there; remove it to fetch it again")
+        raise FileExistsError(f"{target} already exists; remove it to download it again")
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         for file in source.files:
-            fetched = Path(scratch, file)
-            fetch(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress)
-            (folder / f"{file}.txt").write_bytes(_alike(fetched.read_bytes(), source.relation_first))
-        found = digest(folder)
-        if found != source.digest and not unchecked:
+            downloaded = Path(scratch, file)
+            fetch(f"{host}/{source.path}/{file}.txt", downloaded, _MAX_FILE_BYTES, progress=progress)
+            (folder / f"{file}.txt").write_bytes(_normalize(downloaded.read_bytes(), source.relation_first))
+        digest = folder_digest(folder)
+        if verify and digest != source.digest:
             raise ValueError(
-                f"{name} from {host} is not the version known here: its digest is {found}, expected "
-                f"{source.digest}; --unchecked takes it as it is"
+                f"{name} from {host} is not the expected version: its digest is {digest}, expected "
+                f"{source.digest}; use --no-verify to save it anyway"
             )
-        base = read_knowledge(folder)
-    return target, base
+        knowledge_base = KnowledgeBase.load(folder, on_leak="allow")
+    return target, knowledge_base.replace(name=target.name)
 
 
-def digest(folder: Path) -> str:
-    """SHA-256 of the names and the contents of a folder's text files, by name."""
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of the names and normalized contents of a folder's text files, sorted by name."""
     found = hashlib.sha256()
     for path in sorted(folder.glob("*.txt")):
-        found.update(path.name.encode() + b"\n" + _alike(path.read_bytes()))
+        found.update(path.name.encode() + b"\n" + _normalize(path.read_bytes()))
     return found.hexdigest()
 
 
-def _alike(text: bytes, relation_first: bool = False) -> bytes:
-    """The text with `\\n` after every line, and head, relation, tail in this order."""
+def _normalize(text: bytes, relation_first: bool = False) -> bytes:
+    """End each line with a newline character, and order the columns as head, relation, tail."""
     lines = text.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
     if relation_first:
         cells = [line.split(b"\t") for line in lines]

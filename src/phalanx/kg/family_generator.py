@@ -1,27 +1,25 @@
-"""The built-in knowledge base: families over generations, made from a seed, with rules for their relations.
-
-Files of it are written and read in `files`.
-"""
+"""Generated knowledge bases: families over several generations, with rules for their relations."""
 
 import dataclasses
 
 import numpy as np
 
 from phalanx.kg.atoms import Atom, Rule, parse_rule
-from phalanx.kg.chaining import entail, proof_depths
-from phalanx.kg.formats import KnowledgeBase
+from phalanx.kg.chaining import entail
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.proof_depths import proof_depths
 from phalanx.kg.vocabulary import EncodedRule
 
-DEEPEST = 5
-"""Test and validation queries have depths from 1 to this."""
+MAX_QUERY_DEPTH = 5
+"""Validation and test queries have proof depths from 1 to this."""
 
-_TRAINING_DEPTH = 10
-_TRAINING_SHARE = 0.1
-_INTERMARRIAGE = 0.4
+_MAX_TRAINING_DEPTH = 10
+_TRAINING_FRACTION = 0.1
+_INTERMARRIAGE_PROB = 0.4
 _MAX_CHILDREN = 4
 
-# Rules have no inequality, and a sibling by a shared parent would be one's own sibling. So brothers and
-# sisters are facts, which no one is of oneself, and every relation derived from them is right as it stands.
+# Rules cannot express inequality, and by a rule via a shared parent, everyone would be their own sibling. So
+# brothers and sisters are facts, and every relation derived from them is correct.
 _RULES = """
 father(X,Y) -> parent(X,Y)
 mother(X,Y) -> parent(X,Y)
@@ -45,13 +43,12 @@ RULES: tuple[Rule, ...] = tuple(
 )
 
 _RELATIONS = tuple(sorted({atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}))
-_DERIVED = ("ancestor", "aunt", "cousin", "grandparent", "parent", "sibling", "uncle")
 _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 
 
 @dataclasses.dataclass
 class _People:
-    """Everyone by number; parents are -1 for founders and those who married in."""
+    """All people by number; the parents of founders and of people who married in are -1."""
 
     male: list[bool] = dataclasses.field(default_factory=list)
     parents: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -66,12 +63,19 @@ class _People:
 def generate_family(
     num_families: int = 8, generations: int = 4, *, seed: int = 0, queries_per_depth: int = 8
 ) -> KnowledgeBase:
-    """Families that grow from as many founding couples, and marry into one another.
+    """Generate families that descend from founding couples and intermarry.
 
-    Facts (`train`): all of father, mother, husband, wife, brother and sister, and a tenth of what follows
-    from them by `RULES`. `valid` and `test`: others that follow, as many of each depth from 1 to 5 where
-    there are enough, none of them a fact. All else that follows is in `also_true`. Depths are exact, for
-    training queries without themselves and up to 10. The same arguments give the same anywhere.
+    The facts are all relations father, mother, husband, wife, brother and sister, and a tenth of the atoms
+    that follow from them by `RULES`. Validation and test queries are other atoms that follow, equally many of
+    each depth from 1 to 5 if there are enough. All other atoms that follow are in `extra_known`. Depths are
+    exact; those of training queries are up to 10 and computed without the query itself. The result depends
+    only on the arguments, not on the machine.
+
+    Args:
+        num_families: Number of founding couples.
+        generations: Number of generations, including the founders.
+        seed: Seed of the random number generator.
+        queries_per_depth: Validation and test queries of each depth.
     """
     for name, value in (
         ("num_families", num_families), ("generations", generations), ("queries_per_depth", queries_per_depth)
@@ -79,77 +83,91 @@ def generate_family(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if generations < 2:
-        raise ValueError("generations must be at least 2: without children nothing is to be proved")
+        raise ValueError("generations must be at least 2: without children there is nothing to prove")
     random = np.random.default_rng(seed)
-    people = _grow(num_families, generations, random)
-    names = _names(people, random)
+    people = _generate_people(num_families, generations, random)
+    names = _generate_names(people, random)
     base = _base_facts(people)
-    rules = _encoded_rules()
+    rules = _encode_rules()
     atoms, rounds = entail(base, rules)
     derived = atoms[rounds > 0]
-    taught = random.random(len(derived)) < _TRAINING_SHARE
-    train = np.concatenate([base, derived[taught]])
-    rest = random.permutation(derived[~taught])
-    depths = proof_depths(rest, train, rules, DEEPEST)
-    split = _split(depths, queries_per_depth)
+    in_training = random.random(len(derived)) < _TRAINING_FRACTION
+    train = np.concatenate([base, derived[in_training]])
+    rest = random.permutation(derived[~in_training])
+    depths = proof_depths(rest, train, rules, MAX_QUERY_DEPTH)
+    split = _assign_splits(depths, queries_per_depth)
 
-    def named(rows: np.ndarray) -> tuple[Atom, ...]:
-        return tuple(Atom(_RELATIONS[p - 1], names[a - 1], names[b - 1]) for p, a, b in rows.tolist())
-
-    training_depths = proof_depths(train, train, rules, _TRAINING_DEPTH)
-    valid, test, others = (named(rest[split == part]) for part in (1, 2, 0))
+    training_depths = proof_depths(train, train, rules, _MAX_TRAINING_DEPTH)
+    facts = _decode(train, names)
+    valid, test, others = (_decode(rest[split == part], names) for part in (1, 2, 0))
     return KnowledgeBase(
-        train=(facts := named(train)),
+        train=facts,
         rules=RULES,
         valid=valid,
         test=test,
-        also_true=others,
-        depths={
+        extra_known=others,
+        split_depths={
             "train": dict(zip(facts, training_depths.tolist(), strict=True)),
             "valid": dict(zip(valid, depths[split == 1].tolist(), strict=True)),
             "test": dict(zip(test, depths[split == 2].tolist(), strict=True)),
         },
         domains={"people": tuple(sorted(names))},
+        name=GENERATED,
     )
 
 
 def generate_genealogy(
-    facts: int, *, seed: int = 0, distances: tuple[int, ...] = (3, 4), queries: int = 1000
+    num_facts: int, *, seed: int = 0, distances: tuple[int, ...] = (3, 4), num_queries: int = 1000
 ) -> tuple[KnowledgeBase, tuple[Atom, ...]]:
-    """About so many facts of father, mother, husband, wife, brother and sister, and queries about ancestors.
+    """Generate a large family tree, and queries about ancestors.
 
-    Nothing that follows is a fact. An ancestor k generations away takes a proof of 3k - 1 steps: 8 for three
-    generations, 11 for four. As many of each distance, in random order. Small ones are made in no time, and
-    those of 100,000 facts in seconds, as nothing is chained.
+    The facts are father, mother, husband, wife, brother and sister; no derived atom is a fact. The proof of
+    an ancestor k generations away takes 3k - 1 steps: 8 for three generations, 11 for four. Nothing is
+    chained, so 100,000 facts take a few seconds.
+
+    Args:
+        num_facts: Approximate number of facts.
+        seed: Seed of the random number generator.
+        distances: Generations between the two people of a query; equally many queries for each.
+        num_queries: Maximum number of queries.
+
+    Returns:
+        The knowledge base, which lists the queries as `extra_known`, and the queries in random order.
     """
     random = np.random.default_rng(seed)
     generations = max(distances) + 3
-    # A couple has 2.5 children on average, of whom some marry one another.
+    # A couple has 2.5 children on average, some of whom marry each other.
     families = 1
-    while len(base := _base_facts(people := _grow(families, generations, random))) < facts:
-        families = max(families + 1, int(1.05 * families * facts / len(base)))
-    names = _names(people, random)
+    while len(base := _base_facts(people := _generate_people(families, generations, random))) < num_facts:
+        families = max(families + 1, int(1.05 * families * num_facts / len(base)))
+    names = _generate_names(people, random)
     pairs: list[tuple[int, int]] = []
     for distance in distances:
-        descendants = [person for person in range(len(names)) if _forebear(people, person, distance, 0) >= 0]
-        for person in random.choice(descendants, queries // len(distances)).tolist():
-            pairs.append((_forebear(people, person, distance, int(random.integers(2**distance))), person))
-    chosen = [pairs[place] for place in random.permutation(len(pairs))]
-    asked = dict.fromkeys(Atom("ancestor", names[one], names[other]) for one, other in chosen if one >= 0)
-    atoms = tuple(Atom(_RELATIONS[p - 1], names[a - 1], names[b - 1]) for p, a, b in base.tolist())
-    return KnowledgeBase(train=atoms, valid=(), test=(), rules=RULES, also_true=tuple(asked)), tuple(asked)
+        descendants = [person for person in range(len(names)) if _ancestor(people, person, distance, 0) >= 0]
+        for person in random.choice(descendants, num_queries // len(distances)).tolist():
+            pairs.append((_ancestor(people, person, distance, int(random.integers(2**distance))), person))
+    shuffled = [pairs[index] for index in random.permutation(len(pairs))]
+    queries = tuple(
+        dict.fromkeys(Atom("ancestor", names[one], names[other]) for one, other in shuffled if one >= 0)
+    )
+    train = _decode(base, names)
+    return KnowledgeBase(train=train, rules=RULES, extra_known=queries, name="genealogy"), queries
 
 
-def _forebear(people: _People, person: int, distance: int, turns: int) -> int:
-    """The ancestor that is found by going to the father or the mother, as the bits of `turns` say; or -1."""
+def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
+    return tuple(Atom(_RELATIONS[p - 1], names[a - 1], names[b - 1]) for p, a, b in rows.tolist())
+
+
+def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
+    """Follow the father or the mother as the bits of `path` say; return -1 if there is no such ancestor."""
     for step in range(distance):
         if person < 0:
             return -1
-        person = people.parents[person][turns >> step & 1]
+        person = people.parents[person][path >> step & 1]
     return person
 
 
-def _grow(num_families: int, generations: int, random: np.random.Generator) -> _People:
+def _generate_people(num_families: int, generations: int, random: np.random.Generator) -> _People:
     people = _People()
     couples = [(people.add(True), people.add(False)) for _ in range(num_families)]
     for generation in range(1, generations + 1):
@@ -166,15 +184,15 @@ def _grow(num_families: int, generations: int, random: np.random.Generator) -> _
 
 
 def _marry(people: _People, children: list[int], random: np.random.Generator) -> list[tuple[int, int]]:
-    """A couple for each child: some with a child of other parents, the others with someone from elsewhere."""
-    order = [children[place] for place in random.permutation(len(children))]
+    """Return a couple for each child: some marry a child of other parents, the others someone new."""
+    order = [children[index] for index in random.permutation(len(children))]
     women = [child for child in order if not people.male[child]]
     couples = []
     for man in (child for child in order if people.male[child]):
         bride = None
-        if random.random() < _INTERMARRIAGE:
-            places = range(len(women) - 1, -1, -1)
-            match = next((p for p in places if people.parents[women[p]] != people.parents[man]), None)
+        if random.random() < _INTERMARRIAGE_PROB:
+            indices = range(len(women) - 1, -1, -1)
+            match = next((i for i in indices if people.parents[women[i]] != people.parents[man]), None)
             bride = None if match is None else women.pop(match)
         couples.append((man, people.add(False) if bride is None else bride))
     couples += [(people.add(True), woman) for woman in women]
@@ -203,7 +221,7 @@ def _base_facts(people: _People) -> np.ndarray:
     return facts
 
 
-def _encoded_rules() -> tuple[EncodedRule, ...]:
+def _encode_rules() -> tuple[EncodedRule, ...]:
     number = {name: index for index, name in enumerate(_RELATIONS, 1)}
     letters = {letter: -1 - index for index, letter in enumerate("XYZW")}
 
@@ -213,24 +231,24 @@ def _encoded_rules() -> tuple[EncodedRule, ...]:
     return tuple((encode(rule.head), tuple(map(encode, rule.body))) for rule in RULES)
 
 
-def _names(people: _People, random: np.random.Generator) -> list[str]:
-    """A name for each, of two syllables or more and an ending that tells men from women."""
+def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
+    """Return distinct names of two or more syllables, with endings that differ between men and women."""
     count = len(people.male)
     length = 2
     while len(_SYLLABLES) ** length < count:
         length += 1
     names = []
     for number, male in zip(random.permutation(count).tolist(), people.male, strict=True):
-        digits = [number // len(_SYLLABLES) ** place % len(_SYLLABLES) for place in range(length)]
+        digits = [number // len(_SYLLABLES) ** position % len(_SYLLABLES) for position in range(length)]
         names.append("".join(_SYLLABLES[digit] for digit in digits) + ("n" if male else "la"))
     return names
 
 
-def _split(depths: np.ndarray, queries_per_depth: int) -> np.ndarray:
-    """For each atom: 1 in validation, 2 in test, 0 in neither. Few of one depth are shared evenly."""
+def _assign_splits(depths: np.ndarray, queries_per_depth: int) -> np.ndarray:
+    """Return 1 for validation, 2 for test, 0 for neither; scarce depths are divided evenly."""
     split = np.zeros(len(depths), np.int64)
-    for depth in range(1, DEEPEST + 1):
-        some = np.flatnonzero(depths == depth)[: 2 * queries_per_depth]
-        split[some[0::2]] = 2
-        split[some[1::2]] = 1
+    for depth in range(1, MAX_QUERY_DEPTH + 1):
+        rows = np.flatnonzero(depths == depth)[: 2 * queries_per_depth]
+        split[rows[0::2]] = 2
+        split[rows[1::2]] = 1
     return split

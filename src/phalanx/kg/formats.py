@@ -1,117 +1,107 @@
-"""Knowledge bases as folders of files: reading with errors that name the line, and writing.
-
-Tables of triples are read in `tables`. What the atoms are used for, and which of them are queries, is up to
-`data`.
-"""
+"""Files of knowledge bases: atoms, rules, depths and domains as text; atoms also as CSV, TSV and Parquet."""
 
 import collections
-import dataclasses
+import csv
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from phalanx.io.files import atomic_write
-from phalanx.kg.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quoted, unquoted
-from phalanx.kg.tables import SUFFIXES, read_triples
+from phalanx.io.atomic import atomic_write
+from phalanx.kg.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quote_name, unquote_name
 
 SPLITS = ("train", "valid", "test")
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
-# One expression over a whole file: WN18RR's 86,835 lines in a tenth of a second.
-_ATOMS = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]*$", re.MULTILINE)
+# One expression for a complete file: parses the 86,835 lines of WN18RR in a tenth of a second.
+_ATOM_LINES = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]*$", re.MULTILINE)
 _CELL = r"[ ]*([^\t\n]*[^\t\n ])[ ]*"
-_TRIPLES = re.compile(rf"^{_CELL}\t{_CELL}\t{_CELL}$", re.MULTILINE)
+_TRIPLE_LINES = re.compile(rf"^{_CELL}\t{_CELL}\t{_CELL}$", re.MULTILINE)
 _NAMES = re.compile(rf"[ \t]*{NAME}(?:[ \t]+|$)")
-_DEPTHS = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]+(-1|\d+)[ \t]*$", re.MULTILINE)
+_DEPTH_LINES = re.compile(rf"^[ \t]*{ATOM}[ \t]*\.?[ \t]+(-1|\d+)[ \t]*$", re.MULTILINE)
 
-_ATOM_FORM = f"{ATOM_FORM}, with or without a final dot"
+_ATOM_LINE_FORM = f"{ATOM_FORM}, with or without a final period"
 _TRIPLE_FORM = "head<TAB>relation<TAB>tail"
 
 
-@dataclasses.dataclass(frozen=True)
-class KnowledgeBase:
-    """What a folder holds: atoms in the order of their files, each once."""
-
-    train: tuple[Atom, ...]
-    """The facts, which are the training queries too."""
-    rules: tuple[Rule, ...] = ()
-    valid: tuple[Atom, ...] = ()
-    test: tuple[Atom, ...] = ()
-    also_true: tuple[Atom, ...] = ()
-    """True atoms that are in no split: neither facts nor queries, and never negatives."""
-    depths: Mapping[str, Mapping[Atom, int]] = dataclasses.field(default_factory=dict)
-    """By split, where a depth file is given: the length of an atom's shortest proof, -1 for none."""
-    domains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Constants by the name of their domain."""
-
-    def split(self, name: str) -> tuple[Atom, ...]:
-        """The atoms of `train`, `valid` or `test`."""
-        if name not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {name!r}")
-        atoms: tuple[Atom, ...] = getattr(self, name)
-        return atoms
-
-
 def find_atoms(folder: Path, name: str) -> Path | None:
-    """The file of a split, or of other atoms: `train.txt`, `train.csv`, `train.tsv` or `train.parquet`."""
-    found = [path for suffix in (".txt", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()]
+    """Return the file of a split in a folder: `train.txt`, `train.csv`, `train.tsv` or `train.parquet`."""
+    found = [path for suffix in (".txt", *TABLE_SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()]
     if len(found) > 1:
         raise ValueError(f"{folder} has {' and '.join(path.name for path in found)}; keep one of them")
     return found[0] if found else None
 
 
-def read_knowledge(folder: Path) -> KnowledgeBase:
-    """Reads a folder, of which only `train.txt` (or `.csv`, `.tsv`, `.parquet`) must be there, or one file.
+def list_knowledge_bases(path: str | Path) -> list[Path]:
+    """Return the folders in `path` that contain a knowledge base, or `path` itself if it is one."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    if find_atoms(folder, "train"):
+        return [folder]
+    return sorted(child for child in folder.iterdir() if child.is_dir() and find_atoms(child, "train"))
 
-    The atoms of `facts.txt`, which some standard splits have, are training atoms as well.
+
+def read_folder(folder: Path) -> dict[str, Any]:
+    """Read the files of a knowledge base as keyword arguments of `KnowledgeBase`.
+
+    Only `train.txt` (or `.csv`, `.tsv`, `.parquet`) is required. A path to a single file is read as the
+    training atoms. Atoms of `facts.txt`, which some published splits have, are training atoms, too.
     """
     if folder.is_file():
-        return KnowledgeBase(read_atoms(folder))
+        return {"train": read_atoms(folder)}
     if not folder.is_dir():
         raise FileNotFoundError(f"no knowledge base at {folder}: it is not a folder")
     if find_atoms(folder, "train") is None:
-        raise FileNotFoundError(f"{folder} has no train.txt, where the facts of a knowledge base are")
-    splits = {name: _optional_atoms(folder, name) for name in SPLITS}
-    splits["train"] = tuple(dict.fromkeys((*_optional_atoms(folder, "facts"), *splits["train"])))
+        raise FileNotFoundError(f"{folder} has no train.txt with the facts of a knowledge base")
+    splits = {name: _read_optional_atoms(folder, name) for name in SPLITS}
+    splits["train"] = tuple(dict.fromkeys((*_read_optional_atoms(folder, "facts"), *splits["train"])))
     depths = {}
     for name, atoms in splits.items():
         if (path := folder / f"{name}_depths.txt").is_file():
             depths[name] = read_depths(path, set(atoms), f"{name}.txt")
     rules = folder / "rules.txt"
     domains = folder / "domain2constants.txt"
-    return KnowledgeBase(
-        splits["train"],
-        read_rules(rules) if rules.is_file() else (),
-        splits["valid"],
-        splits["test"],
-        _optional_atoms(folder, "known"),
-        depths,
-        read_domains(domains) if domains.is_file() else {},
-    )
+    return {
+        **splits,
+        "rules": read_rules(rules) if rules.is_file() else (),
+        "extra_known": _read_optional_atoms(folder, "known"),
+        "split_depths": depths,
+        "domains": read_domains(domains) if domains.is_file() else {},
+    }
 
 
-def write_knowledge(folder: Path, base: KnowledgeBase) -> None:
-    """Writes the files that `read_knowledge` reads; an existing folder keeps what is not replaced."""
+def write_folder(
+    folder: Path,
+    *,
+    splits: Mapping[str, Sequence[Atom]],
+    rules: Sequence[Rule],
+    extra_known: Sequence[Atom],
+    split_depths: Mapping[str, Mapping[Atom, int]],
+    domains: Mapping[str, Sequence[str]],
+) -> None:
+    """Write the files that `read_folder` reads; other files in an existing folder are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
         other = find_atoms(folder, name)
         if other is not None and (other.suffix != ".txt" or name == "facts"):
             raise ValueError(
-                f"{other} would be read with what is written: remove it, or choose another folder"
+                f"{other} would be read together with the new files: remove it, or choose another folder"
             )
     for name in SPLITS:
-        _write_lines(folder / f"{name}.txt", (f"{atom}." for atom in base.split(name)))
-        if name in base.depths:
-            write_depths(folder / f"{name}_depths.txt", base.depths[name])
-    _write_lines(folder / "rules.txt", base.rules)
-    _write_lines(folder / "known.txt", (f"{atom}." for atom in base.also_true))
+        _write_lines(folder / f"{name}.txt", (f"{atom}." for atom in splits[name]))
+        if name in split_depths:
+            write_depths(folder / f"{name}_depths.txt", split_depths[name])
+    _write_lines(folder / "rules.txt", rules)
+    _write_lines(folder / "known.txt", (f"{atom}." for atom in extra_known))
     _write_lines(
         folder / "domain2constants.txt",
-        (" ".join(map(quoted, [name, *constants])) for name, constants in base.domains.items()),
+        (" ".join(map(quote_name, [name, *members])) for name, members in domains.items()),
     )
 
 
 def write_depths(path: Path, depths: Mapping[Atom, int]) -> None:
-    """Writes `aunt(5,76) 2` for each atom."""
+    """Write a line such as `aunt(5,76) 2` for each atom."""
     _write_lines(path, (f"{atom} {depth}" for atom, depth in depths.items()))
 
 
@@ -120,53 +110,59 @@ def _write_lines(path: Path, lines: Iterable[object]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def _optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
+def _read_optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
     path = find_atoms(folder, name)
     return () if path is None else read_atoms(path)
 
 
 def read_atoms(path: Path) -> tuple[Atom, ...]:
-    """The atoms of a file of `pred(a,b).` lines, of tab-separated triples, or of a table, each once.
+    """Read the distinct atoms of a text file or a table.
 
-    The first line of a text file says which of the two forms it has.
+    The first line of a text file decides its format: `pred(a,b).` or tab-separated head, relation and tail.
     """
-    if path.suffix in SUFFIXES:
-        return read_triples(path)
+    if path.suffix in TABLE_SUFFIXES:
+        return read_table(path)
     text = _read_text(path)
     first = next((line for line in text.split("\n") if line.strip()), "")
-    if "\t" in first.strip() and _ATOMS.fullmatch(first) is None:
-        triples = _every_line(path, text, _TRIPLES, f"{_TRIPLE_FORM}, as in the lines before it")
+    if "\t" in first.strip() and _ATOM_LINES.fullmatch(first) is None:
+        triples = _match_lines(path, text, _TRIPLE_LINES, f"{_TRIPLE_FORM}, as in the lines before it")
         return tuple(dict.fromkeys(Atom(relation, head, tail) for head, relation, tail in triples))
-    found = _every_line(path, text, _ATOMS, _ATOM_FORM)
-    return tuple(dict.fromkeys(_made_atoms(found, "'" in text)))
+    found = _match_lines(path, text, _ATOM_LINES, _ATOM_LINE_FORM)
+    return tuple(dict.fromkeys(_build_atoms(found, "'" in text)))
 
 
-def _made_atoms(found: Iterable[tuple[str, ...]], quotes: bool) -> Iterator[Atom]:
-    """Of what `ATOM` finds, where arguments that are not there are empty."""
-    for parts in found:
-        given = parts[: 4 if parts[3] else 3 if parts[2] else 2]
-        # Half the time of `Atom(...)`, which counts where a file has a line for every fact.
-        yield tuple.__new__(Atom, map(unquoted, given) if quotes else given)
+def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterator[Atom]:
+    """Build atoms from matches of `ATOM`, in which missing arguments are empty."""
+    for groups in matches:
+        parts = groups[: 4 if groups[3] else 3 if groups[2] else 2]
+        # Takes half the time of `Atom(...)`, which matters for files with a line per fact.
+        yield tuple.__new__(Atom, map(unquote_name, parts) if has_quotes else parts)
 
 
 def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
-    """The depths of a file of `aunt(5,76) 2` lines; with `atoms`, of no others than these."""
+    """Read a file of lines such as `aunt(5,76) 2`.
+
+    Args:
+        path: The file.
+        atoms: If given, an atom that is not among these raises `ValueError`.
+        source: The file that contains `atoms`, for the message.
+    """
     text = _read_text(path)
-    found = _every_line(path, text, _DEPTHS, f"{ATOM_FORM}, and its depth, -1 for no proof")
-    atoms_found = list(_made_atoms(found, quotes=True))
-    depths = {atom: int(parts[4]) for atom, parts in zip(atoms_found, found, strict=True)}
-    if len(depths) != len(found):
-        twice = collections.Counter(atoms_found).most_common(1)[0][0]
-        raise ValueError(f"{path}: {twice} has more than one depth")
-    if atoms is not None and (strange := next((atom for atom in depths if atom not in atoms), None)):
-        raise ValueError(f"{path}: {strange} is not in {source}; the depths are those of other queries")
+    matches = _match_lines(path, text, _DEPTH_LINES, f"{ATOM_FORM}, and its depth, -1 for no proof")
+    found = list(_build_atoms(matches, has_quotes=True))
+    depths = {atom: int(groups[4]) for atom, groups in zip(found, matches, strict=True)}
+    if len(depths) != len(matches):
+        repeated = collections.Counter(found).most_common(1)[0][0]
+        raise ValueError(f"{path}: {repeated} has more than one depth")
+    if atoms is not None and (unknown := next((atom for atom in depths if atom not in atoms), None)):
+        raise ValueError(f"{path}: {unknown} is not in {source}; these are the depths of other queries")
     return depths
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The rules of a file of `name:weight:body -> head` or `head :- body.` lines; names must differ.
+    """Read a file of `name:weight:body -> head` or `head :- body.` lines.
 
-    Lines that begin with % are left out, and rules without a name are called by their line, as `line7`.
+    Lines that start with % are comments. A rule without a name is named after its line, as in `line7`.
     """
     rules: dict[str, Rule] = {}
     for number, line in enumerate(_read_text(path).split("\n"), 1):
@@ -177,30 +173,30 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from error
         if rule.name in rules:
-            raise ValueError(f"{path}:{number}: a rule above has the name {rule.name!r} too")
+            raise ValueError(f"{path}:{number}: the name {rule.name!r} is already used by a rule above")
         rules[rule.name] = rule
     return tuple(rules.values())
 
 
 def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
-    """The domains of a file of lines with a domain's name and its constants, blanks between them."""
+    """Read a file in which each line is the name of a domain followed by its constants."""
     domains: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(_read_text(path).split("\n"), 1):
         if not line.strip():
             continue
-        name, *constants = map(unquoted, _NAMES.findall(line) if "'" in line else line.split())
+        name, *constants = map(unquote_name, _NAMES.findall(line) if "'" in line else line.split())
         if not constants:
             raise ValueError(
-                f"{path}:{number}: {line!r} has no constants; expected a domain, then its constants"
+                f"{path}:{number}: {line!r} has no constants; expected a domain and its constants"
             )
         if name in domains:
-            raise ValueError(f"{path}:{number}: the domain {name!r} is in a line above too")
+            raise ValueError(f"{path}:{number}: the domain {name!r} is already defined in a line above")
         domains[name] = tuple(constants)
     return domains
 
 
-def _every_line(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
-    """What `form` finds, having made sure that every line but blank ones has that form."""
+def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
+    """Return the groups of all lines; raise `ValueError` if a line that is not blank does not match."""
     found: list[tuple[str, ...]] = form.findall(text)
     lines = text.split("\n")
     if len(found) != sum(map(bool, map(str.strip, lines))):
@@ -215,3 +211,92 @@ def _read_text(path: Path) -> str:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 text ({error.reason})") from error
+
+
+# Tables: CSV, TSV and Parquet
+
+_COLUMNS = (
+    ("head", {"head", "subject", "source", "h", "s"}),
+    ("relation", {"relation", "predicate", "rel", "r", "p"}),
+    ("tail", {"tail", "object", "target", "t", "o"}),
+    ("third", {"third", "extra", "context"}),
+)
+_HEADER_HINT = (
+    "name the columns head, relation, tail (or subject, predicate, object), and third if there is one"
+)
+
+
+def read_table(path: Path) -> tuple[Atom, ...]:
+    """Read the distinct atoms of a CSV, TSV or Parquet file; without a header: head, relation, tail, third.
+
+    Two columns, head and relation, are atoms with one argument. In a table with four columns, the last one or
+    the last two may be empty; such rows are atoms with two arguments or one.
+    """
+    names, rows = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    indices = _find_columns(names)
+    if indices is None:
+        if not 2 <= len(names) <= 4:
+            raise ValueError(f"{path} has {len(names)} columns, {', '.join(names)}; {_HEADER_HINT}")
+        indices = tuple(range(len(names)))
+        if path.suffix != ".parquet":
+            _reject_unknown_header(path, names, rows)
+            rows.insert(0, (1, names))
+    atoms = []
+    for number, row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"{path}:{number}: {len(row)} cells, but the first line has {len(names)}")
+        head, relation, *others = (row[index].strip() for index in indices)
+        while len(indices) == 4 and others and not others[-1]:
+            others.pop()
+        if not (head and relation and all(others)):
+            cells = ", ".join(map(repr, (head, relation, *others)))
+            raise ValueError(f"{path}:{number}: one of the cells {cells} is empty")
+        atoms.append(Atom(relation, head, *others))
+    return tuple(dict.fromkeys(atoms))
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the first line, and the other lines with their numbers."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        # In TSV files, quotes are part of names.
+        dialect: dict[str, Any] = (
+            {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix == ".tsv" else {}
+        )
+        reader = csv.reader(file, strict=True, **dialect)
+        try:
+            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}:{reader.line_num}: {error}") from error
+    return (rows[0][1], rows[1:]) if rows else (["head", "relation", "tail"], [])
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ValueError(f"{path}: Parquet files need pyarrow: pip install 'phalanx[data]'") from error
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a Parquet file: {error}") from error
+    columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]
+    return list(table.column_names), [(n, list(row)) for n, row in enumerate(zip(*columns, strict=True), 1)]
+
+
+def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the indices of head, relation, tail and third; None if the names are not column names."""
+    lower = [name.strip().lower() for name in names]
+    found = [[index for index, name in enumerate(lower) if name in known] for _, known in _COLUMNS]
+    if [len(indices) for indices in found[:2]] != [1, 1] or max(map(len, found)) > 1:
+        return None
+    # Tables with a tail may have other columns, but a table without one must consist of head and relation.
+    if not found[2] and (found[3] or len(names) != 2):
+        return None
+    return tuple(indices[0] for indices in found if indices)
+
+
+def _reject_unknown_header(path: Path, first: list[str], others: list[tuple[int, list[str]]]) -> None:
+    """Raise if no name of the first line occurs again: it is probably a header and not a triple."""
+    if len(others) > 2 and not set(first) & {cell for _, row in others for cell in row}:
+        raise ValueError(f"{path}:1: {', '.join(first)} shares no name with other lines; {_HEADER_HINT}")

@@ -1,26 +1,23 @@
-"""Sets of tuples of constants in sorted arrays, and the joins of rows of bindings with them.
-
-Which relations are joined, and why, is up to `chaining`, `cost_tables` and `leave_one_out`.
-"""
+"""Sets of integer tuples as sorted arrays, and joins of variable bindings with them."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int, Int32, Int64
+from jaxtyping import Int, Int64
 
-CHUNK_ROWS = 1 << 21
-"""A join hands out its rows in pieces of about this many, so that its memory is bounded."""
+MAX_CHUNK_ROWS = 1 << 21
+"""Approximate number of rows that a join yields at a time, which limits its memory."""
 
 Bindings = dict[int, np.ndarray]
-"""The values of variables (negative) and of constants, one column each; all of one length."""
+"""Values of variables (negative keys) and constants (their own keys): columns of equal length."""
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Rows of bindings and, beside each, the place of a tuple that goes with it."""
+"""Pairs of arrays: row numbers of bindings, and the index of a matching tuple for each."""
 
 
 class SortedTuples:
-    """Tuples of `arity` numbers below `size`, each as one number in that base, sorted and unique."""
+    """A set of tuples of `arity` numbers below `size`, each encoded as one number in that base and sorted."""
 
     def __init__(self, codes: Int64[np.ndarray, " tuples"], size: int, arity: int) -> None:
         self.codes = codes
@@ -33,79 +30,88 @@ class SortedTuples:
 
     @functools.cached_property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """The first numbers of all tuples, the second ones, and so on."""
-        return columns_of(self.codes, self.size, self.arity)
+        """The tuples as one array per position."""
+        return decode_tuples(self.codes, self.size, self.arity)
 
-    def _in_order(self, places: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray]:
-        """The tuples' order by these columns before the others (None: as they are), and their codes so."""
-        if places not in self._orders:
-            rest = tuple(place for place in range(self.arity) if place not in places)
-            if (*places, *rest) == tuple(range(self.arity)):
-                self._orders[places] = None, self.codes
+    def _sorted_by(self, positions: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return the order that sorts by these columns first (None: unchanged), and the reordered codes."""
+        if positions not in self._orders:
+            rest = tuple(position for position in range(self.arity) if position not in positions)
+            if (*positions, *rest) == tuple(range(self.arity)):
+                self._orders[positions] = None, self.codes
             else:
-                turned = codes_of([self.columns[place] for place in (*places, *rest)], self.size)
-                order = np.argsort(turned, kind="stable")
-                self._orders[places] = order, turned[order]
-        return self._orders[places]
+                codes = encode_tuples([self.columns[position] for position in (*positions, *rest)], self.size)
+                order = np.argsort(codes, kind="stable")
+                self._orders[positions] = order, codes[order]
+        return self._orders[positions]
 
-    def places(self, codes: Int64[np.ndarray, " codes"]) -> Int64[np.ndarray, " codes"]:
-        """The place of each code, -1 for those that are not among the tuples."""
-        return places_in(self.codes, codes)
+    def find(self, codes: Int64[np.ndarray, " codes"]) -> Int64[np.ndarray, " codes"]:
+        """Return the index of each code, -1 for codes that are not in the set."""
+        return find_sorted(self.codes, codes)
 
-    def match(self, bindings: Mapping[int, np.ndarray], rows: int, variables: tuple[int, ...]) -> Matches:
-        """Every way in which a tuple agrees with what a row binds; there are `rows` rows."""
-        bound = tuple(place for place, variable in enumerate(variables) if variable in bindings)
-        values = [bindings[variables[place]] for place in bound]
+    def match(self, bindings: Mapping[int, np.ndarray], num_rows: int, terms: tuple[int, ...]) -> Matches:
+        """Yield all pairs of a row of bindings and a tuple that agrees with it.
+
+        Args:
+            bindings: Columns of bound terms.
+            num_rows: The number of rows, which `bindings` does not tell if it is empty.
+            terms: The term (variable or constant) at each position of a tuple.
+        """
+        bound = tuple(position for position, term in enumerate(terms) if term in bindings)
+        values = [bindings[terms[position]] for position in bound]
         if len(bound) == self.arity:
-            found = self.places(codes_of(values, self.size))
-            kept = np.flatnonzero(found >= 0)
-            yield kept, found[kept]
+            found = self.find(encode_tuples(values, self.size))
+            rows = np.flatnonzero(found >= 0)
+            yield rows, found[rows]
             return
-        alike = self._alike(variables, bound)
+        consistent = self._repeated_variables_agree(terms, bound)
         if bound:
-            order, codes = self._in_order(bound)
+            order, codes = self._sorted_by(bound)
             step = self.size ** (self.arity - len(bound))
-            for kept, at in _runs(codes, codes_of(values, self.size), step):
-                places = at if order is None else order[at]
-                yield (kept, places) if alike is None else (kept[alike[places]], places[alike[places]])
+            for rows, found in _match_prefixes(codes, encode_tuples(values, self.size), step):
+                indices = found if order is None else order[found]
+                if consistent is None:
+                    yield rows, indices
+                else:
+                    yield rows[consistent[indices]], indices[consistent[indices]]
             return
-        free = np.arange(len(self)) if alike is None else np.flatnonzero(alike)
-        step = max(1, CHUNK_ROWS // max(1, len(free)))
-        for start in range(0, rows, step):
-            some = np.arange(start, min(start + step, rows))
+        free = np.arange(len(self)) if consistent is None else np.flatnonzero(consistent)
+        step = max(1, MAX_CHUNK_ROWS // max(1, len(free)))
+        for start in range(0, num_rows, step):
+            some = np.arange(start, min(start + step, num_rows))
             yield np.repeat(some, len(free)), np.tile(free, len(some))
 
-    def _alike(self, variables: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
-        """Which tuples have equal numbers where one free variable stands twice; None where none does."""
-        alike = None
-        for place, variable in enumerate(variables):
-            first = variables.index(variable)
-            if first < place and place not in bound:
-                same = self.columns[first] == self.columns[place]
-                alike = same if alike is None else alike & same
-        return alike
+    def _repeated_variables_agree(self, terms: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
+        """Mask of the tuples with equal values wherever a free variable repeats; None if none repeats."""
+        agree = None
+        for position, term in enumerate(terms):
+            first = terms.index(term)
+            if first < position and position not in bound:
+                same = self.columns[first] == self.columns[position]
+                agree = same if agree is None else agree & same
+        return agree
 
     def bind(
-        self, bindings: Bindings, variables: tuple[int, ...], rows: np.ndarray, at: np.ndarray
+        self, bindings: Bindings, terms: tuple[int, ...], rows: np.ndarray, indices: np.ndarray
     ) -> Bindings:
-        """The bindings of matched rows, with the matched tuples' values."""
-        joined = {variable: column[rows] for variable, column in bindings.items()}
-        for variable, column in zip(variables, self.columns, strict=True):
-            if variable not in joined:
-                joined[variable] = column[at]
+        """Return the bindings of matched rows, extended by the values of the matched tuples."""
+        joined = {term: column[rows] for term, column in bindings.items()}
+        for term, column in zip(terms, self.columns, strict=True):
+            if term not in joined:
+                joined[term] = column[indices]
         return joined
 
 
-def codes_of(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int64[np.ndarray, " codes"]:
-    """One number for each row of some columns of numbers below `size`."""
+def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int64[np.ndarray, " codes"]:
+    """Encode each row of some columns of numbers below `size` as one number."""
     code = columns[0].astype(np.int64)
     for column in columns[1:]:
         code = code * size + column
     return code
 
 
-def columns_of(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> tuple[np.ndarray, ...]:
-    """The columns that `codes_of` was given."""
+def decode_tuples(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> tuple[np.ndarray, ...]:
+    """Return the columns that `encode_tuples` was given."""
     columns = []
     for _ in range(arity - 1):
         codes, last = np.divmod(codes, size)
@@ -113,64 +119,43 @@ def columns_of(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> tup
     return (codes, *reversed(columns))
 
 
-def places_in(
+def find_sorted(
     sorted_codes: Int64[np.ndarray, " tuples"], codes: Int64[np.ndarray, "*codes"]
 ) -> Int64[np.ndarray, "*codes"]:
-    """Where each code stands in a sorted array, -1 for those that are not in it."""
+    """Return the index of each code in a sorted array, -1 for codes that are not in it."""
     if not len(sorted_codes):
         return np.full(codes.shape, -1)
-    at = np.minimum(np.searchsorted(sorted_codes, codes), len(sorted_codes) - 1)
-    return np.where(sorted_codes[at] == codes, at, -1)
+    indices = np.minimum(np.searchsorted(sorted_codes, codes), len(sorted_codes) - 1)
+    return np.where(sorted_codes[indices] == codes, indices, -1)
 
 
-def merged(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
-    """All codes of the parts, sorted, each once."""
+def merge_codes(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
+    """Return the sorted union of arrays of codes."""
     if not parts:
         return np.zeros(0, np.int64)
     return np.unique(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def _runs(sorted_codes: np.ndarray, heads: np.ndarray, step: int) -> Matches:
-    """Rows and places of the codes from `head * step` up to the next head's, in bounded pieces."""
-    low = np.searchsorted(sorted_codes, heads * step)
-    counts = np.searchsorted(sorted_codes, heads * step + step) - low
+def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -> Matches:
+    """Yield, in chunks, the rows and indices of the codes in [prefix * step, (prefix + 1) * step)."""
+    low = np.searchsorted(sorted_codes, prefixes * step)
+    counts = np.searchsorted(sorted_codes, prefixes * step + step) - low
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(CHUNK_ROWS, total, CHUNK_ROWS)) + 1
-    for start, stop in zip([0, *cuts], [*cuts, len(heads)], strict=True):
-        rows, places = expanded(low[start:stop], counts[start:stop])
+    cuts = np.searchsorted(ends, np.arange(MAX_CHUNK_ROWS, total, MAX_CHUNK_ROWS)) + 1
+    for start, stop in zip([0, *cuts], [*cuts, len(prefixes)], strict=True):
+        rows, indices = expand_ranges(low[start:stop], counts[start:stop])
         if len(rows):
-            yield rows + start, places
+            yield rows + start, indices
 
 
-def expanded(
+def expand_ranges(
     starts: Int[np.ndarray, " ranges"], counts: Int[np.ndarray, " ranges"]
-) -> tuple[Int64[np.ndarray, " places"], Int64[np.ndarray, " places"]]:
-    """The places of all ranges, one range after the other, and beside each the number of its range.
+) -> tuple[Int64[np.ndarray, " indices"], Int64[np.ndarray, " indices"]]:
+    """Return, for each element of some ranges, the number of its range and the element.
 
-    >>> [array.tolist() for array in expanded(np.array([7, 3]), np.array([1, 2]))]
+    >>> [array.tolist() for array in expand_ranges(np.array([7, 3]), np.array([1, 2]))]
     [[0, 1, 1], [7, 3, 4]]
     """
     rows = np.repeat(np.arange(len(counts)), counts)
     return rows, np.arange(len(rows)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-
-
-class KnownArguments:
-    """The arguments that triples have on one side (1 or 2), by their predicate and their other argument."""
-
-    def __init__(self, triples: Int32[np.ndarray, "triples 3"], side: int) -> None:
-        self._side = side
-        self._size = 1 + int(triples[:, 3 - side].max(initial=0))
-        cells = self._cells(triples)
-        order = np.argsort(cells, kind="stable")
-        self._sorted, self.arguments = cells[order], triples[order, side]
-
-    def ranges(self, queries: Int32[np.ndarray, "queries 3"]) -> tuple[np.ndarray, np.ndarray]:
-        """Where among `arguments` those of each query begin, and how many they are."""
-        cells = self._cells(queries)
-        begins = np.searchsorted(self._sorted, cells)
-        counts = np.searchsorted(self._sorted, cells, side="right") - begins
-        return begins, np.where(queries[:, 3 - self._side] < self._size, counts, 0)
-
-    def _cells(self, triples: np.ndarray) -> np.ndarray:
-        return triples[:, 0].astype(np.int64) * self._size + triples[:, 3 - self._side]

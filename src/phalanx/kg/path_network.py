@@ -1,8 +1,9 @@
-"""A path network: messages go out from the entity asked about, one step a layer, and score what they reach.
+"""Path network: messages spread from the query entity, one step per layer, and score the entities they reach.
 
-It scores an answer by all the paths to it at once, where rules take them one by one (NBFNet, Zhu and others,
-2021; RED-GNN, Zhang and Yao, 2022), and has no numbers of any entity's own. Forward and backward are in C++,
-or in `plain_network` where there is no compiled extension.
+The network scores an answer by all paths to it at once (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and Yao,
+2022). It has no parameters per entity, so it can be applied to other graphs with the same relations. The
+forward and backward passes are implemented in C++. The optimizer is a NumPy Adam because it gives the same
+bits on any number of threads and because this package does not use JAX.
 """
 
 import io
@@ -10,195 +11,194 @@ import json
 import math
 import os
 import zipfile
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import native_module
 from phalanx.formatting import format_count
-from phalanx.io.files import atomic_write, read_verified
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.questions import (
-    KGE_WEIGHTS,
-    EntityScorer,
-    RuleRankingResult,
-    SplitRanker,
-    chosen_ranks,
-    weighed,
-)
-from phalanx.kg.rules.mining import graph_of
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.time_limit import TimeLimit
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import require_native
 
-WIDTH = 32
-"""Numbers of an entity at a layer; the native kernel has room for so many."""
-NETWORK = "network over paths"
+HIDDEN_DIM = 32
+"""Size of an entity's hidden state; the C++ kernel is written for this size."""
+FILE_FORMAT = 2
 _FEW_RELATIONS = 32
 
 
 class PathNetworkConfig(Config):
-    """Settings of `fit_path_network`; the same ones give the same network, on any number of threads."""
+    """Settings of `fit_path_network`; the same settings give the same network on any number of threads."""
 
-    layers: int = Field(default=5, ge=1, le=8)
-    """Steps from the entity asked about; what is farther off has one score."""
-    specific: bool | None = None
-    """Whether each relation asked for has messages of its own; None: where relations are few."""
-    epochs: float = Field(default=1.5, gt=0)
-    """How many times the training facts are asked for, from both sides."""
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "layers": "num_layers",
+        "specific": "query_dependent_relations",
+        "epochs": "num_epochs",
+    }
+
+    num_layers: int = Field(default=5, ge=1, le=8)
+    """Steps from the query entity. All entities that are farther away have the same score."""
+    query_dependent_relations: bool | None = None
+    """Whether messages depend on the query's relation; None: if the graph has at most 32 relations."""
+    num_epochs: float = Field(default=1.5, gt=0)
+    """Passes over the training facts, each as a tail and as a head query."""
     batch_size: int = Field(default=32, ge=1)
-    """Questions of a minibatch."""
+    """Queries per gradient step."""
     learning_rate: float = Field(default=5e-3, gt=0)
-    """Adam's, after the first 200 minibatches; it falls along a cosine to 0."""
+    """Peak learning rate of Adam, with a warmup of up to 200 steps and a cosine decay to 0."""
     seed: int = Field(default=0, ge=0)
-    """Of the parameters and of the order of the questions."""
+    """Seed of the parameters and of the order of the queries."""
 
 
 class PathNetwork:
-    """A network over the facts of a knowledge base, which scores the answers to questions."""
+    """A path network over the facts of a knowledge base; a `LinkPredictor`."""
+
+    description = "path network"
 
     def __init__(
         self,
-        data: DataHandler,
+        knowledge_base: KnowledgeBase,
         config: PathNetworkConfig,
         parameters: Float32[np.ndarray, " parameters"] | None = None,
-        threads: int = 2,
+        num_threads: int = 2,
     ) -> None:
-        data = data.binary()
-        self.config, self.index = config, IndexManager(data)
-        few = self.index.num_predicates <= _FEW_RELATIONS
-        self._specific = few if config.specific is None else config.specific
-        self.triples = self.index.encode_atoms(data.facts)
-        graph = graph_of(self.triples, self.index)
-        self.questions = _engine(graph, config.layers, self._specific, threads)
-        self.parameters = self._start() if parameters is None else parameters
+        knowledge_base = knowledge_base.binary()
+        self.config, self.vocabulary = config, knowledge_base.vocabulary
+        few = self.vocabulary.num_predicates <= _FEW_RELATIONS
+        setting = config.query_dependent_relations
+        self._query_dependent = few if setting is None else setting
+        self.triples = knowledge_base.triples("train")
+        graph = build_graph(self.triples, self.vocabulary)
+        self.native = require_native("path networks").PathNetwork(
+            graph, config.num_layers, self._query_dependent, num_threads
+        )
+        self.parameters = self._initial_parameters() if parameters is None else parameters
 
-    def _start(self) -> np.ndarray:
-        """Messages do the same for every relation asked for; only what learning finds makes them differ."""
-        directed, draw = 2 * self.index.num_predicates, np.random.default_rng(self.config.seed)
+    def _initial_parameters(self) -> np.ndarray:
+        """Draw parameters; initially, messages do not depend on the query's relation."""
+        directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
+        dim = HIDDEN_DIM
         parts = []
-        for _ in range(self.config.layers):
-            parts.append(draw.normal(0, 1, directed * WIDTH))
-            if self._specific:
-                parts.append(np.zeros(directed * directed * WIDTH))
-            parts += [draw.normal(0, WIDTH**-0.5, WIDTH * WIDTH) for _ in range(2)]
-            parts += [np.zeros(WIDTH), np.ones(WIDTH), np.zeros(WIDTH)]
-        parts += [draw.normal(0, 1, directed * WIDTH), np.tile(draw.normal(0, WIDTH**-0.5, WIDTH), directed)]
+        for _ in range(self.config.num_layers):
+            parts.append(draw.normal(0, 1, directed * dim))
+            if self._query_dependent:
+                parts.append(np.zeros(directed * directed * dim))
+            parts += [draw.normal(0, dim**-0.5, dim * dim) for _ in range(2)]
+            parts += [np.zeros(dim), np.ones(dim), np.zeros(dim)]
+        parts += [draw.normal(0, 1, directed * dim), np.tile(draw.normal(0, dim**-0.5, dim), directed)]
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
-    def scores(self, rows: Int32[np.ndarray, "questions 2"]) -> Float32[np.ndarray, "questions entities"]:
-        """Of all entities, numbered from 0 as relations are; 2r asks for the tails of r, 2r + 1 for heads."""
-        table = np.zeros((len(rows), self.index.num_constants), np.float32)
-        self.questions.scores(self.parameters, np.ascontiguousarray(rows), table)
+    def scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Score all entities for (entity, directed relation) pairs: 2r for tails of r, 2r + 1 for heads."""
+        table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
+        self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
 
+    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
+        """Score all entities as tails of (relation, head, ?)."""
+        return self.scores(np.stack([np.asarray(heads), 2 * np.asarray(relations)], axis=1))
+
+    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
+        """Score all entities as heads of (relation, ?, tail)."""
+        return self.scores(np.stack([np.asarray(tails), 2 * np.asarray(relations) + 1], axis=1))
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the parameters, the settings and the names of the relations."""
-        packed = io.BytesIO()
+        """Write the parameters, the settings and the names of the relations to a file."""
+        buffer = io.BytesIO()
         np.savez(
-            packed,
+            buffer,
+            format=np.array(FILE_FORMAT),
             parameters=self.parameters,
-            relations=np.array(self.index.predicates),
+            relations=np.array(self.vocabulary.predicates),
             config=np.array(json.dumps(self.config.model_dump())),
         )
-        with atomic_write(path, sealed=True) as file:
-            file.write(packed.getvalue())
+        with atomic_write(path, checksum=True) as file:
+            file.write(buffer.getvalue())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], data: DataHandler, threads: int = 2) -> "PathNetwork":
-        """Reads a network for a knowledge base of the same relations; its entities may be others."""
+    def load(
+        cls, path: str | os.PathLike[str], knowledge_base: KnowledgeBase, num_threads: int = 2
+    ) -> "PathNetwork":
+        """Read a network for a knowledge base with the same relations; the entities may differ."""
         try:
-            # From memory: of a damaged file NumPy leaves the handle open.
-            with np.load(io.BytesIO(read_verified(path, "learn it again")), allow_pickle=False) as arrays:
+            # From memory, because NumPy does not close the handle of a damaged file.
+            with np.load(io.BytesIO(read_verified(path, "fit it again")), allow_pickle=False) as arrays:
+                file_format = int(arrays["format"]) if "format" in arrays else 1
                 relations, config = arrays["relations"].tolist(), str(arrays["config"])
                 parameters = arrays["parameters"]
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise ValueError(f"{path} holds no path network: {error}") from error
-        network = cls(data, PathNetworkConfig(**json.loads(config)), threads=threads)
-        if relations != list(network.index.predicates):
-            raise ValueError(f"{path} is a network of other relations, as {relations[0]}")
+            raise ValueError(f"{path} is not a path network: {error}") from error
+        if file_format != FILE_FORMAT:
+            raise ValueError(
+                f"{path} has format {file_format}, but this version of Phalanx reads format {FILE_FORMAT}: "
+                "fit the network again"
+            )
+        network = cls(knowledge_base, PathNetworkConfig(**json.loads(config)), num_threads=num_threads)
+        if relations != list(network.vocabulary.predicates):
+            raise ValueError(
+                f"{path} was fitted to a knowledge base with other relations, such as {relations[0]}"
+            )
         if parameters.shape != network.parameters.shape or parameters.dtype != np.float32:
-            raise ValueError(f"{path} has {parameters.size} parameters, not {network.parameters.size}")
+            raise ValueError(
+                f"{path} has {parameters.size} parameters, but {network.parameters.size} are expected"
+            )
         network.parameters = parameters
         return network
 
 
-def _engine(graph: Any, layers: int, specific: bool, threads: int) -> Any:
-    compiled = native_module()
-    if compiled is not None:
-        return compiled.PathQuestions(graph, layers, specific, threads)
-    from phalanx.kg.plain_network import PathQuestions
-
-    return PathQuestions(graph, layers, specific, threads)
-
-
 def fit_path_network(
-    data: DataHandler,
+    knowledge_base: KnowledgeBase,
     config: PathNetworkConfig | None = None,
     *,
-    threads: int = 2,
-    budget: TimeLimit | None = None,
+    num_threads: int = 2,
+    time_limit: TimeLimit | None = None,
     **settings: Any,
 ) -> PathNetwork:
-    """Learn to answer the training facts, each without itself; other splits are not looked at.
+    """Train a path network to predict the training facts, each without its own edge.
 
-    Adam on the softmax loss over all entities, other right answers left out.
+    The loss is the softmax cross-entropy over all entities without other known answers. Other splits are not
+    used.
+
+    Args:
+        knowledge_base: The facts.
+        config: The settings.
+        num_threads: Threads; does not change the result.
+        time_limit: Receives progress messages.
+        settings: Fields of `PathNetworkConfig` to change.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
-    budget = budget or TimeLimit()
-    network = PathNetwork(data, config, threads=threads)
-    relation, head, tail = (network.triples[network.triples[:, 1] != network.triples[:, 2]] - 1).T
-    rows = np.concatenate(
+    time_limit = time_limit or TimeLimit()
+    network = PathNetwork(knowledge_base, config, num_threads=num_threads)
+    relation, head, tail = network.triples[network.triples[:, 1] != network.triples[:, 2]].T
+    queries = np.concatenate(
         [np.stack([head, 2 * relation, tail], 1), np.stack([tail, 2 * relation + 1, head], 1)]
     )
-    if not len(rows):
-        raise ValueError(f"{data.dataset} has no facts about two entities to learn from")
-    steps = max(1, round(config.epochs * len(rows) / config.batch_size))
+    if not len(queries):
+        raise ValueError(f"{knowledge_base.name} has no facts about two different entities to learn from")
+    num_steps = max(1, round(config.num_epochs * len(queries) / config.batch_size))
     draw = np.random.default_rng(config.seed + 1)
-    order = np.concatenate([draw.permutation(len(rows)) for _ in range(math.ceil(config.epochs) + 1)])
+    order = np.concatenate([draw.permutation(len(queries)) for _ in range(math.ceil(config.num_epochs) + 1)])
     parameters, gradient = network.parameters, np.empty_like(network.parameters)
     mean, square = np.zeros_like(parameters), np.zeros_like(parameters)
-    warm, loss = min(200, 1 + steps // 10), math.nan
-    for step in range(steps):
-        batch = rows[order[step * config.batch_size : (step + 1) * config.batch_size]]
-        here = network.questions.learn(parameters, np.ascontiguousarray(batch), gradient) / len(batch)
-        loss = here if step == 0 else loss + max(0.002, 1 / (step + 1)) * (here - loss)
+    warmup, loss = min(200, 1 + num_steps // 10), math.nan
+    for step in range(num_steps):
+        batch = queries[order[step * config.batch_size : (step + 1) * config.batch_size]]
+        batch_loss = network.native.loss_and_gradient(
+            parameters, np.ascontiguousarray(batch), gradient
+        ) / len(batch)
+        loss = batch_loss if step == 0 else loss + max(0.002, 1 / (step + 1)) * (batch_loss - loss)
         gradient /= len(batch)
         gradient *= min(1.0, 1.0 / max(float(np.linalg.norm(gradient)), 1e-9))
         mean += 0.1 * (gradient - mean)
         square += 0.001 * (gradient * gradient - square)
-        rate = config.learning_rate * min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / steps)) / 2
-        far = np.sqrt(square / (1 - 0.999 ** (step + 1))) + np.float32(1e-8)
-        parameters -= (rate / (1 - 0.9 ** (step + 1))) * mean / far
-        budget.word(f"learning: {step:,} of {format_count(steps, 'step')}, loss {loss:.3f}")
+        decay = (1 + math.cos(math.pi * step / num_steps)) / 2
+        rate = config.learning_rate * min(1.0, (step + 1) / warmup) * decay
+        denominator = np.sqrt(square / (1 - 0.999 ** (step + 1))) + np.float32(1e-8)
+        parameters -= (rate / (1 - 0.9 ** (step + 1))) * mean / denominator
+        time_limit.report(f"training: step {step:,} of {format_count(num_steps, 'step')}, loss {loss:.3f}")
     return network
-
-
-def rank_by_network(
-    network: PathNetwork,
-    data: DataHandler,
-    split: str = "test",
-    *,
-    kge: EntityScorer | None = None,
-    seed: int = 0,
-    budget: TimeLimit | None = None,
-) -> RuleRankingResult:
-    """Rank every query of a split by a network: filtered by all splits, among all entities, heads and tails.
-
-    With an embedding, its weight for each relation and side is chosen on the validation queries.
-    """
-    ranker = SplitRanker(data, network.index, budget)
-    if kge is None:
-        (ranks,) = ranker.ranks_by_tables(split, network.scores)
-        return ranker.result(split, NETWORK, ranks, {}, 0, seed)
-    if not data.valid_queries:
-        raise ValueError(f"{data.dataset} has no validation queries to choose by; add a valid.txt")
-    found = ranker.ranks_by_tables("valid", network.scores, kge, KGE_WEIGHTS)
-    chosen = weighed(found, ranker.list_relations("valid"), KGE_WEIGHTS, 2 * network.index.num_predicates)
-    used = np.unique(chosen.weights).tolist()
-    each = ranker.ranks_by_tables(split, network.scores, kge, used)
-    ranks = chosen_ranks(each, np.searchsorted(used, chosen.weights)[ranker.list_relations(split)])
-    told = {"valid_mrr": chosen.mrr, "kge_weight": float(np.median(chosen.weights))}
-    return ranker.result(split, NETWORK, ranks, told, 0, seed)

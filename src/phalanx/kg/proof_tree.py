@@ -1,7 +1,4 @@
-"""A proof as a tree of goals, each proved by a rule or a fact, and the check that it is one.
-
-Finding proofs is in `proving`, drawing them in `phalanx.proofs.rendering`.
-"""
+"""Proofs as trees of goals, and their verification."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
@@ -14,34 +11,34 @@ Substitution = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """A goal and why it holds: it is a fact, or a rule's body holds."""
+    """A goal with its justification: it is a fact, or the body of a rule is proved."""
 
     goal: Atom
-    """What is proved, without variables."""
+    """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, the variable that stood there when the goal's turn came; empty if it was known."""
+    """For each argument, its variable when the goal was selected; empty if the argument was bound."""
     rule: Rule | None = None
-    """The rule that was used; None for a fact."""
+    """The rule that was applied; None for a fact."""
     substitution: Substitution = ()
-    """What every variable of the rule stands for."""
+    """The value of every variable of the rule."""
     children: tuple["Proof", ...] = ()
-    """The proofs of the rule's body, in its order; none for a fact."""
+    """Proofs of the rule's body atoms, in order; empty for a fact."""
 
     def __post_init__(self) -> None:
         if not self.free:
             object.__setattr__(self, "free", ("",) * (len(self.goal) - 1))
 
     @property
-    def asked(self) -> Atom:
-        """The goal as it stood when its turn came, with the variables that it still had."""
+    def selected_goal(self) -> Atom:
+        """The goal when it was selected, with the variables that it still had."""
         terms = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
         return Atom(self.goal.predicate, *terms)
 
     @property
     def depth(self) -> int:
-        """Steps of the environment: one a rule, and one a fact that was found for a goal with variables.
+        """Number of environment steps: one per rule, and one per fact for a goal with variables.
 
-        Ground goals that are facts vanish and cost nothing; a query that is a fact takes a step even so.
+        Ground goals that are facts are dropped at no cost, but a query that is a fact still takes one step.
         """
         return max(1, self._cost)
 
@@ -52,13 +49,13 @@ class Proof:
         return 1 + sum(child._cost for child in self.children)
 
     def nodes(self) -> Iterator["Proof"]:
-        """This proof and all below it, from the top and from the left."""
+        """Yield this proof and all proofs below it in preorder."""
         yield self
         for child in self.children:
             yield from child.nodes()
 
     def check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
-        """Raises unless the proof follows from facts and rules, step by step, without its own goal."""
+        """Raise `ValueError` unless every step follows from the facts and rules without the goal itself."""
         facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
         if self.rule is not None:
             facts = facts - {self.goal}
@@ -73,63 +70,67 @@ class Proof:
         if rule not in rules:
             raise ValueError(f"{self.goal} is proved by {rule.name}, which is not one of the rules")
         values |= {name: name for name in rule.constants}
-        if _instance(rule.head, values) != self.goal:
+        if _instantiate(rule.head, values) != self.goal:
             raise ValueError(f"the head of {rule.name} is not {self.goal} under {values}")
-        if tuple(_instance(atom, values) for atom in rule.body) != tuple(c.goal for c in self.children):
-            raise ValueError(f"below {self.goal} are other goals than the body of {rule.name} under {values}")
+        if tuple(_instantiate(atom, values) for atom in rule.body) != tuple(c.goal for c in self.children):
+            raise ValueError(f"the goals below {self.goal} are not the body of {rule.name} under {values}")
         for child, free in zip(self.children, free_arguments(rule, self.free), strict=True):
             if child.free != free:
-                raise ValueError(f"{child.goal} was asked with {free} unknown, the proof says {child.free}")
+                raise ValueError(
+                    f"{child.goal} was selected with free arguments {free}, but the proof has {child.free}"
+                )
             child._check(facts, rules)
 
 
-def free_arguments(rule: Rule, called: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """For each atom of the body, the variables that are unknown when its turn comes, as in `Proof.free`.
+def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return, for each body atom, the variables that are free when it is selected, as in `Proof.free`.
 
-    `called` has the unknown arguments of the goal that the rule's head was unified with. Constants are known.
+    Args:
+        rule: The rule.
+        head_free: The free arguments of the goal that the head was unified with.
 
     >>> rule = Rule("r", 1.0, (Atom("near", "X", "Z"), Atom("in", "Z", "Y")), Atom("in", "X", "Y"))
     >>> free_arguments(rule, ("", "Y"))
     [('', 'Z'), ('', 'Y')]
     """
-    same = merged_variables(rule, called)
-    known = {same.get(term, term) for term, name in zip(rule.head[1:], called, strict=True) if not name}
-    known |= rule.constants
+    merged = merge_variables(rule, head_free)
+    bound = {merged.get(term, term) for term, name in zip(rule.head[1:], head_free, strict=True) if not name}
+    bound |= rule.constants
     free = []
     for atom in rule.body:
-        terms = tuple(same.get(term, term) for term in atom[1:])
-        free.append(tuple("" if term in known else term for term in terms))
-        known.update(terms)
+        terms = tuple(merged.get(term, term) for term in atom[1:])
+        free.append(tuple("" if term in bound else term for term in terms))
+        bound.update(terms)
     return free
 
 
-def merged_variables(rule: Rule, called: tuple[str, ...]) -> Mapping[str, str]:
-    """What variables of the head equal, where one unknown is asked for in several arguments.
+def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]:
+    """Return which head variables are equal because a variable of the goal occurs at several positions.
 
-    Each is told as the constant that is among them, or else as the first of them.
+    Each is mapped to the constant among them, or otherwise to the first of them.
     """
-    same: dict[str, str] = {}
+    parent: dict[str, str] = {}
 
-    def one(term: str) -> str:
-        while term in same:
-            term = same[term]
+    def find(term: str) -> str:
+        while term in parent:
+            term = parent[term]
         return term
 
-    standing: dict[str, str] = {}
-    for term, name in zip(rule.head[1:], called, strict=True):
+    first_term: dict[str, str] = {}
+    for term, name in zip(rule.head[1:], head_free, strict=True):
         if not name:
             continue
-        kept, other = one(standing.setdefault(name, term)), one(term)
+        kept, other = find(first_term.setdefault(name, term)), find(term)
         if kept == other or rule.constants >= {kept, other}:
             continue
         if other in rule.constants:
             kept, other = other, kept
-        same[other] = kept
-    return {term: one(term) for term in same}
+        parent[other] = kept
+    return {term: find(term) for term in parent}
 
 
 def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | None:
-    """The values of the head's variables and of all constants; None where the head is not of this form."""
+    """Return the values of the head's variables and of all constants; None if the head does not match."""
     values = {name: name for name in rule.constants}
     for name, term in zip(rule.head[1:], terms, strict=True):
         if term is not None and values.setdefault(name, term) != term:
@@ -137,6 +138,6 @@ def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | No
     return values
 
 
-def _instance(atom: Atom, values: Mapping[str, str]) -> Atom:
-    # A variable without a value stands for nothing that a goal could have.
+def _instantiate(atom: Atom, values: Mapping[str, str]) -> Atom:
+    # The empty string, which no goal contains, stands for a variable without a value.
     return Atom(atom.predicate, *(values.get(variable, "") for variable in atom[1:]))

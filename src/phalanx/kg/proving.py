@@ -1,221 +1,227 @@
-"""Exact proofs: the shortest proof of a query, other proofs of it, the answers to a query with variables.
-
-What a proof is, and how it is checked, is in `proof_tree`; depths of many queries at once are in
-`knowledge.chaining`.
-"""
+"""Exact proofs: the shortest proof of a query, further proofs, and answers to queries with variables."""
 
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.kg.atoms import Atom, Rule, name_order, split_atom, unquoted
+from phalanx.kg.atoms import Atom, Rule, name_sort_key, split_atom, unquote_name
+from phalanx.kg.proof_depths import DEFAULT_MAX_DEPTH
 from phalanx.kg.proof_tree import Proof, free_arguments, match_head
-from phalanx.kg.tabling import FactIndex, GoalPattern, GoalTables, JoinPlan, Terms, equal_places
+from phalanx.kg.tabling import FactIndex, GoalPattern, GoalTables, JoinPlan, Terms, first_positions
 from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import check_arity, check_name
 
 if TYPE_CHECKING:
-    from phalanx.kg.knowledge_base import DataHandler
-    from phalanx.kg.vocabulary import IndexManager
-    from phalanx.proofs.state import ProofState
+    from phalanx.kg.knowledge_base import KnowledgeBase
 
-DEFAULT_MAX_DEPTH = 6
 _VARIABLE = re.compile(r"[A-Z]|[_?].*").fullmatch
 
 
 class ProofQuery(NamedTuple):
-    """What is asked: an atom, and the variables in it."""
+    """An atom to prove, possibly with variables."""
 
     atom: Atom
     free: Terms = ()
-    """For each argument the variable that stands there, empty for a constant; may be left out if all are."""
+    """The variable at each argument, empty for a constant; may be omitted if all arguments are constants."""
 
     @property
-    def ground(self) -> bool:
-        """Whether it has no variables."""
+    def is_ground(self) -> bool:
+        """Whether the query has no variables."""
         return not any(self.free)
 
 
 class Prover:
-    """Finds proofs from facts by rules; exact, and complete within the depth that is asked for.
+    """Finds proofs from facts by rules; exact, and complete up to the requested depth.
 
-    A query that is a fact never serves in its own proof. Limits of the environment on the atoms and the
-    successors of a state are not regarded. When a budget's time is up, `TimeLimitExceeded` is raised.
+    A query that is a fact is never used in its own proof. The proof environment's limits on the number of
+    goals and successors do not apply. `TimeLimitExceeded` is raised when the time limit is reached.
     """
 
-    def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule], budget: TimeLimit | None = None) -> None:
-        self._knowledge, self._budget = FactIndex(facts, rules), budget
+    def __init__(
+        self, facts: Iterable[Atom], rules: Iterable[Rule], time_limit: TimeLimit | None = None
+    ) -> None:
+        self._index, self._time_limit = FactIndex(facts, rules), time_limit
 
     def is_fact(self, atom: Atom) -> bool:
-        """Whether it is among the facts."""
-        return atom in self._knowledge.facts
+        """Return whether an atom is one of the facts."""
+        return atom in self._index.facts
 
     def proofs(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
-        """All proofs of a ground query, the shortest first; no goal in them is needed to prove itself."""
-        _check_depth(max_depth)
-        if not query.ground:
-            raise ValueError(f"{query.atom} has variables; `answers` lists what they can be")
-        tables = GoalTables(self._knowledge, query.atom, self._budget)
-        goal, terms = _goal(query), query.atom.arguments
+        """Yield all proofs of a ground query, shortest first; no goal occurs below itself."""
+        _check_max_depth(max_depth)
+        if not query.is_ground:
+            raise ValueError(f"{query.atom} has variables; use `answers` to list their values")
+        tables = GoalTables(self._index, query.atom, self._time_limit)
+        goal, terms = _goal_pattern(query), query.atom.arguments
         for cost in range(1, max_depth + 1):
             if tables.answers(goal, cost).get(terms, cost + 1) <= cost:
-                yield from _Derivation(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
+                yield from _ProofBuilder(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
 
     def answers(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
-        """The shortest proof of each atom that a query with variables can become, by depth and name."""
-        _check_depth(max_depth)
-        if query.ground:
-            raise ValueError(f"{query.atom} has no variables; `proofs` lists its proofs")
-        tables, goal = GoalTables(self._knowledge, None, self._budget), _goal(query)
+        """Yield the shortest proof of each instance of a query with variables, by depth and then by name."""
+        _check_max_depth(max_depth)
+        if query.is_ground:
+            raise ValueError(f"{query.atom} has no variables; use `proofs` to list its proofs")
+        tables, goal = GoalTables(self._index, None, self._time_limit), _goal_pattern(query)
         for depth in range(1, max_depth + 1):
             found = [terms for terms, cost in tables.answers(goal, depth).items() if cost == depth]
-            for terms in sorted(found, key=lambda terms: [name_order(name) for name in terms]):
-                yield next(_Derivation(tables).proofs(goal, query.free, terms, depth, frozenset()))
+            for terms in sorted(found, key=lambda terms: [name_sort_key(name) for name in terms]):
+                yield next(_ProofBuilder(tables).proofs(goal, query.free, terms, depth, frozenset()))
 
-    def why_not(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
-        """What is missing, a sentence for each rule that could have led to the query."""
+    def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
+        """Explain why a query has no proof, with one sentence per rule that could have led to it."""
         atom = query.atom
-        rules = self._knowledge.rules.get(atom.predicate, ())
-        said = []
-        if query.ground and self.is_fact(atom):
-            said.append(f"{atom} is a fact, which may not prove itself")
+        rules = self._index.rules.get(atom.predicate, ())
+        reasons = []
+        if query.is_ground and self.is_fact(atom):
+            reasons.append(f"{atom} is a fact, which cannot prove itself")
         if not rules:
-            return [*said, f"no rule has {atom.predicate} in its head"]
-        tables = GoalTables(self._knowledge, atom if query.ground else None, self._budget)
-        goal = _goal(query)
-        return said + [_what_fails(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)]
+            return [*reasons, f"no rule has {atom.predicate} in its head"]
+        tables = GoalTables(self._index, atom if query.is_ground else None, self._time_limit)
+        goal = _goal_pattern(query)
+        return reasons + [
+            _explain_rule(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)
+        ]
 
 
-def _what_fails(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
+def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
     rows = tables.start(rule, plan, goal)
     if not rows:
-        return f"{rule.name}: its head, {rule.write(rule.head)}, is of another form"
+        return f"{rule.name}: its head, {rule.format_atom(rule.head)}, does not match"
     values = {name: term for name, term in zip(rule.head[1:], goal.values, strict=True) if term is not None}
-    held: list[str] = []
+    satisfied: list[str] = []
     for step in plan.steps:
-        body = rule.body[step.place]
+        body = rule.body[step.position]
         atom = Atom(body.predicate, *(values.get(name, name) for name in body[1:]))
         rows = tables.join(step, rows, max_depth - 1)
         if not rows:
-            return f"{rule.name}: no {atom}" + (f" with {', '.join(held)}" if held else "")
-        held.append(str(atom))
-    return f"{rule.name}: its body holds, but not without what is to be proved"
+            return f"{rule.name}: no {atom}" + (f" with {', '.join(satisfied)}" if satisfied else "")
+        satisfied.append(str(atom))
+    return f"{rule.name}: its body can only be proved with the query itself"
+
+
+def explain_failure(
+    knowledge_base: "KnowledgeBase", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH
+) -> list[str]:
+    """Explain why a query has no proof, with one sentence per rule that could have led to it."""
+    prover = Prover(knowledge_base.facts, knowledge_base.rules)
+    return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Derivation:
-    """Proof trees of an exact cost, made from what the tables say."""
+class _ProofBuilder:
+    """Builds proof trees of an exact cost from goal tables."""
 
     tables: GoalTables
 
     def proofs(
-        self, goal: GoalPattern, free: Terms, terms: Terms, cost: int, above: frozenset[Atom]
+        self, goal: GoalPattern, free: Terms, terms: Terms, cost: int, ancestors: frozenset[Atom]
     ) -> Iterator[Proof]:
-        """The proofs that this goal ends with these arguments; `above` are the goals they are part of."""
+        """Yield the proofs of one answer of a goal; `ancestors` are the goals above it."""
         atom = Atom(goal.predicate, *terms)
-        if atom in self.tables.knowledge.facts and atom != self.tables.excluded:
+        if atom in self.tables.index.facts and atom != self.tables.excluded:
             if goal.fact_cost == cost:
                 yield Proof(atom, free)
             return
-        for rule in self.tables.knowledge.rules.get(goal.predicate, ()):
+        for rule in self.tables.index.rules.get(goal.predicate, ()):
             values = match_head(rule, terms)
             if values is None:
                 continue
-            unknown = free_arguments(rule, free)
-            for children, whole in self._bodies(rule, unknown, values, cost - 1, above | {atom}):
-                substitution = tuple((name, whole[name]) for name in rule.variables)
+            body_free = free_arguments(rule, free)
+            for children, bound in self._bodies(rule, body_free, values, cost - 1, ancestors | {atom}):
+                substitution = tuple((name, bound[name]) for name in rule.variables)
                 yield Proof(atom, free, rule, substitution, children)
 
     def _bodies(
         self,
         rule: Rule,
-        unknown: list[Terms],
+        body_free: list[Terms],
         values: dict[str, str],
         cost: int,
-        above: frozenset[Atom],
-        place: int = 0,
+        ancestors: frozenset[Atom],
+        position: int = 0,
     ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
-        """Proofs of the body from this place on, and the values of all variables.
+        """Yield proofs of the body atoms from a position on, with the values of all variables.
 
-        `values` has the constants and those of the head from the start: which answer is wanted is known, and
-        only `unknown` says what the goals are asked with.
+        `values` contains the constants and all head variables from the start, because the wanted answer is
+        known; only `body_free` says which arguments are free when a goal is selected.
         """
-        if place == len(rule.body):
+        if position == len(rule.body):
             if cost == 0:
                 yield (), values
             return
-        atom, free = rule.body[place], unknown[place]
-        # What one unknown of the goal above made equal is equal here, too.
+        atom, free = rule.body[position], body_free[position]
+        # Arguments that a shared variable of the goal above made equal are equal here, too.
         names = [name or term for name, term in zip(free, atom[1:], strict=True)]
         goal = GoalPattern(
             atom.predicate,
             tuple(map(bool, free)),
-            equal_places(names),
+            first_positions(names),
             tuple(values.get(term) for term in atom[1:]),
         )
-        last = place == len(rule.body) - 1
+        is_last = position == len(rule.body) - 1
         for terms, least in self.tables.answers(goal, cost).items():
-            if least > cost or Atom(atom.predicate, *terms) in above:
+            if least > cost or Atom(atom.predicate, *terms) in ancestors:
                 continue
-            further = values | dict(zip(atom[1:], terms, strict=True))
-            for spent in range(cost if last else least, cost + 1):
-                for child in self.proofs(goal, free, terms, spent, above):
-                    for rest, whole in self._bodies(rule, unknown, further, cost - spent, above, place + 1):
-                        yield (child, *rest), whole
+            extended = values | dict(zip(atom[1:], terms, strict=True))
+            for child_cost in range(cost if is_last else least, cost + 1):
+                for child in self.proofs(goal, free, terms, child_cost, ancestors):
+                    for rest, bound in self._bodies(
+                        rule, body_free, extended, cost - child_cost, ancestors, position + 1
+                    ):
+                        yield (child, *rest), bound
 
 
-def prove(data: "DataHandler", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH) -> Proof | None:
-    """The shortest proof of a query, of any answer if it has variables; None within so many steps.
+def prove(
+    knowledge_base: "KnowledgeBase", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH
+) -> Proof | None:
+    """Return the shortest proof of a query (of any answer if it has variables), None if there is none.
 
-    >>> from phalanx.kg.knowledge_base import DataHandler
-    >>> data = DataHandler(num_families=2)
-    >>> prove(data, data.test_queries[0]).depth == data.test_depths[data.test_queries[0]]
+    >>> from phalanx.kg import KnowledgeBase
+    >>> families = KnowledgeBase.generate(num_families=2)
+    >>> query = families.queries("test")[0]
+    >>> prove(families, query).depth == families.depths("test")[query]
     True
     """
-    asked = parse_query(data, query)
-    prover = Prover(data.facts, data.rules)
-    found = prover.proofs(asked, max_depth) if asked.ground else prover.answers(asked, max_depth)
+    parsed = parse_query(knowledge_base, query)
+    prover = Prover(knowledge_base.facts, knowledge_base.rules)
+    found = prover.proofs(parsed, max_depth) if parsed.is_ground else prover.answers(parsed, max_depth)
     return next(found, None)
 
 
-def parse_query(data: "DataHandler", query: Atom | str) -> ProofQuery:
-    """A query about a knowledge base; raises with the nearest names on one that it does not have.
+def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuery:
+    """Parse a query; an unknown name raises `ValueError` with similar names.
 
-    A single capital letter and what begins with `_` or `?` are variables, unless they are constants there;
-    all else must be a constant, so that a mistyped one is not taken for a variable. A name in quotes always
-    is a constant.
+    A single capital letter and names that start with `_` or `?` are variables, unless they are constants of
+    the knowledge base. Everything else must be a constant, so that a typo is not parsed as a variable. Quoted
+    names are always constants.
     """
     predicate, *terms = split_atom(query) if isinstance(query, str) else query
-    atom = Atom(*map(unquoted, (predicate, *terms)) if isinstance(query, str) else query)
-    constants = frozenset(data.entities)
-    check_name(atom.predicate, data.predicates, "predicate", atom)
-    check_arity(atom, data.arities)
+    atom = Atom(*map(unquote_name, (predicate, *terms)) if isinstance(query, str) else query)
+    constants = frozenset(knowledge_base.entities)
+    check_name(atom.predicate, knowledge_base.predicates, "predicate", atom)
+    check_arity(atom, knowledge_base.arities)
     free = [""] * len(terms)
-    for place, (text, name) in enumerate(zip(terms, atom[1:], strict=True)):
+    for position, (text, name) in enumerate(zip(terms, atom[1:], strict=True)):
         if name not in constants and _VARIABLE(text):
-            # Each `_` is a variable of its own.
-            free[place] = f"_{place + 1}" if text == "_" else name
+            # Each `_` is a separate variable.
+            free[position] = f"_{position + 1}" if text == "_" else name
         else:
-            hint = "; a variable is one capital letter, ?name or _name"
+            hint = "A variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
     return ProofQuery(atom, tuple(free))
 
 
-def episode_goals(states: Iterable["ProofState"], index_manager: "IndexManager") -> list[str]:
-    """What is left to prove in each state of an episode, a line for each."""
-    return [", ".join(map(str, index_manager.decode_state(state.goals))) for state in states]
-
-
-def _goal(query: ProofQuery) -> GoalPattern:
+def _goal_pattern(query: ProofQuery) -> GoalPattern:
     predicate, *terms = query.atom
     free = query.free or ("",) * len(terms)
-    # Constants may be equal without having to be.
-    names = [name or f"={place}" for place, name in enumerate(free)]
+    # Constants may be equal but do not have to be.
+    names = [name or f"={position}" for position, name in enumerate(free)]
     values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
-    return GoalPattern(predicate, tuple(map(bool, free)), equal_places(names), values)
+    return GoalPattern(predicate, tuple(map(bool, free)), first_positions(names), values)
 
 
-def _check_depth(max_depth: int) -> None:
+def _check_max_depth(max_depth: int) -> None:
     if max_depth < 1:
         raise ValueError(f"max_depth must be at least 1, got {max_depth}")

@@ -1,57 +1,59 @@
-"""Time for exhaustive work: a limit in seconds, and a word every few seconds on how far it has come.
-
-What takes the time is in `chaining` and `phalanx.proofs`.
-"""
+"""Time limits and progress messages for exhaustive computations."""
 
 import sys
 import time
 from collections.abc import Callable
 
-SPEAK_EVERY = 4.0
-"""Seconds between two words; nothing is silent for longer than 5."""
+REPORT_INTERVAL = 4.0
+"""Seconds between two progress messages."""
 
 
 class TimeLimitExceeded(Exception):
-    """The seconds of a budget are used up."""
+    """Raised by `TimeLimit.check` when the time is up."""
 
 
-def to_stderr(text: str) -> None:
-    """Says it at once, beside what a program prints."""
+def print_to_stderr(text: str) -> None:
+    """Print a line to stderr immediately."""
     print(text, file=sys.stderr, flush=True)
 
 
 class TimeLimit:
-    """So many seconds from now on, or as many as it takes; `say` is told what is being done."""
+    """A time limit that starts when it is created and also throttles progress messages.
 
-    def __init__(self, seconds: float | None = None, say: Callable[[str], None] | None = None) -> None:
+    Args:
+        seconds: The limit; None for no limit.
+        log: Called with each message; None discards messages.
+    """
+
+    def __init__(self, seconds: float | None = None, log: Callable[[str], None] | None = None) -> None:
         if seconds is not None and seconds < 0:
             raise ValueError(f"seconds must be 0 or more, got {seconds}")
         self.seconds = seconds
-        self._say = say
-        self._begin = self._spoke = time.monotonic()
+        self._log = log
+        self._started = self._last_message = time.monotonic()
 
     @property
-    def spent(self) -> float:
-        """Seconds since it was made."""
-        return time.monotonic() - self._begin
+    def elapsed(self) -> float:
+        """Seconds since the limit was created."""
+        return time.monotonic() - self._started
 
-    def check(self, doing: str) -> None:
+    def check(self, activity: str) -> None:
         """Report progress from time to time; raise `TimeLimitExceeded` when the limit is reached."""
         now = time.monotonic()
-        if self.seconds is not None and now - self._begin > self.seconds:
-            raise TimeLimitExceeded(doing)
-        self._speak(doing, now)
+        if self.seconds is not None and now - self._started > self.seconds:
+            raise TimeLimitExceeded(activity)
+        self._report(activity, now)
 
-    def word(self, doing: str) -> None:
-        """Says what is being done if nothing was said for a while; never raises."""
-        self._speak(doing, time.monotonic())
+    def report(self, activity: str) -> None:
+        """Log the current activity if there was no message for a few seconds; never raise."""
+        self._report(activity, time.monotonic())
 
-    def _speak(self, doing: str, now: float) -> None:
-        if now - self._spoke >= SPEAK_EVERY:
-            self.say(f"{doing} ({now - self._begin:.0f} s)")
+    def _report(self, activity: str, now: float) -> None:
+        if now - self._last_message >= REPORT_INTERVAL:
+            self.log(f"{activity} ({now - self._started:.0f} s)")
 
-    def say(self, text: str) -> None:
-        """Says it now."""
-        self._spoke = time.monotonic()
-        if self._say is not None:
-            self._say(text)
+    def log(self, text: str) -> None:
+        """Log a message immediately."""
+        self._last_message = time.monotonic()
+        if self._log is not None:
+            self._log(text)

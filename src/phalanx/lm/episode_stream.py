@@ -1,7 +1,4 @@
-"""Episodes of Phalanx's own environments as token samples: many are played at once, then told step by step.
-
-How a step becomes tokens is in `tokenizers`; agents that learn are in `phalanx.training`.
-"""
+"""Endless streams of an environment's episodes as token samples."""
 
 import math
 import time
@@ -17,33 +14,51 @@ from jaxtyping import Array, Bool, Int64, PyTree
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
+from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
 from phalanx.data.stream_base import IteratedStream
-from phalanx.lm.episode_tokens import EpisodeTokenizer, StepTokens, known_episodes
 
 
-class _Play(NamedTuple):
-    """What happened, time first: each leaf is `[steps, batch, ...]`."""
+class _Trajectories(NamedTuple):
+    """Episodes of a batch, with arrays of shape [steps, batch, ...]."""
 
-    seen: PyTree
+    views: PyTree
+    """The tokenizer's view of each state."""
     actions: PyTree
     rewards: Any
-    runs: Any
+    running: Any
     """Whether the episode was still running when the action was chosen."""
     done: Any
     infos: PyTree
 
 
+class _EpisodeSummary(NamedTuple):
+    success: Bool[np.ndarray, " episodes"]
+    difficulty: Any
+    terminated: Bool[np.ndarray, " episodes"]
+    """False if the episode was truncated."""
+
+
 class EnvironmentStream(IteratedStream):
-    """Plays an environment and streams what happened as token samples. A `SampleStream`.
+    """Runs episodes in an environment and yields them as token samples. A `SampleStream`.
 
-    Tokens of what was seen are read (loss mask 0), those of what was done are learned (1). With `per="step"`
-    every step is a sample; with `per="episode"` a whole episode is. A sample knows its episode, its place in
-    it, the step's reward (the episode's, for a whole one), its difficulty and whether it succeeded.
+    Tokens of observations have loss mask 0, those of actions 1. A sample has the id of its episode, its step,
+    its reward, its difficulty and whether the episode succeeded. The same arguments give the same samples;
+    random episodes do not depend on `batch_size` either.
 
-    `agent` is a function as `run_episode_batch` takes it: `agent(states, agent_states, key)` gives
-    `(actions, new_agent_states)` for a whole batch; None plays random legal actions. The same arguments give
-    the same samples; random episodes do not depend on `batch_size` either.
+    Args:
+        env: An environment, or a config that creates one.
+        agent: `agent(states, agent_states, key)` returns `(actions, agent_states)` for a batch, as in
+            `run_episode_batch`. None chooses random legal actions.
+        tokenizer: Encodes steps. None uses the tokenizer of the environment.
+        episodes: Number of episodes. None streams without end.
+        batch_size: Episodes that run at the same time.
+        max_steps: Maximum number of steps of an episode. None uses the environment's limit.
+        seed: Seed of the episodes and of the agent.
+        per: One sample per `step` or per `episode`. The reward of an episode is the sum of its rewards.
+        agent_state: Initial state of the agent.
+        dataset_id: Dataset of the samples. None uses the name of the environment.
+        filter_failures: Yield only successful episodes.
     """
 
     def __init__(
@@ -61,55 +76,55 @@ class EnvironmentStream(IteratedStream):
         dataset_id: str | None = None,
         filter_failures: bool = False,
     ) -> None:
-        """`episodes` None streams without end; `max_steps` None is what the environment allows."""
         super().__init__()
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
         self.environment = as_environment(env)
-        known, name = known_episodes(self.environment), type(self.environment).__name__
-        tokenizer = tokenizer or (known and known.tokenizer)
+        default, name = self.environment.tokenizer(), type(self.environment).__name__
+        tokenizer = tokenizer or default
         if tokenizer is None:
-            raise TypeError(f"how {name} becomes tokens is not known; pass a tokenizer (EpisodeTokenizer)")
+            raise TypeError(f"{name} has no tokenizer for its episodes; pass one (an EpisodeTokenizer)")
         self.tokenizer: EpisodeTokenizer = tokenizer
-        max_steps = known.max_steps if known and max_steps is None else max_steps
+        max_steps = (default or tokenizer).max_steps if max_steps is None else max_steps
         if max_steps is None:
-            raise TypeError("how long an episode may be is not known; pass max_steps")
+            raise TypeError(f"the maximum length of episodes of {name} is not known; pass max_steps")
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         self.max_steps = max_steps
         self.agent, self._agent_state = agent, agent_state
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
-        self.dataset_id = dataset_id or (known.name if known else name)
+        self.dataset_id = dataset_id or (default.name if default else name)
         self.filter_failures = filter_failures
 
     def _samples(self) -> Iterator[StreamSample]:
         self._state = StreamState.STREAMING
         first = 0
         while self.episodes is None or first < self.episodes:
-            begun = time.perf_counter()
-            wanted = self.batch_size if self.episodes is None else min(self.batch_size, self.episodes - first)
-            samples = self._batch(first, wanted)
-            self._metrics.total_time_seconds += time.perf_counter() - begun
+            start_time = time.perf_counter()
+            remaining = self.batch_size if self.episodes is None else self.episodes - first
+            count = min(self.batch_size, remaining)
+            samples = self._batch_samples(first, count)
+            self._metrics.total_time_seconds += time.perf_counter() - start_time
             for sample in samples:
                 if self.filter_failures and not sample.success:
                     self._metrics.record_filtered()
                     continue
                 self._metrics.record_sample(sample)
                 yield sample
-            first += wanted
+            first += count
         self._state = StreamState.EXHAUSTED
 
-    def _batch(self, first: int, wanted: int) -> list[StreamSample]:
-        """The samples of `wanted` episodes from number `first` on."""
-        # Always a full batch, so that the last one needs no compilation of its own.
-        numbers = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
+    def _batch_samples(self, first: int, count: int) -> list[StreamSample]:
+        """Return the samples of `count` episodes, starting with episode `first`."""
+        # Always a complete batch, so that the last one needs no other program.
+        episode_ids = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
         key = jax.random.key(self.seed)
-        keys = _keys(key, numbers)
-        # Outside of the program that plays, so that the agent's states know their tasks.
+        keys = _episode_keys(key, episode_ids)
+        # Outside the compiled rollout, so that the states given to the agent have their tasks.
         states, _ = batch_reset(keys, self.environment)
-        # The agent's own randomness: apart from the episodes', and another one in each batch.
-        agent_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), numbers[0])
-        play = _play(
+        # Independent of the episodes' keys, and different in each batch.
+        agent_key = jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), episode_ids[0])
+        trajectories = _rollout(
             self.environment,
             self.tokenizer,
             self.agent,
@@ -118,48 +133,52 @@ class EnvironmentStream(IteratedStream):
             agent_key,
             self.max_steps,
         )
-        # Episode by episode, in NumPy, with the steps after an episode's end left out.
-        host = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1)[:wanted], play)
-        steps = host.runs.sum(axis=1)
-        rows = self.tokenizer.encode(*jax.tree.map(lambda leaf: leaf[host.runs], (host.seen, host.actions)))
-        last = steps - 1
-        ends = jax.tree.map(lambda leaf: leaf[np.arange(wanted), last], (host.infos, host.done))
-        told = _Told(
-            success=np.asarray(self.tokenizer.success(ends[0]), bool),
-            difficulty=self.tokenizer.difficulty(jax.tree.map(lambda leaf: leaf[:, 0], host.seen)),
-            over=np.asarray(ends[1], bool) & ~np.asarray(ends[0].truncated, bool),
+        # On the host, episode by episode, without the steps after the end of an episode.
+        host = jax.tree.map(lambda leaf: np.asarray(leaf).swapaxes(0, 1)[:count], trajectories)
+        lengths = host.running.sum(axis=1)
+        views, actions = jax.tree.map(lambda leaf: leaf[host.running], (host.views, host.actions))
+        tokens = self.tokenizer.encode(views, actions)
+        infos, done = jax.tree.map(lambda leaf: leaf[np.arange(count), lengths - 1], (host.infos, host.done))
+        summary = _EpisodeSummary(
+            success=np.asarray(self.tokenizer.success(infos), bool),
+            difficulty=self.tokenizer.difficulty(jax.tree.map(lambda leaf: leaf[:, 0], host.views)),
+            terminated=np.asarray(done, bool) & ~np.asarray(infos.truncated, bool),
         )
-        for success in told.success.tolist():
+        for success in summary.success.tolist():
             self._metrics.record_episode(success)
-        return self._tell(first, steps.astype(np.int64), rows, host.rewards[host.runs], told)
+        return self._to_samples(first, lengths.astype(np.int64), tokens, host.rewards[host.running], summary)
 
-    def _tell(
-        self, first: int, steps: Int64[np.ndarray, " episodes"], rows: StepTokens, rewards: Any, told: "_Told"
+    def _to_samples(
+        self,
+        first: int,
+        lengths: Int64[np.ndarray, " episodes"],
+        tokens: StepTokens,
+        rewards: Any,
+        summary: _EpisodeSummary,
     ) -> list[StreamSample]:
-        parts = np.stack([rows.seen, rows.done], axis=1).reshape(-1)
-        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(rows.seen)), parts)
-        ends = np.concatenate([[0], np.cumsum(rows.seen + rows.done, dtype=np.int64)])
-        samples = []
-        row = 0
-        for place, count in enumerate(steps.tolist()):
-            episode_id = f"{self.dataset_id}_{self.seed}_{first + place}"
-            success, difficulty = bool(told.success[place]), float(told.difficulty[place])
+        parts = np.stack([tokens.seen, tokens.done], axis=1).reshape(-1)
+        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(tokens.seen)), parts)
+        offsets = np.concatenate([[0], np.cumsum(tokens.seen + tokens.done, dtype=np.int64)])
+        per_episode = self.per == "episode"
+        samples, row = [], 0
+        for index, length in enumerate(lengths.tolist()):
+            episode_id = f"{self.dataset_id}_{self.seed}_{first + index}"
+            success, difficulty = bool(summary.success[index]), float(summary.difficulty[index])
             status = EpisodeStatus.SUCCESS if success else EpisodeStatus.FAILURE
-            whole = self.per == "episode"
-            for step in [0] if whole else range(count):
-                end = row + (count if whole else 1)
-                cut = slice(int(ends[row]), int(ends[end]))
+            for step in [0] if per_episode else range(length):
+                end = row + (length if per_episode else 1)
+                span = slice(int(offsets[row]), int(offsets[end]))
                 samples.append(
                     StreamSample(
-                        input_ids=rows.tokens[cut],
-                        loss_mask=mask[cut],
-                        sample_id=episode_id if whole else f"{episode_id}_step{step}",
+                        input_ids=tokens.tokens[span],
+                        loss_mask=mask[span],
+                        sample_id=episode_id if per_episode else f"{episode_id}_step{step}",
                         dataset_id=self.dataset_id,
                         source=SampleSource.GYM,
                         episode_id=episode_id,
-                        episode_status=status if told.over[place] else EpisodeStatus.TIMEOUT,
-                        step_index=None if whole else step,
-                        total_steps=count,
+                        episode_status=status if summary.terminated[index] else EpisodeStatus.TIMEOUT,
+                        step_index=None if per_episode else step,
+                        total_steps=length,
                         reward=float(rewards[row:end].sum()),
                         difficulty=None if math.isnan(difficulty) else difficulty,
                         success=success,
@@ -169,43 +188,33 @@ class EnvironmentStream(IteratedStream):
         return samples
 
 
-class _Told(NamedTuple):
-    """What is said of episodes."""
-
-    success: Bool[np.ndarray, " episodes"]
-    difficulty: Any
-    over: Bool[np.ndarray, " episodes"]
-    """Whether they came to an end of their own."""
-
-
 @jax.jit
-def _keys(key: Any, numbers: Array) -> Keys:
-    """A key of its own number for each episode."""
-    return jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+def _episode_keys(key: Any, episode_ids: Array) -> Keys:
+    return jax.vmap(lambda episode_id: jax.random.fold_in(key, episode_id))(episode_ids)
 
 
 @eqx.filter_jit
-def _play(
+def _rollout(
     environment: Environment,
     tokenizer: EpisodeTokenizer,
     agent: AgentFunction | None,
-    start: tuple[PyTree, PyTree],
+    initial: tuple[PyTree, PyTree],
     keys: Keys,
     agent_key: Any,
     max_steps: int,
-) -> _Play:
-    """Whole episodes from their first states and the agent's."""
+) -> _Trajectories:
+    """Run episodes from the initial states of the environment and of the agent."""
 
-    def step(carry: tuple[PyTree, PyTree], time: Array) -> tuple[tuple[PyTree, PyTree], _Play]:
+    def step(carry: tuple[PyTree, PyTree], index: Array) -> tuple[tuple[PyTree, PyTree], _Trajectories]:
         states, agent_state = carry
-        runs = ~environment.is_done(states)
+        running = ~environment.is_done(states)
         if agent is None:
-            step_keys = jax.vmap(lambda k: jax.random.fold_in(k, time + 1))(keys)
+            step_keys = jax.vmap(lambda key: jax.random.fold_in(key, index + 1))(keys)
             actions = jax.vmap(environment.sample_action)(step_keys, states)
         else:
-            actions, agent_state = agent(states, agent_state, jax.random.fold_in(agent_key, time))
-        seen = tokenizer.view(states)
+            actions, agent_state = agent(states, agent_state, jax.random.fold_in(agent_key, index))
+        views = tokenizer.view(states)
         states, _, rewards, done, infos = environment.batch_step(states, actions)
-        return (states, agent_state), _Play(seen, actions, rewards, runs, done, infos)
+        return (states, agent_state), _Trajectories(views, actions, rewards, running, done, infos)
 
-    return jax.lax.scan(step, start, jnp.arange(max_steps))[1]
+    return jax.lax.scan(step, initial, jnp.arange(max_steps))[1]

@@ -1,13 +1,9 @@
-"""How well a language model plays: solved, legal moves, moves, pass@k, by kind and difficulty.
-
-Beside it stand an untrained model and random legal moves. What is played is in `episodes`, how in `playing`.
-"""
+"""Evaluation of text policies: success rate, valid actions and pass@k by task, with baselines."""
 
 import dataclasses
 import itertools
-import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 from pydantic import Field
@@ -15,211 +11,199 @@ from pydantic import Field
 from phalanx.arc.evaluation import mean_pass_at_k
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.lm.episodes.environments import EnvironmentSource
-from phalanx.lm.episodes.puzzles import PuzzleSource
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.generation import SamplingConfig
-from phalanx.lm.playing import Conversation, LMPolicy, episode_record, play_at_random, played_by, rollout
-from phalanx.lm.tasks import PromptTokenizer, Split, TextTask
-from phalanx.text.env import TextVectorEnvironment
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.sampling import SamplingConfig
+from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
+from phalanx.lm.text_rollout import Conversation, rollout
+from phalanx.lm.transcript import episode_record
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env_spec import make_text_vector_env
+from phalanx.text.splits import Split
 
-_BATCH = 64
+_BATCH_SIZE = 64
 
 
-class PuzzleEvaluationConfig(Config):
-    """What `phalanx eval` asks of a language model."""
+class TextEvalConfig(Config):
+    """Settings of `phalanx eval` for language models."""
 
-    tasks: str = ""
-    """Puzzles by name, as `sudoku:medium,sokoban::multi`, or `arc`, `proofs` or the id of an environment;
-    what it was trained on, without a name."""
-    puzzles: int = Field(default=100, ge=1)
-    """How many of each."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "tasks": "env",
+        "puzzles": "num_episodes",
+        "max_new_tokens": "max_completion_length",
+        "legal_only": "legal_actions_only",
+    }
+
+    env: str = ""
+    """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the
+    environment that the model was trained on."""
+    num_episodes: int = Field(default=100, ge=1)
+    """Episodes per task."""
     sampling: SamplingConfig = SamplingConfig()
-    """How sampled attempts are drawn."""
-    max_new_tokens: int = Field(default=64, ge=1)
-    """The longest answer."""
-    legal_only: bool = False
-    """Whether it chooses among legal moves only, where a puzzle is played move by move."""
+    """Sampling of the attempts that pass@k counts. The success rate is always greedy."""
+    max_completion_length: int = Field(default=64, ge=1)
+    """Maximum number of tokens of an answer."""
+    legal_actions_only: bool = False
+    """Restrict generation to legal actions in multi-turn environments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskScore:
-    """What came of the puzzles of one kind and difficulty."""
+    """Results of one policy on one task."""
 
     task: str
-    player: str
-    """`model`, `untrained` or `random`."""
+    policy: str
+    """Name of the policy: `model`, `untrained` or `random`."""
     mode: str
-    """`greedy`, or `sampled`."""
-    puzzles: int
-    different: int
-    """How many of them differ: of a small kind there are few."""
-    solved_rate: float
-    legal_rate: float
-    """Share of the answers that were moves, or could be read."""
-    moves: float | None
-    """Mean over the solved puzzles; none where there are none."""
+    """`greedy` or `sampled`."""
+    num_episodes: int
+    num_distinct: int
+    """Number of different first prompts. Small tasks have few."""
+    success_rate: float
+    valid_action_rate: float
+    """Fraction of answers that were valid actions."""
+    mean_turns: float | None
+    """Mean number of turns of solved episodes; None if none was solved."""
     pass_at_k: dict[int, float] = dataclasses.field(default_factory=dict)
 
     def as_record(self, split: str) -> dict[str, Any]:
-        """A line of a run's `evaluations.jsonl`."""
+        """Convert to a record of `evaluations.jsonl`."""
         record = {"split": split, **dataclasses.asdict(self)}
-        record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
+        record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         return record
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
-    """The mean over tasks, each of which counts the same."""
-    moves = [score.moves for score in scores if score.moves is not None]
+    """Average the scores of one policy over tasks, with equal weights."""
+    turns = [score.mean_turns for score in scores if score.mean_turns is not None]
     ks = sorted(set[int]().union(*(score.pass_at_k for score in scores)))
     count = len(scores)
     return TaskScore(
-        "all",
-        scores[0].player,
-        scores[0].mode,
-        sum(score.puzzles for score in scores),
-        sum(score.different for score in scores),
-        sum(score.solved_rate for score in scores) / count,
-        sum(score.legal_rate for score in scores) / count,
-        sum(moves) / len(moves) if moves else None,
-        {k: sum(score.pass_at_k[k] for score in scores) / count for k in ks},
+        task="all",
+        policy=scores[0].policy,
+        mode=scores[0].mode,
+        num_episodes=sum(score.num_episodes for score in scores),
+        num_distinct=sum(score.num_distinct for score in scores),
+        success_rate=sum(score.success_rate for score in scores) / count,
+        valid_action_rate=sum(score.valid_action_rate for score in scores) / count,
+        mean_turns=sum(turns) / len(turns) if turns else None,
+        pass_at_k={k: sum(score.pass_at_k[k] for score in scores) / count for k in ks},
     )
 
 
-Start = Callable[[TextVectorEnvironment, int], list[Conversation]]
-"""Plays a batch that has begun, and is told which one it is."""
-
-
-def played_episodes(
-    source: EpisodeSource, episodes: Sequence[EpisodeId], start: Start, at_once: int = _BATCH
-) -> list[Conversation]:
-    """Conversations about episodes, a batch at a time."""
-    batches = enumerate(source.batches(episodes, at_once))
-    return [one for number, batch in batches for one in start(batch, number)]
-
-
-def score_puzzles(
-    player: LMPolicy,
-    task: TextTask,
+def evaluate_policy(
+    policies: Mapping[str, TextPolicy],
+    env: TextVectorEnvironment,
     *,
-    split: Split = "held-out",
-    count: int = 100,
-    attempts: int = 0,
+    split: Split = "test",
+    num_episodes: int = 100,
+    num_samples: int = 0,
     seed: int = 0,
-    compact: bool = True,
-    name: str = "model",
-) -> tuple[list[TaskScore], list[Conversation]]:
-    """Scores of greedy episodes and of `attempts` sampled ones; and the greedy conversations."""
-    source = PuzzleSource([task], player.prompter, compact=compact)
-    return score_episodes(
-        player, source, task.name, split=split, count=count, attempts=attempts, seed=seed, name=name
-    )
+) -> list[TaskScore]:
+    """Evaluate policies on the first episodes of a split, task by task.
+
+    Language models are evaluated greedily. The random policy answers the multi-turn variant of single-turn
+    puzzles, because a random complete answer would almost never be correct.
+
+    Args:
+        policies: Policies by name.
+        env: The environment.
+        split: Split of the episodes.
+        num_episodes: Episodes per task.
+        num_samples: Sampled attempts per episode by the first policy, which add a score with pass@k.
+        seed: Seed of the sampled attempts.
+    """
+    scores = []
+    for task in env.tasks:
+        for index, (name, policy) in enumerate(policies.items()):
+            task_env, task_name = env, task
+            if isinstance(policy, RandomTextPolicy) and task.endswith(":single"):
+                task_name = task.removesuffix("single") + "multi"
+                task_env = make_text_vector_env(task_name)
+            episodes = _first_episodes(task_env, task_name, split, num_episodes)
+            if not isinstance(policy, LMPolicy):
+                scores.append(_score(task, name, "sampled", _rollout(policy, task_env, episodes)))
+                continue
+            policy = _adapt(policy, env)
+            scores.append(_score(task, name, "greedy", _rollout(_greedy(policy), env, episodes)))
+            if num_samples and not index:
+                scores.append(_sampled_score(task, name, policy, env, episodes, num_samples, seed))
+    return scores
 
 
-def score_episodes(
-    player: LMPolicy,
-    source: EpisodeSource,
+def _sampled_score(
     task: str,
-    *,
-    split: Split = "held-out",
-    count: int = 100,
-    attempts: int = 0,
-    seed: int = 0,
-    name: str = "model",
-) -> tuple[list[TaskScore], list[Conversation]]:
-    """`score_puzzles` of any source's task."""
-    episodes = _episodes(source, task, split, count)
-    player = dataclasses.replace(player, prompter=source.prompter)
-    greedy = dataclasses.replace(player, sampling=player.sampling.model_copy(update={"temperature": 0.0}))
-    told = played_episodes(source, episodes, lambda batch, _: rollout(greedy, batch))
-    scores = [_score(task, name, "greedy", episodes, told)]
-    if attempts:
-        tried = [
-            played_episodes(source, episodes, _drawing(player, jax.random.fold_in(jax.random.key(seed), at)))
-            for at in range(attempts)
-        ]
-        successes = [sum(one.solved for one in each) for each in zip(*tried, strict=True)]
-        sampled = _score(task, name, "sampled", episodes, [one for each in tried for one in each])
-        asked = [k for k in (1, 2, 4, 8, 16, 32) if k < attempts] + [attempts]
-        passes = {k: mean_pass_at_k(attempts, successes, k) for k in asked}
-        scores.append(dataclasses.replace(sampled, pass_at_k=passes))
-    return scores, told
-
-
-def _episodes(source: EpisodeSource, task: str, split: Split, count: int) -> list[EpisodeId]:
-    return [EpisodeId(task, seed) for seed in itertools.islice(source.seeds(task, split), count)]
-
-
-def _drawing(player: LMPolicy, key: Key) -> Start:
-    return lambda batch, number: rollout(player, batch, jax.random.fold_in(key, number))
-
-
-def score_random(task: TextTask, *, split: Split = "held-out", count: int = 100, seed: int = 0) -> TaskScore:
-    """Random legal moves, move by move: whole answers at random would hardly ever be right."""
-    by_move = task._replace(turns="multi")
-    source = PuzzleSource([by_move], PromptTokenizer("characters"))
-    episodes = _episodes(source, by_move.name, split, count)
-    told = played_episodes(source, episodes, lambda batch, number: play_at_random(batch, seed + number))
-    return _score(task.name, "random", "sampled", episodes, told)
-
-
-def score_random_actions(
-    source: EnvironmentSource, *, split: Split = "held-out", count: int = 100, seed: int = 0
+    name: str,
+    policy: LMPolicy,
+    env: TextVectorEnvironment,
+    episodes: Sequence[EpisodeId],
+    num_samples: int,
+    seed: int,
 ) -> TaskScore:
-    """Random legal actions of an environment."""
-    [task] = source.tasks
-    episodes, draws = _episodes(source, task, split, count), random.Random(seed)
-
-    def start(batch: TextVectorEnvironment, number: int) -> list[Conversation]:
-        drawn: dict[int, str] = {}
-
-        def command(place: int) -> str:
-            # Each place is asked once a step, and an action is good for one.
-            if place not in drawn:
-                drawn.update(enumerate(source.random_actions(batch, draws.getrandbits(32))))
-            return drawn.pop(place)
-
-        return played_by(batch, command)
-
-    return _score(task, "random", "sampled", episodes, played_episodes(source, episodes, start))
-
-
-def _score(
-    task: str, player: str, mode: str, episodes: Sequence[EpisodeId], told: Sequence[Conversation]
-) -> TaskScore:
-    answers = sum(len(one.turns) for one in told)
-    solved = [one for one in told if one.solved]
-    return TaskScore(
-        task,
-        player,
-        mode,
-        len(episodes),
-        len({one.turns[0].prompt for one in told}),
-        len(solved) / max(len(told), 1),
-        sum(one.legal for one in told) / max(answers, 1),
-        sum(len(one.turns) for one in solved) / len(solved) if solved else None,
-    )
+    """Attempt each episode `num_samples` times and compute pass@k."""
+    key = jax.random.key(seed)
+    attempts = [
+        _rollout(policy, env, episodes, jax.random.fold_in(key, attempt)) for attempt in range(num_samples)
+    ]
+    num_solved = [sum(one.solved for one in each) for each in zip(*attempts, strict=True)]
+    score = _score(task, name, "sampled", list(itertools.chain.from_iterable(attempts)))
+    ks = [k for k in (1, 2, 4, 8, 16, 32) if k < num_samples] + [num_samples]
+    pass_at_k = {k: mean_pass_at_k(num_samples, num_solved, k) for k in ks}
+    return dataclasses.replace(score, num_episodes=len(episodes), pass_at_k=pass_at_k)
 
 
 def evaluation_records(
-    player: LMPolicy, source: EpisodeSource | None, count: int, split: Split = "valid"
+    policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[dict[str, Any]]:
-    """Lines of `evaluations.jsonl`: all tasks together, then each."""
-    if not count or source is None:
+    """Evaluate greedily on all tasks. Return records for `evaluations.jsonl`: the mean, then each task."""
+    if not num_episodes or env is None:
         return []
-    found = [score_episodes(player, source, task, split=split, count=count)[0][0] for task in source.tasks]
-    return [score.as_record(split) for score in (mean_score(found), *found)]
+    scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
+    return [score.as_record(split) for score in (mean_score(scores), *scores)]
 
 
-def sampled_conversations(
-    player: LMPolicy, source: EpisodeSource | None, update: int
+def sample_conversations(
+    policy: LMPolicy, env: TextVectorEnvironment | None, update: int
 ) -> list[dict[str, Any]]:
-    """A puzzle of each task and what was said, as the logger takes it."""
-    if source is None:
+    """Run one validation episode of each task greedily. Return records for the logger."""
+    if env is None:
         return []
-    tasks = source.tasks
-    told = (score_episodes(player, source, task, split="valid", count=1)[1][0] for task in tasks)
-    return [
-        episode_record(task, one, update, place)
-        for place, (task, one) in enumerate(zip(tasks, told, strict=True))
-    ]
+    policy, records = _greedy(_adapt(policy, env)), []
+    for index, task in enumerate(env.tasks):
+        [conversation] = rollout(policy, env, _first_episodes(env, task, "validation", 1))
+        records.append(episode_record(task, conversation, update, index))
+    return records
+
+
+def _rollout(
+    policy: TextPolicy, env: TextVectorEnvironment, episodes: Sequence[EpisodeId], key: Key | None = None
+) -> list[Conversation]:
+    return rollout(policy, env, episodes, key, _BATCH_SIZE)
+
+
+def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:
+    """Use the prompt suffix and end of completions that the environment declares."""
+    return dataclasses.replace(policy, tokenizer=PromptTokenizer.for_env(policy.tokenizer.tokenizer, env))
+
+
+def _greedy(policy: LMPolicy) -> LMPolicy:
+    sampling = policy.sampling.model_copy(update={"temperature": 0.0})
+    return dataclasses.replace(policy, sampling=sampling)
+
+
+def _first_episodes(env: TextVectorEnvironment, task: str, split: Split, count: int) -> list[EpisodeId]:
+    return [EpisodeId(task, seed) for seed in itertools.islice(env.seeds(task, split), count)]
+
+
+def _score(task: str, policy: str, mode: str, conversations: Sequence[Conversation]) -> TaskScore:
+    num_turns = sum(len(conversation.turns) for conversation in conversations)
+    solved = [conversation for conversation in conversations if conversation.solved]
+    return TaskScore(
+        task=task,
+        policy=policy,
+        mode=mode,
+        num_episodes=len(conversations),
+        num_distinct=len({conversation.turns[0].prompt for conversation in conversations}),
+        success_rate=len(solved) / max(len(conversations), 1),
+        valid_action_rate=sum(conversation.num_valid for conversation in conversations) / max(num_turns, 1),
+        mean_turns=sum(len(conversation.turns) for conversation in solved) / len(solved) if solved else None,
+    )

@@ -1,96 +1,109 @@
-"""Solvers' answers to puzzles as token samples: what is asked is read, what is answered is learned.
+"""Training samples from text environments: prompts with the answers of the expert, or of a random policy."""
 
-The puzzles are those of `tasks`; episodes of other environments are in `sources`.
-"""
-
+import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
-from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of, split_of
-from phalanx.puzzles.env import PuzzleEnvironment
+from phalanx.data.tokenizers import Tokenizer
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.text_rollout import is_usable_state
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.splits import Split
 
-_SEEDS = 2**40
-"""Seeds of puzzles that a run's seed has for itself."""
+BehaviorPolicy = Literal["expert", "random"]
 
 
 def generate_expert_samples(
-    tasks: Sequence[TextTask],
-    prompter: PromptTokenizer,
+    make_env: Callable[[], TextVectorEnvironment],
+    tokenizer: str | Tokenizer,
     *,
     seed: int = 0,
-    split: Split = "training",
-    compact: bool = True,
-    wander: float = 0.0,
-    demonstrated: bool = True,
-    shares: Mapping[str, int] | None = None,
+    split: Split = "train",
+    random_move_prob: float = 0.0,
+    behavior_policy: BehaviorPolicy = "expert",
+    mixture: Mapping[str, int] | None = None,
 ) -> Iterator[StreamSample]:
-    """Samples of each task in turn, without end; the same arguments give the same ones.
+    """Yield samples of each task in turn, without end. The loss mask selects the answers.
 
-    An answer as a whole is a sample; of a puzzle that is played move by move, each move is one, asked from
-    where the puzzle stands. With probability `wander` a random legal move is made instead, and not learned,
-    so that a model knows its way after mistakes, too. Unless `demonstrated`, moves are random and legal. A
-    kind in `shares` has as many samples in each turn.
+    Every turn of an episode gives one sample. An episode ends where there is no action, for example because
+    the expert cannot solve it.
+
+    Args:
+        make_env: Creates the environment. It is called once per task, because the episodes of all tasks run
+            at the same time.
+        tokenizer: Encodes prompts and answers.
+        seed: Samples are a function of the seed and the other arguments.
+        split: Split of the episodes.
+        random_move_prob: Probability of a random legal action instead of the expert's. Its sample is omitted.
+        behavior_policy: Whose answers to use.
+        mixture: Samples per round by kind, the first field of a task's name. 1 for kinds that are not listed.
     """
+    tasks = make_env().tasks
     streams = [
-        _of_task(
-            task, prompter, random.Random(f"{seed} {task.name}"), seed, split, compact, wander, demonstrated
-        )
+        _task_samples(make_env(), task, tokenizer, seed, split, random_move_prob, behavior_policy)
         for task in tasks
     ]
-    counts = [(shares or {}).get(task.kind, 1) for task in tasks]
+    counts = [(mixture or {}).get(task.partition(":")[0], 1) for task in tasks]
     while True:
         for stream, count in zip(streams, counts, strict=True):
             for _ in range(count):
                 yield next(stream)
 
 
-def _of_task(
-    task: TextTask,
-    prompter: PromptTokenizer,
-    draws: random.Random,
+def _task_samples(
+    env: TextVectorEnvironment,
+    task: str,
+    tokenizer: str | Tokenizer,
     seed: int,
     split: Split,
-    compact: bool,
-    wander: float,
-    demonstrated: bool,
+    random_move_prob: float,
+    behavior_policy: BehaviorPolicy,
 ) -> Iterator[StreamSample]:
-    environment = task.environment(compact=compact)
-    if not demonstrated and task.turns == "single":
-        raise ValueError("random play is move by move: set data.turns=multi")
-    for puzzle in puzzles_of(task, split, first_seed=_SEEDS * seed, compact=compact):
-        environment.begin(puzzle)
-        step = 0
-        while not environment.done:
-            wandering = draws.random() < wander
-            answer = _answer(environment, draws, demonstrated and not wandering)
-            if answer is None:
-                break
-            prompt = environment.prompt
-            # A puzzle of the training may lead through a board that is another puzzle's, held out.
-            if not wandering and (task.turns == "single" or _may_learn(environment, split)):
-                read, learned = prompter.prompt(prompt), prompter.answer(answer)
+    is_single_turn = task.endswith(":single")
+    if behavior_policy == "random" and is_single_turn:
+        raise ValueError("data.behavior_policy=random needs multi-turn puzzles; set env.turns=multi")
+    prompt_tokenizer, rng = PromptTokenizer.for_env(tokenizer, env), random.Random(f"{seed} {task}")
+    seeds = env.seeds(task, split, env.first_expert_seed(seed))
+    while True:
+        block = [EpisodeId(task, one) for one in itertools.islice(seeds, env.expert_batch_size)]
+        env.start(block)
+        rows, step = list(range(len(block))), 0
+        while rows:
+            random_rows = [row for row in rows if rng.random() < random_move_prob]
+            sampled_rows = rows if behavior_policy == "random" else random_rows
+            expert_rows = [row for row in rows if row not in sampled_rows]
+            actions = dict(zip(expert_rows, env.expert_actions(expert_rows), strict=True))
+            if not is_single_turn:
+                actions |= _sample_actions(env, sampled_rows, rng)
+            rows = [row for row in rows if actions.get(row) is not None]
+            prompts, state_keys = env.prompts, env.state_keys()
+            for row in rows:
+                answer = actions[row]
+                assert answer is not None
+                if row in random_rows or not is_usable_state(state_keys[row], split):
+                    continue
+                prompt_ids = prompt_tokenizer.encode_prompt(prompts[row])
+                completion_ids = prompt_tokenizer.encode_completion(answer)
                 yield StreamSample(
-                    input_ids=read + learned,
-                    loss_mask=[0] * len(read) + [1] * len(learned),
-                    sample_id=f"{task.name}-{split}-{puzzle.seed}-{step}",
-                    dataset_id=task.name,
+                    input_ids=prompt_ids + completion_ids,
+                    loss_mask=[0] * len(prompt_ids) + [1] * len(completion_ids),
+                    sample_id=f"{task}-{split}-{block[row].seed}-{step}",
+                    dataset_id=task,
                     source=SampleSource.SYNTHETIC,
-                    episode_id=f"{task.name}-{puzzle.seed}",
+                    episode_id=f"{task}-{block[row].seed}",
                     episode_status=EpisodeStatus.RUNNING,
                     step_index=step,
                 )
-            environment.step(answer)
+            if rows:
+                dones = env.step([actions.get(row) or "" for row in range(len(block))]).dones
+                rows = [row for row in rows if not dones[row]]
             step += 1
 
 
-def _may_learn(environment: PuzzleEnvironment, split: Split) -> bool:
-    return split_of(environment.board) in (split, "training")
-
-
-def _answer(environment: PuzzleEnvironment, draws: random.Random, solver: bool) -> str | None:
-    """The solver's next answer, or a random legal one; None where there is none."""
-    if solver:
-        return next(iter(environment.demonstration() or ()), None)
-    legal = environment.legal_moves()
-    return draws.choice(legal) if legal else None
+def _sample_actions(env: TextVectorEnvironment, rows: list[int], rng: random.Random) -> dict[int, str | None]:
+    """Sample legal actions. Rows without legal actions are omitted."""
+    legal_actions = zip(rows, env.legal_actions(rows), strict=True)
+    rows = [row for row, actions in legal_actions if actions is None or actions]
+    return dict(zip(rows, env.sample_actions(rows, rng), strict=True)) if rows else {}

@@ -1,5 +1,26 @@
-"""Experiment logger, its handlers and the HTML report."""
+"""Experiment logger, its handlers and experiment trackers."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.io.jsonl import read_records as read_records
+from phalanx.logging.config import (
+    ExperimentConfig as ExperimentConfig,
+    LoggedConfig as LoggedConfig,
+    LoggingConfig as LoggingConfig,
+    logged_config as logged_config,
+    validate_batched_logging_config as validate_batched_logging_config,
+)
+from phalanx.logging.experiment_logger import (
+    ExperimentLogger as ExperimentLogger,
+    MinimalAsyncLogger as MinimalAsyncLogger,
+)
+from phalanx.logging.handlers.console import RichHandler as RichHandler, metrics_table as metrics_table
+from phalanx.logging.handlers.file import FileHandler as FileHandler
+from phalanx.logging.handlers.handler import Handler as Handler, Picture as Picture
+from phalanx.logging.handlers.mlflow import MLflowHandler as MLflowHandler
+from phalanx.logging.handlers.svg import SVGHandler as SVGHandler
+from phalanx.logging.handlers.tensorboard import TensorBoardHandler as TensorBoardHandler
+from phalanx.logging.handlers.tracker import (
+    TRACKERS as TRACKERS,
+    Tracker as Tracker,
+    make_tracker as make_tracker,
+)
+from phalanx.logging.handlers.wandb import WandbHandler as WandbHandler

@@ -1,5 +1,60 @@
 """Proof search over a knowledge graph as an environment."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.proofs.config import (
+    ProofConfig as ProofConfig,
+    ProofRewardConfig as ProofRewardConfig,
+    QueryConfig as QueryConfig,
+)
+from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
+from phalanx.proofs.evaluation import ProverEvaluation as ProverEvaluation, evaluate_prover as evaluate_prover
+from phalanx.proofs.link_prediction import (
+    LinkPredictionConfig as LinkPredictionConfig,
+    ProofLinkPrediction as ProofLinkPrediction,
+    evaluate_proofs as evaluate_proofs,
+)
+from phalanx.proofs.network import (
+    ProofNetwork as ProofNetwork,
+    ProofNetworkConfig as ProofNetworkConfig,
+    create_proof_network as create_proof_network,
+)
+from phalanx.proofs.program import Program as Program
+from phalanx.proofs.queries import (
+    NegativeSampler as NegativeSampler,
+    QuerySet as QuerySet,
+    SampledQuery as SampledQuery,
+)
+from phalanx.proofs.rendering import (
+    ProofFrame as ProofFrame,
+    draw_state as draw_state,
+    proof_frames as proof_frames,
+    render_episodes as render_episodes,
+)
+from phalanx.proofs.score_combination import (
+    HybridConfig as HybridConfig,
+    ScoreCombination as ScoreCombination,
+    fit_combination as fit_combination,
+)
+from phalanx.proofs.search.beam import (
+    BeamSearchConfig as BeamSearchConfig,
+    SearchResult as SearchResult,
+    SearchTrace as SearchTrace,
+    beam_search as beam_search,
+)
+from phalanx.proofs.search.best_first import (
+    BestFirstConfig as BestFirstConfig,
+    Heuristic as Heuristic,
+    best_first_search as best_first_search,
+)
+from phalanx.proofs.search.heuristics import (
+    BreadthFirstHeuristic as BreadthFirstHeuristic,
+    ConfidenceHeuristic as ConfidenceHeuristic,
+    LearnedHeuristic as LearnedHeuristic,
+    RandomHeuristic as RandomHeuristic,
+    UniformHeuristic as UniformHeuristic,
+)
+from phalanx.proofs.state import (
+    ProofObservation as ProofObservation,
+    ProofState as ProofState,
+    SearchNode as SearchNode,
+)
+from phalanx.proofs.vocabulary import ProofVocabulary as ProofVocabulary

@@ -1,7 +1,4 @@
-"""Goals that an embedding closes: the `_kge` twin of a ground goal is an action, and costs its probability.
-
-What is derived by facts and rules is in `resolution`; what an episode pays for it, in `environment`.
-"""
+"""The KGE action, which closes a ground goal with an embedding instead of a proof."""
 
 import dataclasses
 import functools
@@ -11,128 +8,154 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32
+from jaxtyping import Array, Bool, Float, Float32, Int32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.kge.embedding import KGE
-from phalanx.proofs.backends import resolution
+from phalanx.proofs import backends
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode
+from phalanx.proofs.state import ExpandRequest, SearchNode
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGELeafScorer(Fingerprinted):
-    """An embedding that may stand in for a proof of the first goal, where that is ground.
+    """An embedding that can close the first goal if it is ground.
 
-    Such a state has one more successor, behind all others: itself with the `_kge` twin of its first goal.
-    Taking it leaves the remaining goals, and adds the logarithm of the embedding's probability to the score.
-    It is not offered where the remaining goals have been visited, as then it would lead in a circle.
+    Such a state has one more successor, after all others: itself, with the `_kge` predicate in its first
+    goal. This action removes the goal and adds the log-probability of the embedding to the score. It is not
+    offered if the remaining goals have been visited, because it would lead in a circle.
     """
 
     kge: KGE
-    closes_query: bool
-    """Whether the query itself may be closed, too."""
+    allow_query: bool
+    """Whether the query itself can be closed, too."""
 
     @classmethod
-    def create(cls, kge: KGE, program: Program, closes_query: bool, skips: bool) -> "KGELeafScorer":
-        """Checked against the program that it is used with."""
+    def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
+        """Check that an embedding fits a program and a config; None without an embedding."""
+        if kge is None:
+            return None
         sizes = (kge.num_relations, kge.num_entities)
         if sizes != (program.num_predicates, program.num_constants):
             raise ValueError(
-                f"the embedding has {sizes[0]} predicates and {sizes[1]} constants, the knowledge base "
-                f"{program.num_predicates} and {program.num_constants}; read it with load_kge(folder, "
-                "index_manager)"
+                f"the embedding has {sizes[0]} predicates and {sizes[1]} constants, but the knowledge base "
+                f"has {program.num_predicates} and {program.num_constants}; load it with "
+                "load_kge(folder, vocabulary)"
             )
         if program.arity != 2:
             raise ValueError(
-                "an embedding closes goals of two arguments, and this knowledge base has predicates of "
-                "three; leave the embedding out"
+                "an embedding can only close goals with two arguments, but this knowledge base has "
+                "predicates with three; remove the embedding"
             )
-        if skips:
+        if config.skip_unary_actions:
             raise ValueError(
-                "skip_unary_actions passes states in which the embedding could act; set it to false, or "
-                "leave the embedding out"
+                "skip_unary_actions would skip states in which the embedding can act; set it to false, or "
+                "remove the embedding"
             )
-        return cls(kge, closes_query)
+        return cls(kge, config.allow_kge_on_query)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of the embedding's numbers."""
-        digest = hashlib.sha256(f"{self.closes_query} {jax.tree.structure(self.kge)}".encode())
+        """Digest of the embedding's parameters."""
+        digest = hashlib.sha256(f"{self.allow_query} {jax.tree.structure(self.kge)}".encode())
         for leaf in jax.tree.leaves(self.kge):
             digest.update(np.asarray(leaf).tobytes())
         return digest.hexdigest()
 
     def expand(
-        self, rules: ResolutionSettings, asked: ExpandRequest, node: SearchNode, *, restart: bool
+        self,
+        config: ProofConfig,
+        program: Program,
+        request: ExpandRequest,
+        node: SearchNode,
+        *,
+        restart: bool,
     ) -> SearchNode:
-        """As `resolution.expand`, with the twin behind the others; it has a place of its own among them."""
-        room = node.successors.shape[-3] - 1
-        small = node._replace(
-            successors=node.successors[..., :room, :, :],
-            successor_count=jnp.minimum(node.successor_count, room),
+        """Expand nodes like `backends.expand`, and add the KGE action, for which one slot is reserved."""
+        num_slots = node.successors.shape[-3] - 1
+        smaller = node._replace(
+            successors=node.successors[..., :num_slots, :, :],
+            num_actions=jnp.minimum(node.num_actions, num_slots),
         )
-        new = resolution.expand(rules, asked, small, restart=restart)
-        offered = asked.where & self._offered(rules.program, asked.query, new)
-        twin = new.goals.at[..., 0, 0].add(rules.program.end_index)
-        here = jnp.arange(room + 1) == new.successor_count[..., None]
+        new = backends.expand(config, program, request, smaller, restart=restart)
+        is_offered = request.where & self._is_offered(program, request.query, new)
+        kge_successor = new.goals.at[..., 0, 0].add(program.end_index)
+        is_slot = jnp.arange(num_slots + 1) == new.num_actions[..., None]
         padded = jnp.concatenate([new.successors, jnp.zeros_like(node.successors[..., :1, :, :])], axis=-3)
-        there = (offered[..., None] & here)[..., None, None]
-        successors = jnp.where(there, twin[..., None, :, :], padded)
-        kept = asked.where[..., None, None, None]
+        is_kge_slot = (is_offered[..., None] & is_slot)[..., None, None]
+        successors = jnp.where(is_kge_slot, kge_successor[..., None, :, :], padded)
+        changed = request.where[..., None, None, None]
         return new._replace(
-            successors=jnp.where(kept, successors, node.successors),
-            successor_count=jnp.where(asked.where, new.successor_count + offered, node.successor_count),
+            successors=jnp.where(changed, successors, node.successors),
+            num_actions=jnp.where(request.where, new.num_actions + is_offered, node.num_actions),
         )
 
-    def _offered(
+    def _is_offered(
         self, program: Program, query: Int32[Array, "*batch atom"], node: SearchNode
     ) -> Bool[Array, "*batch"]:
         goal = node.goals[..., 0, :]
         limits = jnp.array([program.num_predicates, program.num_constants, program.num_constants])
-        offered = jnp.all((goal >= 1) & (goal <= limits), axis=-1)
-        if not self.closes_query:
-            offered &= jnp.any(goal != query, axis=-1)
-        rest = remaining(program, node.goals)
+        is_ground = jnp.all((goal >= 1) & (goal <= limits), axis=-1)
+        if not self.allow_query:
+            is_ground &= jnp.any(goal != query, axis=-1)
+        rest = remove_first_goal(program, node.goals)
         same = jnp.all(node.visited == rest[..., None, :, :], axis=(-1, -2))
-        seen = same & (jnp.arange(same.shape[-1]) < node.visited_count[..., None])
-        return offered & ~jnp.any(seen, axis=-1)
+        is_visited = same & (jnp.arange(same.shape[-1]) < node.num_visited[..., None])
+        return is_ground & ~jnp.any(is_visited, axis=-1)
 
     def close(
-        self, program: Program, goals: Int32[Array, "*batch atoms atom"]
-    ) -> tuple[Int32[Array, "*batch atoms atom"], Float32[Array, "*batch"]]:
-        """What twins leave behind and cost; other goals stay as they are and cost nothing."""
-        closes = is_kge_action(program, goals)
+        self, program: Program, goals: Int32[Array, "*batch goals atom"]
+    ) -> tuple[Int32[Array, "*batch goals atom"], Float32[Array, "*batch"]]:
+        """Apply KGE actions; return the remaining goals and log-probabilities (0 for other actions)."""
+        is_kge = is_kge_action(program, goals)
         offset = jnp.array([program.end_index, 0, 0], jnp.int32)
-        left = jnp.where(closes[..., None, None], remaining(program, goals), goals)
-        return left, self.cost(closes, goals[..., 0, :] - offset)
+        remaining = jnp.where(is_kge[..., None, None], remove_first_goal(program, goals), goals)
+        return remaining, self.log_probability(is_kge, goals[..., 0, :] - offset)
 
-    def cost(
+    def log_probability(
         self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch atom"]
     ) -> Float32[Array, "*batch"]:
-        """The logarithm of the probability of some ground goals; 0 elsewhere."""
-        atoms = jnp.where(where[..., None], goal, 1)
-        costs: Any = self.kge.log_probability(atoms.reshape(-1, 3))
-        return jnp.where(where, costs.reshape(where.shape), 0.0).astype(jnp.float32)
+        """Return the log-probability of ground goals; 0 elsewhere."""
+        # State indices are the embedding's ids plus one.
+        triples = jnp.where(where[..., None], goal - 1, 0)
+        found: Any = self.kge.log_probability(triples.reshape(-1, 3))
+        return jnp.where(where, found.reshape(where.shape), 0.0).astype(jnp.float32)
 
 
-def is_kge_action(program: Program, goals: Int32[Array, "*batch atoms atom"]) -> Bool[Array, "*batch"]:
-    """Whether the first goal is a `_kge` twin: those come behind the special predicates."""
+def is_kge_action(program: Program, goals: Int32[Array, "*batch goals atom"]) -> Bool[Array, "*batch"]:
+    """Return whether the first goal has a `_kge` predicate; these follow the special predicates."""
     return goals[..., 0, 0] > program.end_index
 
 
-def remaining(
-    program: Program, goals: Int32[Array, "*batch atoms atom"]
-) -> Int32[Array, "*batch atoms atom"]:
-    """The goals without a ground first one, which leaves them in canonical form; True where none is left."""
+def remove_first_goal(
+    program: Program, goals: Int32[Array, "*batch goals atom"]
+) -> Int32[Array, "*batch goals atom"]:
+    """Remove a ground first goal, which keeps the canonical form; True if no goal is left."""
     rest = jnp.concatenate([goals[..., 1:, :], jnp.zeros_like(goals[..., :1, :])], axis=-2)
-    empty = rest[..., 0, 0] == 0
-    return rest.at[..., 0, 0].set(jnp.where(empty, program.true_index, rest[..., 0, 0]))
+    is_empty = rest[..., 0, 0] == 0
+    return rest.at[..., 0, 0].set(jnp.where(is_empty, program.true_index, rest[..., 0, 0]))
 
 
-def closer_of(config: ProofConfig, program: Program, kge: KGE | None) -> KGELeafScorer | None:
-    """What closes goals in an environment of this config."""
-    if kge is None:
-        return None
-    return KGELeafScorer.create(kge, program, config.kge_closes_query, config.skip_unary_actions)
+def has_kge_score(kge: KGE, atoms: Int32[Array, "*any 3"]) -> Bool[Array, "*any"]:
+    """Return which atoms of a state an embedding can score: ground atoms, also with a `_kge` predicate."""
+    predicates, terms = _base_predicates(kge, atoms[..., 0]), atoms[..., 1:]
+    is_ground = jnp.all((terms >= 1) & (terms <= kge.num_entities), axis=-1)
+    return is_ground & (predicates >= 1) & (predicates <= kge.num_relations)
+
+
+def kge_scores(kge: KGE, atoms: Int32[Array, "*any 3"], default: float = 0.0) -> Float[Array, "*any"]:
+    """Score the atoms of states; `_kge` predicates are scored like their base predicates.
+
+    Padding, `True`, `False`, `End` and atoms with variables get `default`; see `has_kge_score`.
+    """
+    is_scored = has_kge_score(kge, atoms)
+    indices = jnp.stack([_base_predicates(kge, atoms[..., 0]), atoms[..., 1], atoms[..., 2]], axis=-1)
+    triples = jnp.where(is_scored[..., None], indices - 1, 0).reshape(-1, 3)
+    return jnp.where(is_scored, kge.score(triples).reshape(is_scored.shape), default)
+
+
+def _base_predicates(kge: KGE, predicates: Int32[Array, "*any"]) -> Int32[Array, "*any"]:
+    # The `_kge` predicates follow the P predicates and the three special ones.
+    offset = kge.num_relations + 3
+    return jnp.where(predicates > offset, predicates - offset, predicates)

@@ -1,10 +1,9 @@
-"""The proof environment: how episodes begin, step, pay and end.
-
-How goals are expanded is in `resolution`, which queries are drawn in `queries`.
-"""
+"""The proof environment: reset, step, spaces and capabilities."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -17,17 +16,16 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import map_where, select_rows
-from phalanx.kg.chaining import depths_in_time
+from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.time_limit import TimeLimit, to_stderr
-from phalanx.kg.vocabulary import IndexManager
-from phalanx.proofs import text as words
-from phalanx.proofs.backends import resolution
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.proof_depths import NO_PROOF, proof_depths
+from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+from phalanx.proofs import backends, text
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.embedding_action import KGELeafScorer, closer_of
+from phalanx.proofs.embedding_action import KGELeafScorer
 from phalanx.proofs.program import Program
-from phalanx.proofs.queries import SAMPLE_WORDS, NegativeSampler, QuerySet, SampledQueries, sample_query
+from phalanx.proofs.queries import NUM_RANDOM_BITS, NegativeSampler, QuerySet, SampledQuery, sample_query
 from phalanx.proofs.reward import episode_reward
 from phalanx.proofs.state import (
     TERMINATED,
@@ -35,40 +33,40 @@ from phalanx.proofs.state import (
     ExpandRequest,
     ProofObservation,
     ProofState,
-    ResolutionSettings,
     SearchNode,
-    empty_nodes,
-    observation_of,
+    observe,
 )
+from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.registry import config_from
 
 
 class ProofInfo(eqx.Module):
-    """What a step tells besides state, observation, reward and done."""
+    """Information about a step in addition to state, observation, reward and done."""
 
     terminated: Bool[Array, "*batch"]
-    """Whether the episode ended at True or False."""
+    """Whether the episode ended in True or False."""
     truncated: Bool[Array, "*batch"]
-    """Whether it ran out of steps."""
+    """Whether the episode reached the maximum number of steps."""
     proved: Bool[Array, "*batch"]
-    """Whether it ended at True."""
-    given_up: Bool[Array, "*batch"]
-    """Whether this step took the end action."""
+    """Whether the episode ended in True."""
+    gave_up: Bool[Array, "*batch"]
+    """Whether this step was the end action."""
     label: Bool[Array, "*batch"]
-    """Whether the query is a true triple."""
+    """Whether the query is true."""
     depth: Int32[Array, "*batch"]
-    """The query's depth; -1 where it is not known, and for negatives."""
+    """Proof depth of the query; -1 if it is not known, and for negatives."""
     step_count: Int32[Array, "*batch"]
     """Steps taken in this episode."""
-    operation_type: Int32[Array, "*batch"]
-    """The action that was carried out; -1 where it was invalid or the episode over."""
+    action: Int32[Array, "*batch"]
+    """The executed action; -1 if it was invalid or the episode was over."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors of the state were cut because there were more than `padding_states`."""
-    too_long: Int32[Array, "*batch"]
-    """Candidates of the state that were removed because they had more than `padding_atoms` goals."""
-    skipped: Int32[Array, "*batch"]
-    """States without a choice that the last valid step passed."""
+    """Whether successors were cut off because there were more than `max_actions`."""
+    num_too_long: Int32[Array, "*batch"]
+    """Successors that were removed because they had more than `max_goals` goals."""
+    num_skipped: Int32[Array, "*batch"]
+    """States with a single successor that the last valid step skipped."""
     log_score: Float32[Array, "*batch"] | None = None
-    """The sum of the logarithms of the probabilities of goals that an embedding closed; None without one."""
+    """Sum of the log-probabilities of goals that an embedding scored; None without an embedding."""
 
 
 StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[Array, "*batch"], ProofInfo]
@@ -76,20 +74,20 @@ StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[
 
 @dataclasses.dataclass(frozen=True)
 class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
-    """Proof search over a knowledge graph: an agent reduces a query to nothing, one goal at a time.
+    """Proof search over a knowledge graph: the agent reduces a query to True, one goal at a time.
 
-    - Observation: the goals `sub_index` int32 [1, atoms, 3], what each action leads to,
-      `derived_sub_indices` int32 [states, atoms, 3], `action_mask`, and numbers for bookkeeping; 4 in the
-      place of 3 where a predicate has three arguments.
-    - Action: the number of a successor; the first `state.count` are legal.
-    - Reward: at the end of an episode, by `config.reward`; and a penalty for invalid actions.
-    - Termination: True (proved) or False (failed or given up); truncation at `max_depth` steps. Such a state
-      offers itself as its only successor.
-    - With an embedding (`kge`), a state whose first goal is ground has one more successor: itself with that
-      goal's `_kge` twin. Taking it drops the goal, and the probability counts; see `config.kge_reward`.
+    - Observation: `goals` int32 [goals, 3], the goals after each action `successors` int32
+      [actions, goals, 3], `action_mask` bool [actions], and fields for bookkeeping. The last dimension is 4
+      if a predicate has three arguments.
+    - Action: the index of a successor; the first `state.num_actions` are legal.
+    - Reward: at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
+    - Termination: True (proved) or False (failed or gave up); truncation after `max_episode_steps`. A final
+      state has itself as its only successor.
+    - With an embedding, a state whose first goal is ground has one more successor: itself with the `_kge`
+      predicate in that goal. This action removes the goal, and its probability counts; see
+      `ProofConfig.kge_reward`.
 
-    Create it with `ProofEnvironment.from_data`, or from arrays with `ProofEnvironment.create`, which selects the
-    backend and checks that queries and program fit.
+    Create it with `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
     """
 
     config: ProofConfig
@@ -97,10 +95,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     queries: QuerySet
     """The queries that the config admits."""
     known: NegativeSampler
-    names: IndexManager | None = dataclasses.field(default=None, compare=False, repr=False)
-    """What the numbers are called, for words and pictures; equal environments may differ in it."""
-    closer: KGELeafScorer | None = None
-    """The embedding that may close goals, if there is one."""
+    vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
+    """Names for text and rendering; not compared."""
+    kge_scorer: KGELeafScorer | None = None
+    """The embedding that can close goals, if there is one."""
 
     @classmethod
     def create(
@@ -112,98 +110,116 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         depths: Int32[np.ndarray, " queries"] | None = None,
         known: Int32[np.ndarray, "triples atom"] | None = None,
         domains: Int32[np.ndarray, " constants_and_one"] | None = None,
-        names: IndexManager | None = None,
+        vocabulary: ProofVocabulary | None = None,
         kge: KGE | None = None,
     ) -> "ProofEnvironment":
-        """The environment over some positive queries.
+        """Create an environment from arrays of state indices.
 
-        Negatives are never facts, queries, or among the `known` triples (pass those of all splits), and stay
-        within a constant's domain where `domains` numbers them. `kge` may close goals.
+        Args:
+            config: The settings; the backend is resolved here.
+            program: Facts and rules.
+            queries: True queries.
+            depths: Their proof depths, -1 if not known.
+            known: Triples of all splits, which are never negatives. Facts and queries are always included.
+            domains: Domain of each constant; negatives stay within a domain.
+            vocabulary: Names, for text and rendering.
+            kge: An embedding that can close goals.
         """
-        engine = resolve_backend(config.engine)
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
-        arities = None if names is None else names.predicate_arities
+        arities = None if vocabulary is None else vocabulary.predicate_arities
         return cls(
-            config.model_copy(update={"engine": engine}),
+            config.model_copy(update={"backend": resolve_backend(config.backend)}),
             program,
-            QuerySet.create(queries, depths).selected(config.queries),
+            QuerySet.create(queries, depths).select(config.queries),
             NegativeSampler.create(
                 all_known, program.num_predicates, program.num_constants, domains, arities
             ),
-            names,
-            closer_of(config, program, kge),
+            vocabulary,
+            KGELeafScorer.create(kge, config, program),
         )
 
     @classmethod
-    def from_data(
+    def from_knowledge_base(
         cls,
-        config: ProofConfig,
-        data_handler: DataHandler,
+        knowledge_base: KnowledgeBase,
+        config: ProofConfig | None = None,
         split: str = "train",
-        index_manager: IndexManager | None = None,
         *,
+        vocabulary: ProofVocabulary | None = None,
         depth_limit: int | None = None,
-        budget: TimeLimit | None = None,
+        time_limit: TimeLimit | None = None,
         kge: KGE | None = None,
+        **settings: Any,
     ) -> "ProofEnvironment":
-        """The environment over the queries of a split, with negatives that no split has.
+        """Create an environment for the queries of a split; negatives are in no split.
 
-        Depths are those that the knowledge base gives, -1 where it gives none; with a `depth_limit` they are
-        computed: the exact length of the shortest proof, -1 where none is found up to the limit or within the
-        budget's time. The latter are said on stderr.
+        Args:
+            knowledge_base: Facts, rules and queries.
+            config: The settings.
+            split: `train`, `valid` or `test`.
+            vocabulary: The state indices; default: those of the knowledge base and `max_goals`.
+            depth_limit: Compute exact proof depths up to this limit; -1 for queries without such a proof.
+                Default: use the depths of the knowledge base, -1 if it has none.
+            time_limit: Time for computing depths; remaining queries get -1, and a message is printed.
+            kge: An embedding that can close goals.
+            settings: Fields of `ProofConfig` to change.
         """
-        index = index_manager or IndexManager(data_handler, config.padding_atoms)
-        if index.padding_atoms < config.padding_atoms:
+        config = config_from(ProofConfig, config, settings=settings)
+        vocabulary = vocabulary or ProofVocabulary(knowledge_base, config.max_goals)
+        if vocabulary.max_goals < config.max_goals:
             raise ValueError(
-                f"the index manager has variables for {index.padding_atoms} atoms in a state, padding_atoms "
-                f"is {config.padding_atoms}; make it with padding_atoms={config.padding_atoms}"
+                f"the vocabulary has variables for {vocabulary.max_goals} goals, but max_goals is "
+                f"{config.max_goals}; create it with max_goals={config.max_goals}"
             )
-        atoms = data_handler.queries(split)
+        atoms = knowledge_base.queries(split)
         if not atoms:
-            raise ValueError(f"{data_handler.dataset} has no {split} queries")
-        queries, given = index.encode_atoms(atoms), data_handler.depths(split)
+            raise ValueError(f"{knowledge_base.name} has no {split} queries")
         if depth_limit is None:
-            depths = np.array([(given or {}).get(atom, -1) for atom in atoms], np.int32)
+            given = knowledge_base.depths(split) or {}
+            depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
-            facts, rules = index.encode_atoms(data_handler.facts), index.encode_rules(data_handler.rules)
-            budget = TimeLimit(say=to_stderr) if budget is None else budget
-            depths, _ = depths_in_time(queries, facts, rules, depth_limit, budget)
+            time_limit = TimeLimit(log=print_to_stderr) if time_limit is None else time_limit
+            facts, rules = knowledge_base.triples("train"), knowledge_base.encoded_rules
+            found = proof_depths(knowledge_base.triples(split), facts, rules, depth_limit, time_limit)
+            depths = np.maximum(found, NO_PROOF)
         return cls.create(
             config,
-            Program.of_data(data_handler, index),
-            queries,
+            Program.from_knowledge_base(knowledge_base, vocabulary),
+            vocabulary.encode(atoms),
             depths=depths,
-            known=index.encode_atoms(tuple(data_handler.known)),
-            domains=index.constant_domains,
-            names=index,
+            known=vocabulary.encode(tuple(knowledge_base.known)),
+            domains=vocabulary.constant_domains,
+            vocabulary=vocabulary,
             kge=kge,
         )
 
     @property
     def observation_space(self) -> Space:
-        atoms, states, terms = self.config.padding_atoms, self.config.padding_states, 1 + self.program.arity
-        twins = 0 if self.closer is None else self.program.num_predicates
-        largest = max(self.program.end_index + twins, self.program.num_constants + self.program.arity * atoms)
-        deepest = max(int(self.queries.depths.max()), 0)
+        goals, actions, terms = self.config.max_goals, self.config.max_actions, 1 + self.program.arity
+        num_kge = 0 if self.kge_scorer is None else self.program.num_predicates
+        largest = max(
+            self.program.end_index + num_kge, self.program.num_constants + self.program.arity * goals
+        )
+        max_depth = max(int(self.queries.depths.max()), 0)
         fields: dict[str, Space] = {
-            "sub_index": Box(0, largest, (1, atoms, terms), np.int32),
-            "derived_sub_indices": Box(0, largest, (states, atoms, terms), np.int32),
-            "action_mask": Box(0, 1, (states,), np.bool_),
+            "goals": Box(0, largest, (goals, terms), np.int32),
+            "successors": Box(0, largest, (actions, goals, terms), np.int32),
+            "action_mask": Box(0, 1, (actions,), np.bool_),
             "label": Box(0, 1, (), np.bool_),
-            "depth": Box(-1, deepest, (), np.int32),
-            "step_count": Box(0, self.config.max_depth, (), np.int32),
+            "depth": Box(-1, max_depth, (), np.int32),
+            "step_count": Box(0, self.config.max_episode_steps, (), np.int32),
         }
         return Composite.of(ProofObservation, fields)
 
     @property
     def action_space(self) -> Space:
-        return Discrete(self.config.padding_states)
+        return Discrete(self.config.max_actions)
 
     def reset(self, key: Key) -> tuple[ProofState, ProofObservation]:
-        return self._begin(self._query(_words(key)))
+        return self._start(self._sample_query(_random_bits(key)))
 
     def batch_reset(self, keys: Keys) -> tuple[ProofState, ProofObservation]:
-        return self._begin(jax.vmap(self._query)(jax.vmap(_words)(keys)))
+        return self._start(jax.vmap(self._sample_query)(jax.vmap(_random_bits)(keys)))
 
     def reset_to(
         self,
@@ -211,106 +227,106 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         label: Bool[Array, "*batch"],
         depth: Int32[Array, "*batch"] | None = None,
     ) -> tuple[ProofState, ProofObservation]:
-        """Start from given queries; one that is labeled positive may not prove itself.
+        """Start episodes with given queries.
 
-        A query may have variables, C + 1, C + 2, ... in order of appearance.
+        Args:
+            query: Atoms; may contain variables C + 1, C + 2, ... in order of appearance.
+            label: Whether each query is true; a true query may not be used in its own proof.
+            depth: Proof depths; default: not known.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
-        return self._begin(SampledQueries(query, label, depth))
+        return self._start(SampledQuery(query, label, depth))
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ProofState, observations: ProofObservation
     ) -> tuple[ProofState, ProofObservation]:
-        blank = jnp.zeros((*mask.shape, SAMPLE_WORDS), jnp.uint32)
-        words = map_where(_words, mask, keys, blank, shared=())
-        old = SampledQueries(states.query, states.label, states.depth)
-        drawn = select_rows(mask, jax.vmap(self._query)(words), old)
-        state = self._started(mask, drawn, states)
-        return state, observation_of(state)
+        blank = jnp.zeros((*mask.shape, NUM_RANDOM_BITS), jnp.uint32)
+        bits = map_where(_random_bits, mask, keys, blank, shared=())
+        queries = select_rows(mask, jax.vmap(self._sample_query)(bits), states.query)
+        state = self._start_where(mask, queries, states)
+        return state, observe(state)
 
     def step(self, state: ProofState, action: Int32[Array, "*batch"]) -> StepResult:
-        program, config = self.program, self.config
-        running = state.status == 0
-        acts = running & (action >= 0) & (action < state.count)
-        place = jnp.clip(action, 0, config.padding_states - 1)[..., None, None, None]
-        chosen = jnp.take_along_axis(state.successors, place, axis=-3)[..., 0, :, :]
-        given_up = acts & (chosen[..., 0, 0] == program.end_index)
-        chosen = jnp.where(given_up[..., None, None], _mark(program, config.padding_atoms), chosen)
+        program, config, query = self.program, self.config, state.query
+        is_running = state.status == 0
+        is_valid = is_running & (action >= 0) & (action < state.num_actions)
+        index = jnp.clip(action, 0, config.max_actions - 1)[..., None, None, None]
+        chosen = jnp.take_along_axis(state.successors, index, axis=-3)[..., 0, :, :]
+        gave_up = is_valid & (chosen[..., 0, 0] == program.end_index)
+        chosen = jnp.where(gave_up[..., None, None], _false_goals(program, config.max_goals), chosen)
         log_score = state.log_score
-        if self.closer is not None:
-            chosen, gained = self.closer.close(program, chosen)
-            gained = jnp.where(acts, gained, 0.0)
+        if self.kge_scorer is not None:
+            chosen, gained = self.kge_scorer.close(program, chosen)
+            gained = jnp.where(is_valid, gained, 0.0)
             log_score = gained if log_score is None else log_score + gained
-        goals = jnp.where(acts[..., None, None], chosen, state.goals)
+        goals = jnp.where(is_valid[..., None, None], chosen, state.goals)
 
-        node = self._expand(
-            ExpandRequest(acts, state.query, state.label), state.node._replace(goals=goals), restart=False
-        )
+        request = ExpandRequest(is_valid, query.atom, query.label)
+        node = self._expand(request, state.node._replace(goals=goals), restart=False)
         end = node.goals[..., 0, 0]
         proved = end == program.true_index
-        step_count = state.step_count + running
+        step_count = state.step_count + is_running
         terminated = proved | (end == program.false_index)
-        truncated = ~terminated & (step_count >= config.max_depth)
+        truncated = ~terminated & (step_count >= config.max_episode_steps)
         status = jnp.where(terminated, TERMINATED, jnp.where(truncated, TRUNCATED, 0)).astype(jnp.int32)
         done = status != 0
 
         reward = jnp.where(
-            running & done, episode_reward(config, state.label, proved, given_up, log_score), jnp.float32(0)
+            is_running & done, episode_reward(config, query.label, proved, gave_up, log_score), jnp.float32(0)
         )
-        if self.closer is not None and config.kge_reward == "log":
+        if self.kge_scorer is not None and config.kge_reward == "log":
             reward += gained
-        reward += jnp.where(running & ~acts, jnp.float32(config.reward.invalid_action_penalty), 0)
-        drawn = SampledQueries(state.query, state.label, state.depth)
-        new = ProofState(*node, *drawn, step_count, status, log_score)
+        reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
+        new = ProofState(node, query, step_count, status, log_score)
         info = ProofInfo(
             terminated=terminated,
             truncated=truncated,
             proved=proved,
-            given_up=given_up,
-            label=state.label,
-            depth=state.depth,
+            gave_up=gave_up,
+            label=query.label,
+            depth=query.depth,
             step_count=step_count,
-            operation_type=jnp.where(acts, action, -1).astype(jnp.int32),
+            action=jnp.where(is_valid, action, -1).astype(jnp.int32),
             overflow=node.overflow,
-            too_long=node.too_long,
-            skipped=node.skipped,
+            num_too_long=node.num_too_long,
+            num_skipped=node.num_skipped,
             log_score=log_score,
         )
-        return new, observation_of(new), reward, done, info
+        return new, observe(new), reward, done, info
 
     def batch_step(self, states: ProofState, actions: Int32[Array, " batch"]) -> StepResult:
         return self.step(states, actions)
 
     def observe(self, state: ProofState) -> ProofObservation:
-        return observation_of(state)
+        return observe(state)
 
     def is_done(self, state: ProofState) -> Bool[Array, "*batch"]:
         return state.episode_done
 
     def sample_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """A random successor."""
-        word = jax.random.bits(key, (), jnp.uint32)
-        return (word % jnp.maximum(state.count, 1).astype(jnp.uint32)).astype(jnp.int32)
+        """Sample a legal action uniformly."""
+        bits = jax.random.bits(key, (), jnp.uint32)
+        return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """A masked-out action, or one below or above all of them."""
-        states = self.config.padding_states
-        word = jax.random.bits(key, (), jnp.uint32)
-        beyond = (word % (states + 2 - state.count).astype(jnp.uint32)).astype(jnp.int32)
-        action = state.count + beyond
-        return jnp.where(action > states, -1, action)
+        """Return a masked action, or one that is out of range."""
+        max_actions = self.config.max_actions
+        bits = jax.random.bits(key, (), jnp.uint32)
+        excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)
+        action = state.num_actions + excess
+        return jnp.where(action > max_actions, -1, action)
 
-    def content(self, state: ProofState) -> PyTree:
+    def comparable_state(self, state: ProofState) -> PyTree:
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
 
-    def legal_actions(self, state: ProofState) -> Bool[Array, "*batch states"]:
+    def legal_actions(self, state: ProofState) -> Bool[Array, "*batch actions"]:
         return state.action_mask
 
-    def measures(self, info: Any) -> dict[str, Array]:
-        """Success is a right answer: a true query proved, a false one not.
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
+        """Return success: a true query was proved, or a false one was not.
 
-        A proof with goals that an embedding closed counts where it is more likely to hold than not.
+        A proof with goals that an embedding scored counts if its probability is more than one half.
         """
         proved = jnp.asarray(info.proved)
         if info.log_score is not None:
@@ -319,85 +335,126 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     @property
     def render_modes(self) -> tuple[str, ...]:
-        return () if self.names is None else ("svg", "ansi")
+        return () if self.vocabulary is None else ("svg", "ansi")
 
     def render(self, state: ProofState, mode: str = "svg") -> str | None:
-        """The goals; with `ansi` also what each action leads to. None where the environment has no names."""
-        if self.names is None:
+        """Render the goals; `ansi` also lists the successors. None if the environment has no names."""
+        if self.vocabulary is None:
             return None
         if mode == "svg":
             from phalanx.proofs.rendering import draw_state
 
-            drawn: str = draw_state(state, self.names).as_svg()
-            return drawn
+            drawing: str = draw_state(state, self.vocabulary).as_svg()
+            return drawing
         if mode == "ansi":
-            return words.render_ansi(state, self.names)
-        raise ValueError(f"proofs are drawn as svg or ansi, not as {mode!r}")
+            return text.render_ansi(state, self.vocabulary)
+        raise ValueError(f"mode must be svg or ansi, got {mode!r}")
 
     def task_name(self, state: ProofState) -> str:
-        """The query, with `not` before one that is false; empty where the environment has no names."""
-        return "" if self.names is None else words.query_name(state, self.names)
+        """Return the query, with `not` in front of false ones; empty if the environment has no names."""
+        return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
+
+    def tokenizer(self) -> EpisodeTokenizer:
+        from phalanx.proofs.episode_tokens import ProofTokenizer
+
+        return ProofTokenizer.for_environment(self)
 
     @property
     def has_text(self) -> bool:
-        return self.names is not None
+        return self.vocabulary is not None
 
     def observation_text(self, state: ProofState) -> str:
-        return words.observation_text(state, self._names(), self.config.max_depth)
+        return text.observation_text(state, self._require_vocabulary(), self.config.max_episode_steps)
 
-    def parse_action(self, text: str, state: ProofState) -> Int32[Array, ""]:
-        return jnp.int32(words.parse_action(text, state, self._names()))
+    def parse_action(self, answer: str, state: ProofState) -> Int32[Array, ""]:
+        return jnp.int32(text.parse_action(answer, state, self._require_vocabulary()))
 
-    def observation_texts(self, states: ProofState) -> list[str]:
-        return words.observation_texts(states, self._names(), self.config.max_depth)
+    def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
+        return text.observation_texts(states, self._require_vocabulary(), self.config.max_episode_steps)
 
     def parse_actions(
         self, texts: Sequence[str], states: ProofState
     ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
-        found, reasons = words.parse_actions(texts, states, self._names())
+        found, reasons = text.parse_actions(texts, states, self._require_vocabulary())
         return None if found is None else jnp.asarray(found, jnp.int32), reasons
 
     def action_text(self, action: Int32[Array, ""], state: ProofState) -> str:
-        return words.choices_of(state, self._names())[int(action)]
+        return text.list_choices(state, self._require_vocabulary())[int(action)]
 
-    def _names(self) -> IndexManager:
-        if self.names is None:
+    def _require_vocabulary(self) -> ProofVocabulary:
+        if self.vocabulary is None:
             raise ValueError(
-                "this environment was made of numbers and has no words; make it with ProofEnv.from_data, or "
-                "with ProofEnv.create(..., names=IndexManager(...))"
+                "this environment has no names and therefore no text; create it with "
+                "ProofEnvironment.from_knowledge_base, or with ProofEnvironment.create(..., vocabulary=...)"
             )
-        return self.names
+        return self.vocabulary
 
-    def _query(self, words: UInt32[Array, " words"]) -> SampledQueries:
-        return sample_query(self.config.queries, self.queries, self.known, words)
+    def _sample_query(self, bits: UInt32[Array, " bits"]) -> SampledQuery:
+        return sample_query(self.config.queries, self.queries, self.known, bits)
 
-    def _begin(self, drawn: SampledQueries) -> tuple[ProofState, ProofObservation]:
-        batch = drawn.label.shape
+    def _start(self, query: SampledQuery) -> tuple[ProofState, ProofObservation]:
+        batch = query.label.shape
         zero = jnp.zeros(batch, jnp.int32)
-        score = None if self.closer is None else jnp.zeros(batch, jnp.float32)
-        blank = ProofState(*empty_nodes(self.config, self.program, batch), *drawn, zero, zero, score)
-        state = self._started(jnp.ones(batch, bool), drawn, blank)
-        return state, observation_of(state)
+        score = None if self.kge_scorer is None else jnp.zeros(batch, jnp.float32)
+        blank = ProofState(SearchNode.empty(self.config, self.program, batch), query, zero, zero, score)
+        state = self._start_where(jnp.ones(batch, bool), query, blank)
+        return state, observe(state)
 
-    def _started(self, mask: Bool[Array, "*batch"], drawn: SampledQueries, states: ProofState) -> ProofState:
-        """New episodes where asked for."""
-        first = jnp.zeros_like(states.goals).at[..., 0, :].set(drawn.query)
+    def _start_where(
+        self, mask: Bool[Array, "*batch"], query: SampledQuery, states: ProofState
+    ) -> ProofState:
+        """Start new episodes in some rows; `query` contains the old queries in the others."""
+        first = jnp.zeros_like(states.goals).at[..., 0, :].set(query.atom)
         goals = jnp.where(mask[..., None, None], first, states.goals)
-        asked = ExpandRequest(mask, drawn.query, drawn.label)
-        node = self._expand(asked, states.node._replace(goals=goals), restart=True)
-        step_count, status = (jnp.where(mask, 0, clock) for clock in (states.step_count, states.status))
+        request = ExpandRequest(mask, query.atom, query.label)
+        node = self._expand(request, states.node._replace(goals=goals), restart=True)
+        step_count, status = (jnp.where(mask, 0, count) for count in (states.step_count, states.status))
         score = None if states.log_score is None else jnp.where(mask, 0.0, states.log_score)
-        return ProofState(*node, *drawn, step_count, status, score)
+        return ProofState(node, query, step_count, status, score)
 
-    def _expand(self, asked: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
-        expand = resolution.expand if self.closer is None else self.closer.expand
-        return expand(ResolutionSettings.of(self.config, self.program), asked, node, restart=restart)
-
-
-def _words(key: Key) -> UInt32[Array, " words"]:
-    """The random words that choose a query."""
-    return jax.random.bits(key, (SAMPLE_WORDS,), jnp.uint32)
+    def _expand(self, request: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
+        expand = backends.expand if self.kge_scorer is None else self.kge_scorer.expand
+        return expand(self.config, self.program, request, node, restart=restart)
 
 
-def _mark(program: Program, atoms: int) -> Int32[Array, "atoms atom"]:
-    return jnp.zeros((atoms, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)
+def _random_bits(key: Key) -> UInt32[Array, " bits"]:
+    return jax.random.bits(key, (NUM_RANDOM_BITS,), jnp.uint32)
+
+
+def _false_goals(program: Program, max_goals: int) -> Int32[Array, "goals atom"]:
+    return jnp.zeros((max_goals, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)
+
+
+def make_proofs(
+    config: Any = None,
+    *,
+    data: KnowledgeBase | str | Path | None = None,
+    split: str = "train",
+    max_episode_steps: int | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> ProofEnvironment:
+    """Create the environment `proofs-v1`.
+
+    Args:
+        config: A `ProofConfig`, a preset or a YAML file.
+        data: A knowledge base or its folder; default: the generated families.
+        split: `train`, `valid` or `test`.
+        max_episode_steps: Steps after which an episode is truncated.
+        overrides: `key=value` settings.
+        settings: Fields of `ProofConfig` to change, such as `max_actions=32` or
+            `queries={"negative_ratio": 0}`.
+    """
+    if max_episode_steps is not None:
+        settings["max_episode_steps"] = max_episode_steps
+    changed = config_from(ProofConfig, config, overrides, settings)
+    if data is None:
+        data = _generated_families()
+    elif not isinstance(data, KnowledgeBase):
+        data = KnowledgeBase.load(data)
+    return ProofEnvironment.from_knowledge_base(data, changed, split)
+
+
+@functools.cache
+def _generated_families() -> KnowledgeBase:
+    return KnowledgeBase.generate()

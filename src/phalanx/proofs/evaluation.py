@@ -14,22 +14,15 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
-from phalanx.core.evaluation import map_batches, rollout_episodes
-from phalanx.nn.distributions import MaskedCategorical
+from phalanx.core.episodes import map_batches, rollout_episodes
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.proofs.env import ProofEnvironment
-from phalanx.proofs.queries import SampledQueries, corrupt
-from phalanx.proofs.state import ProofObservation
-from phalanx.training.rollout import Network
+from phalanx.proofs.queries import SampledQuery, corrupt
 
 _BATCH_SIZE = 256
 """Episodes played together at most."""
 NEGATIVE, UNPROVABLE = "corrupted", "no proof"
 """What negatives and positives without a proof are told under; others are `depth 1`, `depth 2`, ..."""
-
-
-def successor_distribution(parameters: Array, observation: ProofObservation) -> MaskedCategorical:
-    """A policy's choice among the successors that there are."""
-    return MaskedCategorical(parameters, observation.action_mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +50,7 @@ class ProverEvaluation:
         return {"split": split, "mode": "greedy", **dataclasses.asdict(self)}
 
 
-def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQueries:
+def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQuery:
     """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -68,7 +61,7 @@ def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int 
     words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
     negatives, possible = jax.device_get(_corrupted(environment, *jax.device_put((positives, words))))
     negatives = negatives[possible]
-    return SampledQueries(
+    return SampledQuery(
         jax.device_put(np.concatenate([positives, negatives])),
         jax.device_put(np.arange(len(positives) + len(negatives)) < len(positives)),
         jax.device_put(np.concatenate([depths, np.full(len(negatives), -1, np.int32)])),
@@ -82,7 +75,10 @@ def _corrupted(environment: ProofEnvironment, positives: Array, words: Array) ->
 
 
 def evaluate_prover(
-    environment: ProofEnvironment, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
+    environment: ProofEnvironment,
+    network: PolicyNetwork,
+    drawn: SampledQuery,
+    batch_size: int = _BATCH_SIZE,
 ) -> ProverEvaluation:
     """Let the greedy policy try to prove some queries, in batches of one size."""
     count = drawn.label.shape[0]
@@ -101,13 +97,15 @@ def evaluate_prover(
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnvironment, network: Network, drawn: SampledQueries
+    environment: ProofEnvironment, network: PolicyNetwork, drawn: SampledQuery
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
     states, observations = environment.reset_to(*drawn)
-    limit = environment.config.max_depth
-    played = rollout_episodes(environment, successor_distribution, network, states, observations, None, limit)
-    return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
+    limit = environment.config.max_episode_steps
+    played = rollout_episodes(
+        environment, eqx.Partial(select_action, network), states, observations, None, limit
+    )
+    return played.episode_metrics["success_mask"] == drawn.label, played.lengths, states.node.overflow
 
 
 def _scores(

@@ -16,9 +16,10 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
+from phalanx.proofs.vocabulary import ProofVocabulary
 
 AtomKind = Literal["transe", "complex", "rotate", "mlp"]
 StateKind = Literal["mean", "sum", "attention"]
@@ -40,7 +41,7 @@ class Tables(eqx.Module):
     predicates: Float[Array, "predicates rows"]
     terms: Float[Array, "terms width"]
 
-    def __init__(self, kind: AtomKind, width: int, index: IndexManager, *, key: Key) -> None:
+    def __init__(self, kind: AtomKind, width: int, index: ProofVocabulary, *, key: Key) -> None:
         # By the largest index that a state can hold, `_kge` twins and variables included; a table sized by
         # the number of predicates or of constants has no row for those.
         predicates, terms = index.num_predicate_embeddings, index.num_constant_embeddings
@@ -156,7 +157,7 @@ class StateEmbedding(eqx.Module):
     composition: Composition
 
     def __init__(
-        self, atoms: AtomKind, states: StateKind, width: int, index: IndexManager, *, key: Key
+        self, atoms: AtomKind, states: StateKind, width: int, index: ProofVocabulary, *, key: Key
     ) -> None:
         self.tables = Tables(atoms, width, index, key=key)
         self.composition = Composition(atoms, states, width, index.arity, key=jax.random.fold_in(key, 0))
@@ -357,7 +358,7 @@ class ProofNetwork(eqx.Module):
     critic: Perceptron
     temperature: float = eqx.field(static=True)
 
-    def __init__(self, config: ProofNetworkConfig, index: IndexManager, *, key: Key) -> None:
+    def __init__(self, config: ProofNetworkConfig, index: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         width, depth = config.width, config.depth
         kinds = config.atoms, config.states, width, index
@@ -382,12 +383,16 @@ class ProofNetwork(eqx.Module):
         own = self.embedding if self.critic_embedding is None else self.critic_embedding
         return self.critic(own(goals))[0]
 
-    def __call__(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Logits of all actions, zero for those that are masked out, and the value of one observation."""
-        goals = observation.sub_index[0]
+    def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return MaskedCategorical(logits, observation.action_mask), value
+
+    def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+        """Compute the logits of all actions (0 for masked actions) and the value of one observation."""
+        goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
         wanted = self._wanted(self.embed_states(goals))
-        logits = successor_scores(self.embedding, wanted, observation.derived_sub_indices, count)
+        logits = successor_scores(self.embedding, wanted, observation.successors, count)
         return logits, self.value(goals)
 
     def _wanted(self, state: Float[Array, " width"]) -> Float[Array, " width"]:
@@ -395,6 +400,6 @@ class ProofNetwork(eqx.Module):
         return self.actor(state) / self.temperature
 
 
-def create_proof_network(config: ProofNetworkConfig, index: IndexManager, key: Key) -> ProofNetwork:
-    """A network with random weights, for the states that an `IndexManager` numbers."""
+def create_proof_network(config: ProofNetworkConfig, index: ProofVocabulary, key: Key) -> ProofNetwork:
+    """A network with random weights, for the states that an `ProofVocabulary` numbers."""
     return ProofNetwork(config, index, key=key)

@@ -1,7 +1,4 @@
-"""Programs: encoded facts and rules with the indices that resolution looks things up in.
-
-Reading files and numbering names is in `knowledge`; what is derived from a program is in `resolution`.
-"""
+"""Encoded facts and rules, indexed for resolution."""
 
 import dataclasses
 import functools
@@ -15,66 +12,67 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import EncodedAtom, EncodedRule, IndexManager, check_triples
+from phalanx.core.fingerprint import Fingerprinted
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
+from phalanx.native import require_native
+from phalanx.proofs.vocabulary import ProofVocabulary, check_atoms
 
-_MAX_INDEX = 1 << 28
-"""Cells of an offset table; 1 GB of int32."""
+_MAX_OFFSETS = 1 << 28
+"""Entries of an offset table; 1 GB of int32."""
 
 
 class FactSet(NamedTuple):
-    """A set of atoms that can be asked on the device whether it has one: cuckoo hashing."""
+    """A set of ground atoms on the device, implemented by cuckoo hashing."""
 
-    table: Int32[Array, "2 places arguments"]
-    """The atoms by two hashes, as (predicate and first, others); each is at one of its two places."""
+    table: Int32[Array, "2 slots arguments"]
+    """The atoms as (predicate and first argument, other arguments), each in one of its two possible slots."""
     salt: UInt32[Array, ""]
-    """What the hashes are mixed with, chosen so that every atom finds a place."""
+    """Mixed into the hashes; chosen such that every atom has a slot."""
 
     @classmethod
-    def of(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
-        """The set of some ground atoms, each there once."""
-        table, salt = _nests(atoms, num_constants)
+    def create(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
+        """Build the set of distinct ground atoms."""
+        table, salt = _build_cuckoo_table(atoms, num_constants)
         return cls(jnp.asarray(table), jnp.asarray(salt))
 
-    def contain(self, atoms: Int32[Array, "*atoms atom"], num_constants: int) -> Bool[Array, "*atoms"]:
-        """Whether atoms are in it; False for variables and padding."""
-        # Predicate times constants stays below `_MAX_INDEX`, so only variables could run into another key.
+    def contains(self, atoms: Int32[Array, "*atoms atom"], num_constants: int) -> Bool[Array, "*atoms"]:
+        """Return which atoms are in the set; False for atoms with variables and for padding."""
+        # Predicate times constants is below `_MAX_OFFSETS`, so only variables could collide with another key.
         ground = jnp.all((atoms[..., 1:] >= 1) & (atoms[..., 1:] <= num_constants), axis=-1)
         key, others = atoms[..., 0] * num_constants + atoms[..., 1], atoms[..., 2:]
         found = jnp.zeros_like(ground)
         for side in (0, 1):
             hashed = key.astype(jnp.uint32), others.astype(jnp.uint32)
-            place = _nest(self.salt, *hashed, side, self.table.shape[1])
-            there = self.table[side, place.astype(jnp.int32)]
-            found |= (there[..., 0] == key) & jnp.all(there[..., 1:] == others, axis=-1)
+            slot = _hash(self.salt, *hashed, side, self.table.shape[1])
+            entry = self.table[side, slot.astype(jnp.int32)]
+            found |= (entry[..., 0] == key) & jnp.all(entry[..., 1:] == others, axis=-1)
         return ground & found
 
 
 class ProgramArrays(NamedTuple):
-    """A program on the device, as the XLA engine reads it."""
+    """A program on the device, for the XLA backend."""
 
     starts: Int32[Array, "arguments cells"]
-    """For each argument: where the facts of (predicate, argument) begin in its order; then the end."""
+    """For each argument: where the facts of (predicate, argument) start, and the end of the last ones."""
     facts: Int32[Array, "arguments facts arguments"]
-    """Arguments of the facts, for each argument sorted by predicate, that argument, and then all in turn; one
-    empty row when there are none."""
-    nests: FactSet
-    """The facts themselves, to be looked up."""
+    """Arguments of the facts, for each argument sorted by predicate, that argument, and then all arguments;
+    one empty row if there are no facts."""
+    fact_set: FactSet
     rule_start: Int32[Array, " predicates_and_two"]
-    """Where the rules of a head predicate begin."""
+    """Where the rules of a head predicate start."""
     heads: Int32[Array, "rules arguments"]
-    """Arguments of the rules' heads; one empty row when there are none."""
+    """Arguments of the rules' heads; one empty row if there are no rules."""
     bodies: Int32[Array, "rules longest atom"]
-    """The rules' bodies, zero rows behind."""
+    """The rules' bodies, padded with zero rows."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program(Fingerprinted):
-    """Facts and rules, indexed. Equal when facts and rules are equal, and static under `jit`.
+    """Indexed facts and rules; compared by content and static under `jit`.
 
-    Predicates are 1..P and constants 1..C; `True`, `False` and `End` are P + 1, P + 2 and P + 3; variables of
-    a running proof are C + 1 and up. All atoms have two arguments, or all three; see `IndexManager`.
+    Predicates are 1 to P and constants 1 to C; `True`, `False` and `End` are P + 1, P + 2 and P + 3;
+    variables start at C + 1. All atoms have two terms, or all have three; see `ProofVocabulary`.
     """
 
     facts: np.ndarray
@@ -82,18 +80,19 @@ class Program(Fingerprinted):
     heads: np.ndarray
     """int32 [rules, 1 + arity], grouped by predicate, in the given order within a predicate."""
     bodies: np.ndarray
-    """int32 [rules, longest body, 1 + arity], zero rows behind."""
+    """int32 [rules, longest body, 1 + arity], padded with zero rows."""
     rule_order: np.ndarray
-    """int32 [rules]: where each of these rules stood in the list that was given."""
+    """int32 [rules]: the position of each rule in the list passed to `create`."""
     num_predicates: int
-    """Real predicates."""
+    """Predicates of the knowledge base."""
     num_constants: int
 
     @classmethod
-    def of_data(cls, data: DataHandler, index: IndexManager) -> "Program":
-        """The facts and rules of a knowledge base."""
-        facts, rules = index.encode_atoms(data.facts), index.encode_rules(data.rules)
-        return cls.create(facts, rules, index.num_predicates, index.num_constants)
+    def from_knowledge_base(cls, knowledge_base: KnowledgeBase, vocabulary: ProofVocabulary) -> "Program":
+        """Index the facts and rules of a knowledge base."""
+        facts = vocabulary.encode(knowledge_base.facts)
+        rules = vocabulary.encode_rules(knowledge_base.rules)
+        return cls.create(facts, rules, vocabulary.num_predicates, vocabulary.num_constants)
 
     @classmethod
     def create(
@@ -103,21 +102,21 @@ class Program(Fingerprinted):
         num_predicates: int,
         num_constants: int,
     ) -> "Program":
-        """Index facts (in any order, repeats allowed) and rules; raises on what the encoding forbids."""
+        """Index facts (in any order, may be repeated) and rules; raise `ValueError` for invalid indices."""
         if num_predicates < 1 or num_constants < 1:
             raise ValueError(
                 f"a program needs predicates and constants, got {num_predicates} and {num_constants}"
             )
-        if num_predicates * num_constants >= _MAX_INDEX:
+        if num_predicates * num_constants >= _MAX_OFFSETS:
             raise ValueError(
-                f"{num_predicates} predicates times {num_constants} constants exceed the index's {_MAX_INDEX}"
+                f"{num_predicates} predicates times {num_constants} constants are more than {_MAX_OFFSETS}"
             )
         arity = facts.shape[1] - 1
         if arity not in (2, 3):
             raise ValueError(f"facts must have a predicate and two or three terms, got rows of {arity + 1}")
         if num_predicates * num_constants**arity >= 1 << 62:
             raise ValueError(f"{num_constants} constants are too many for atoms with {arity} arguments")
-        check_triples(facts, num_predicates, num_constants, "fact")
+        check_atoms(facts, num_predicates, num_constants, "fact")
         for number, (head, body) in enumerate(rules):
             for atom in (head, *body):
                 _check_rule_atom(number, atom, arity, num_predicates, num_constants)
@@ -125,11 +124,11 @@ class Program(Fingerprinted):
         heads = np.zeros((len(rules), 1 + arity), np.int32)
         longest = max((len(body) for _, body in rules), default=0)
         bodies = np.zeros((len(rules), longest, 1 + arity), np.int32)
-        for place, number in enumerate(order):
+        for row, number in enumerate(order):
             head, body = rules[number]
-            heads[place] = head
+            heads[row] = head
             if body:
-                bodies[place, : len(body)] = body
+                bodies[row, : len(body)] = body
         unique = np.unique(facts.astype(np.int32), axis=0).reshape(-1, 1 + arity)
         for array in (unique, heads, bodies, order):
             array.setflags(write=False)
@@ -142,22 +141,22 @@ class Program(Fingerprinted):
 
     @property
     def true_index(self) -> int:
-        """The predicate of a state with nothing left to prove."""
+        """Predicate of a state without remaining goals."""
         return self.num_predicates + 1
 
     @property
     def false_index(self) -> int:
-        """The predicate of a failed state."""
+        """Predicate of a failed state."""
         return self.num_predicates + 2
 
     @property
     def end_index(self) -> int:
-        """The predicate that marks the action of giving up."""
+        """Predicate of the action that gives up."""
         return self.num_predicates + 3
 
     @property
-    def runtime_var_start_index(self) -> int:
-        """The first variable of a running proof."""
+    def first_variable(self) -> int:
+        """Index of the first variable."""
         return self.num_constants + 1
 
     @property
@@ -167,58 +166,58 @@ class Program(Fingerprinted):
 
     @functools.cached_property
     def rule_start(self) -> np.ndarray:
-        """int32 [predicates + 2]: where the rules of a head predicate begin; predicate 0 has none."""
+        """int32 [predicates + 2]: where the rules of a head predicate start; predicate 0 has none."""
         return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
 
     @functools.cached_property
     def arrays(self) -> ProgramArrays:
-        """The indices on the device, concrete even when first asked for under a trace."""
+        """The program on the device; concrete even if first accessed while tracing."""
         with jax.ensure_compile_time_eval():
             return ProgramArrays(*jax.tree.map(jnp.asarray, self._host_arrays()))
 
     def _host_arrays(self) -> tuple[Any, ...]:
         facts, arguments = self.facts, range(1, 1 + self.arity)
-        # A gather needs a row to read, also where nothing can come of it.
+        # A gather needs at least one row.
         blank = np.zeros((1, self.arity), np.int32)
-        # The facts come sorted, and a stable sort keeps that order within an argument.
+        # The facts are sorted, and a stable sort keeps that order for equal arguments.
         orders = [np.lexsort((facts[:, side], facts[:, 0])) for side in arguments]
         ordered = np.stack([facts[order, 1:] if len(facts) else blank for order in orders])
         heads = self.heads[:, 1:] if len(self.heads) else blank
         bodies = self.bodies if len(self.bodies) else np.zeros((1, self.max_body, 1 + self.arity), np.int32)
         starts = [
-            offsets(facts[:, 0], facts[:, side], self.num_predicates, self.num_constants)
+            row_offsets(facts[:, 0], facts[:, side], self.num_predicates, self.num_constants)
             for side in arguments
         ]
-        nests = FactSet.of(facts, self.num_constants)
-        return (np.stack(starts), ordered, nests, self.rule_start, heads, bodies)
+        fact_set = FactSet.create(facts, self.num_constants)
+        return (np.stack(starts), ordered, fact_set, self.rule_start, heads, bodies)
 
     @property
     def native(self) -> Any:
-        """This program in the compiled extension's memory; freed when the last equal program goes."""
-        return self._native_home[0]
+        """This program in the C++ extension; freed when the last equal program is deleted."""
+        return self._native_owner[0]
 
     @functools.cached_property
-    def _native_home(self) -> list[Any]:
-        import phalanx._native as _native
-
+    def _native_owner(self) -> list[Any]:
+        extension = require_native("proof search with the native backend")
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
-        home = [
-            _native.ProofProgram(
+        owner = [
+            extension.ProofProgram(
                 key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
             )
         ]
-        # Compiled functions keep their program to the very end, when the extension would report a leak.
-        weakref.finalize(self, home.clear)
-        return home
+        # Compiled functions keep their program until the process exits, when the extension would report a
+        # leak.
+        weakref.finalize(self, owner.clear)
+        return owner
 
     @functools.cached_property
     def compiled(self) -> dict[Any, Any]:
-        """Functions that `resolution` has made for this program; they go when it goes."""
+        """Cache of expansion functions for this program."""
         return {}
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of facts and rules, in order."""
+        """Digest of the facts and rules."""
         digest = hashlib.sha256(f"{self.num_predicates} {self.num_constants} {self.max_body} ".encode())
         for array in (self.facts, self.heads, self.bodies, self.rule_order):
             digest.update(f"{array.shape}".encode())
@@ -226,7 +225,7 @@ class Program(Fingerprinted):
         return digest.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled functions and the extension's memory stay in this process; a copy makes its own.
+        # Compiled functions and the extension's memory cannot be pickled; a copy creates its own.
         return Program, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     def __repr__(self) -> str:
@@ -239,20 +238,20 @@ class Program(Fingerprinted):
 jax.tree_util.register_static(Program)
 
 
-def offsets(
+def row_offsets(
     predicates: Int32[np.ndarray, " rows"],
     arguments: Int32[np.ndarray, " rows"],
     num_predicates: int,
     num_constants: int,
 ) -> Int32[np.ndarray, " cells"]:
-    """Where the rows of (predicate, argument) begin once the rows are sorted by them; the end at the end."""
+    """Return where the rows of each (predicate, argument) start after sorting, and the end."""
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
-def _nest(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
-    """One of the two places where a fact may be, by its predicate-and-first key and its other arguments."""
+def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
+    """Return one of the two slots of an atom, given its predicate-and-first key and its other terms."""
     factors = ((0x9E3779B1, 0x85EBCA6B, 0x165667B1), (0xC2B2AE35, 0x27D4EB2F, 0xD3A2646D))[side]
     mixed = (key ^ salt) * np.uint32(factors[0])
     for column, factor in enumerate(factors[1 : 1 + others.shape[-1]]):
@@ -261,31 +260,31 @@ def _nest(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
     return (mixed ^ (mixed >> np.uint32(13))) & np.uint32(size - 1)
 
 
-def _nests(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Cuckoo hashing: two tables in which every fact has one place each, and sits in one of them."""
+def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
+    """Assign every fact to its slot in one of two tables."""
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))
     salt = np.uint32(0)
     while True:
-        places = np.stack([_nest(salt, keys, others, side, size).astype(np.int64) for side in (0, 1)])
+        slots = np.stack([_hash(salt, keys, others, side, size).astype(np.int64) for side in (0, 1)])
         owner = np.full((2, size), -1, np.int64)
         side = np.zeros(len(facts), np.int64)
-        homeless = np.arange(len(facts))
+        unassigned = np.arange(len(facts))
         for _ in range(500):
-            here = side[homeless], places[side[homeless], homeless]
-            evicted = owner[here]
-            owner[here] = homeless
-            # Of those that wanted the same place the last has it; all others try their other place.
-            lost = homeless[owner[here] != homeless]
-            homeless = np.unique(np.concatenate([lost, evicted[evicted >= 0]]))
-            if not len(homeless):
+            target = side[unassigned], slots[side[unassigned], unassigned]
+            evicted = owner[target]
+            owner[target] = unassigned
+            # The last of several facts with the same slot gets it; all others try their other slot.
+            lost = unassigned[owner[target] != unassigned]
+            unassigned = np.unique(np.concatenate([lost, evicted[evicted >= 0]]))
+            if not len(unassigned):
                 taken = owner >= 0
                 table = np.zeros((2, size, facts.shape[1] - 1), np.int32)
                 table[taken, 0] = keys[owner[taken]].astype(np.int32)
                 table[taken, 1:] = others[owner[taken]].astype(np.int32)
                 return table, salt
-            side[homeless] ^= 1
+            side[unassigned] ^= 1
         salt = np.uint32((int(salt) + 0x27D4EB2F) % 2**32)
         if int(salt) % 4 == 0:
             size *= 2

@@ -1,7 +1,4 @@
-"""What an episode of proof search pays at its end.
-
-What a config may say about it is in `phalanx.proofs.config`; penalties and steps are in `environment`.
-"""
+"""Reward at the end of an episode."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
@@ -13,14 +10,14 @@ def final_reward(
     config: ProofRewardConfig,
     label: Bool[Array, "*batch"],
     proved: Bool[Array, "*batch"],
-    given_up: Bool[Array, "*batch"],
+    gave_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
-    """The reward of an episode that ends now."""
+    """Return the reward of episodes that end without goals scored by an embedding."""
     true_positive, false_negative, false_positive, true_negative = config.payoffs
     positive = jnp.where(proved, true_positive, false_negative)
     negative = jnp.where(proved, false_positive, true_negative)
-    bonus = config.given_up_bonus if config.type == 5 else 0.0
-    negative = negative + jnp.where(given_up, bonus, 0.0)
+    bonus = config.give_up_bonus if config.type == 5 else 0.0
+    negative = negative + jnp.where(gave_up, bonus, 0.0)
     return jnp.where(label, positive, negative).astype(jnp.float32)
 
 
@@ -28,12 +25,12 @@ def episode_reward(
     config: ProofConfig,
     label: Bool[Array, "*batch"],
     proved: Bool[Array, "*batch"],
-    given_up: Bool[Array, "*batch"],
+    gave_up: Bool[Array, "*batch"],
     log_score: Float32[Array, "*batch"] | None,
 ) -> Float32[Array, "*batch"]:
-    """The same, where an embedding may have closed goals: the mean over the proof holding and not holding."""
-    paid = final_reward(config.reward, label, proved, given_up)
+    """Return the reward of episodes that end; with an embedding, the expectation over its proofs."""
+    reward = final_reward(config.reward, label, proved, gave_up)
     if log_score is None or config.kge_reward == "log":
-        return paid
-    refuted = final_reward(config.reward, label, jnp.zeros_like(proved), given_up)
-    return jnp.where(proved, refuted + jnp.exp(log_score) * (paid - refuted), paid)
+        return reward
+    without_proof = final_reward(config.reward, label, jnp.zeros_like(proved), gave_up)
+    return jnp.where(proved, without_proof + jnp.exp(log_score) * (reward - without_proof), reward)

@@ -1,102 +1,156 @@
-"""A learned combination of proofs and an embedding: a conditional logit, fitted to rank positives first.
-
-Fixed weights are in `rank`. What it is fitted to must be no test data: use the validation split.
-"""
+"""Combination of proof and embedding scores: fixed weights, or a fitted conditional logit model."""
 
 import dataclasses
 import os
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int
+from pydantic import Field
 
-from phalanx.io.files import CorruptFileError, atomic_write, read_verified_json, write_json
-from phalanx.kg.candidates import CandidateLists
-from phalanx.kg.evaluation import Score, TripleScores
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.config import Config
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, read_verified_json, write_json
+from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
+from phalanx.kg.vocabulary import Vocabulary
 
-FEATURES = ("log_belief", "kge_score", "proved", "log_prob", "length")
-"""The embedding's two scores, whether there is a proof, and its log-probability and length (0 without)."""
-_LEAST_LOG_BELIEF = -30.0
-_STEPS = 50
-_VERSION = 1
+FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
+"""The embedding's log-probability and score; whether there is a proof, its log-probability and its length."""
+_MIN_LOG_PROBABILITY = -30.0
+_MAX_NEWTON_STEPS = 50
+_FILE_FORMAT = 2
+
+
+class HybridConfig(Config):
+    """Weights of the mode `hybrid`; the defaults are published values."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
+
+    kge_weight: float = Field(default=2.0, ge=0)
+    """Weight of the embedding's log-probability."""
+    proved_bonus: float = 1.0
+    """Added to the score of proved triples."""
+    unproved_penalty: float = 0.5
+    """Subtracted from the score of unproved triples."""
+    policy_weight: float | None = Field(default=None, ge=0)
+    """Weight of the proof's log-probability under the policy; None: the best value on validation data, or 0
+    if there is no validation data or no policy."""
+
+
+def hybrid_scorer(
+    search: TripleScorer, embedding: TripleScorer, config: HybridConfig | None = None
+) -> TripleScorer:
+    """Return a scorer that combines an embedding and a proof search with fixed weights."""
+    weights = HybridConfig() if config is None else config
+
+    def score(triples: np.ndarray, /) -> TripleScores:
+        return combine_scores(search(triples), embedding(triples), weights)
+
+    return score
+
+
+def combine_scores(search: TripleScores, embedding: TripleScores, config: HybridConfig) -> TripleScores:
+    """Add the scores of a proof search and an embedding with fixed weights."""
+    proved, log_probability = search.proved, embedding.log_probability
+    if proved is None or log_probability is None:
+        raise ValueError("a hybrid needs a scorer that finds proofs, and one with probabilities")
+    total = config.kge_weight * log_probability
+    total = total + np.where(proved, config.proved_bonus, -config.unproved_penalty)
+    if config.policy_weight:
+        if search.log_prob is None:
+            raise ValueError(
+                f"policy_weight is {config.policy_weight}, but the search gives no probabilities of proofs"
+            )
+        total += config.policy_weight * np.where(proved, search.log_prob, 0.0)
+    return dataclasses.replace(search, score=total, log_probability=log_probability)
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreCombination:
-    """Weights of the features of a triple: some for all predicates, and what each predicate adds to them."""
+    """Weights of a triple's features: shared weights, and a correction for each relation."""
 
-    predicates: tuple[str, ...]
-    """Names of the predicates 1, 2, ..."""
+    relations: tuple[str, ...]
+    """Names of the relations, in the order of their ids."""
     mean: Float64[np.ndarray, " features"]
     scale: Float64[np.ndarray, " features"]
-    """A feature is taken from its mean, over its scale."""
+    """Features are standardized with mean and scale."""
     shared: Float64[np.ndarray, " features"]
-    own: Float64[np.ndarray, "predicates features"]
+    by_relation: Float64[np.ndarray, "relations features"]
 
     def score(
-        self, predicate: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
+        self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
     ) -> Float64[np.ndarray, " triples"]:
-        """Greater is better."""
-        weights = self.shared + self.own[predicate - 1]
+        """Return the score of triples; higher is more likely."""
+        weights = self.shared + self.by_relation[relation]
         return np.sum((features - self.mean) / self.scale * weights, axis=1)
 
-    def scorer(self, search: Score, embedding: Score) -> Score:
-        """A scorer that asks both and combines them."""
+    def scorer(self, search: TripleScorer, embedding: TripleScorer) -> TripleScorer:
+        """Return a scorer that combines a proof search and an embedding."""
 
-        def score(triples: np.ndarray) -> TripleScores:
-            found, believed = search(triples), embedding(triples)
-            total = self.score(triples[:, 0], features_of(found, believed))
-            return dataclasses.replace(found, score=total, log_belief=believed.log_belief)
+        def score(triples: np.ndarray, /) -> TripleScores:
+            found, scored = search(triples), embedding(triples)
+            total = self.score(triples[:, 0], compute_features(found, scored))
+            return dataclasses.replace(found, score=total, log_probability=scored.log_probability)
 
         return score
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As JSON."""
+        """Write the combination as JSON."""
         record = {
-            "version": _VERSION,
+            "format": _FILE_FORMAT,
             "features": FEATURES,
-            "predicates": self.predicates,
+            "relations": self.relations,
             "mean": self.mean.tolist(),
             "scale": self.scale.tolist(),
             "shared": self.shared.tolist(),
-            "own": self.own.tolist(),
+            "by_relation": self.by_relation.tolist(),
         }
-        with atomic_write(path, "w", sealed=True) as file:
+        with atomic_write(path, "w", checksum=True) as file:
             write_json(file, record, indent=1)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], index: IndexManager) -> "ScoreCombination":
-        """From JSON; the predicates must be those of the index."""
+    def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
+        """Read a combination; its relations must be those of the vocabulary."""
         try:
             record = read_verified_json(path, "fit it again")
-            names, features, version = tuple(record["predicates"]), record["features"], record["version"]
-            arrays = [np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "own")]
+            file_format = record["format"]
+            names, features = tuple(record["relations"]), record["features"]
+            arrays = [
+                np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "by_relation")
+            ]
         except CorruptFileError:
             raise
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a combination that was saved here: {error!r}") from error
-        if version != _VERSION or tuple(features) != FEATURES:
+            raise ValueError(f"{path} is not a saved combination: {error!r}") from error
+        if file_format != _FILE_FORMAT:
             raise ValueError(
-                f"{path} is of version {version} with features {features}; this is version {_VERSION} with "
-                f"{list(FEATURES)}: fit it again"
+                f"{path} has format {file_format}, but this version of Phalanx reads format {_FILE_FORMAT}: "
+                "fit the combination again"
             )
-        if names != index.predicates:
-            raise ValueError(f"{path} was fitted for other predicates than {', '.join(index.predicates)}")
+        if tuple(features) != FEATURES:
+            raise ValueError(f"{path} has the features {features}, expected {list(FEATURES)}: fit it again")
+        if names != vocabulary.predicates:
+            raise ValueError(f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}")
         shapes = [(len(FEATURES),)] * 3 + [(len(names), len(FEATURES))]
         if [array.shape for array in arrays] != shapes:
-            raise ValueError(f"{path} has {[array.shape for array in arrays]} numbers instead of {shapes}")
+            raise ValueError(
+                f"{path} has arrays of shape {[array.shape for array in arrays]}, expected {shapes}"
+            )
         return cls(names, *arrays)
 
 
-def features_of(search: TripleScores, embedding: TripleScores) -> Float64[np.ndarray, "triples features"]:
-    """The columns of `FEATURES`."""
-    proved, log_prob, length, log_belief = search.proved, search.log_prob, search.length, embedding.log_belief
-    if proved is None or length is None or log_belief is None:
-        raise ValueError("a combination needs a search that proves and an embedding that believes")
-    # The exact prover gives proofs no probability; its length says as much.
+def compute_features(
+    search: TripleScores, embedding: TripleScores
+) -> Float64[np.ndarray, "triples features"]:
+    """Return the columns of `FEATURES`; the features of a proof are 0 if there is none."""
+    proved, log_prob, length = search.proved, search.log_prob, search.length
+    log_probability = embedding.log_probability
+    if proved is None or length is None or log_probability is None:
+        raise ValueError("a combination needs a scorer that finds proofs, and one with probabilities")
+    # The exact prover gives no probabilities of proofs; the length has the same information.
     log_prob = np.zeros(len(proved)) if log_prob is None else log_prob
     columns = (
-        np.maximum(log_belief, _LEAST_LOG_BELIEF),
+        np.maximum(log_probability, _MIN_LOG_PROBABILITY),
         embedding.score,
         proved,
         np.where(proved, log_prob, 0.0),
@@ -108,80 +162,94 @@ def features_of(search: TripleScores, embedding: TripleScores) -> Float64[np.nda
 def fit_combination(
     candidates: CandidateLists,
     features: Float64[np.ndarray, "candidates features"],
-    index: IndexManager,
+    vocabulary: Vocabulary,
     *,
     shared_penalty: float = 1e-2,
-    own_penalty: float = 3.0,
+    relation_penalty: float = 3.0,
 ) -> ScoreCombination:
-    """The most likely weights: a positive is first in its list with its softmax probability.
+    """Fit a conditional logit model: the true triple of a list is selected with its softmax probability.
 
-    Each predicate's own weights are held near 0 by `own_penalty`, half of it times their squares, so that one
-    with few queries keeps to what holds for all. The problem is convex, and Newton's method solves it.
+    The problem is convex and is solved by Newton's method. Do not fit on test data.
+
+    Args:
+        candidates: Ranking lists, usually of the validation split.
+        features: The features of all candidates.
+        vocabulary: The relations.
+        shared_penalty: L2 penalty of the shared weights.
+        relation_penalty: L2 penalty of the corrections, which keeps relations with few queries close to the
+            shared weights.
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
-    # Rounding gives a column of equal numbers a deviation too.
+    # Rounding gives a constant column a small deviation, too.
     scale = np.where(scale > 1e-9 * (1 + np.abs(mean)), scale, 1.0)
-    problem = _Logit(candidates, (features - mean) / scale, index.num_predicates, shared_penalty, own_penalty)
-    weights = problem.solve()
-    return ScoreCombination(index.predicates, mean, scale, weights[0], weights[1:])
+    model = _ConditionalLogit(
+        candidates, (features - mean) / scale, vocabulary.num_predicates, shared_penalty, relation_penalty
+    )
+    weights = model.fit()
+    return ScoreCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])
 
 
-class _Logit:
-    """The penalized likelihood of positives at the head of their lists, all of a list of one predicate."""
+class _ConditionalLogit:
+    """Penalized likelihood of true triples; all triples of a list have the same relation."""
 
     def __init__(
-        self, candidates: CandidateLists, x: np.ndarray, num_predicates: int, shared: float, own: float
+        self,
+        candidates: CandidateLists,
+        x: np.ndarray,
+        num_relations: int,
+        shared_penalty: float,
+        relation_penalty: float,
     ) -> None:
-        self.x, self.starts, self.list_of = x, candidates.starts, candidates.list_of
+        self.x, self.starts, self.list_index = x, candidates.starts, candidates.list_index
         self.first = candidates.starts[:-1]
-        self.predicate = candidates.triples[:, 0].astype(np.int64) - 1
-        self.penalty = np.full((num_predicates + 1, 1), own)
-        self.penalty[0] = shared
+        self.relation = candidates.triples[:, 0].astype(np.int64)
+        self.penalty = np.full((num_relations + 1, 1), relation_penalty)
+        self.penalty[0] = shared_penalty
 
-    def _shares(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The loss, and each candidate's softmax share of its list."""
-        value = np.einsum("cf,cf->c", self.x, (weights[0] + weights[1:])[self.predicate])
-        value -= np.maximum.reduceat(value, self.first)[self.list_of]
+    def _loss(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the loss and the softmax probability of each candidate."""
+        value = np.einsum("cf,cf->c", self.x, (weights[0] + weights[1:])[self.relation])
+        value -= np.maximum.reduceat(value, self.first)[self.list_index]
         power = np.exp(value)
         total = np.add.reduceat(power, self.first)
         loss = float(np.sum(np.log(total) - value[self.first]))
-        return loss + float(np.sum(self.penalty * weights**2)) / 2, power / total[self.list_of]
+        return loss + float(np.sum(self.penalty * weights**2)) / 2, power / total[self.list_index]
 
-    def solve(self) -> np.ndarray:
-        """Row 0 for all predicates, then one for each."""
+    def fit(self) -> np.ndarray:
+        """Return the weights: row 0 is shared, followed by one row per relation."""
         rows, width = self.penalty.shape[0], self.x.shape[1]
         weights = np.zeros((rows, width))
-        loss, share = self._shares(weights)
-        for _ in range(_STEPS):
-            gradient, curvature = self._derivatives(weights, share)
-            step = np.linalg.solve(curvature, gradient.reshape(-1)).reshape(rows, width)
+        loss, probability = self._loss(weights)
+        for _ in range(_MAX_NEWTON_STEPS):
+            gradient, hessian = self._derivatives(weights, probability)
+            step = np.linalg.solve(hessian, gradient.reshape(-1)).reshape(rows, width)
             decrease = float(np.sum(step * gradient))
             if decrease < 1e-9 * (1 + abs(loss)):
                 break
             size = 1.0
             while True:
-                new_loss, new_share = self._shares(weights - size * step)
+                new_loss, new_probability = self._loss(weights - size * step)
                 if new_loss <= loss - 1e-4 * size * decrease or size < 1e-6:
                     break
                 size /= 2
-            weights, loss, share = weights - size * step, new_loss, new_share
+            weights, loss, probability = weights - size * step, new_loss, new_probability
         return weights
 
-    def _derivatives(self, weights: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _derivatives(self, weights: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, width = weights.shape
         gradient = self.penalty * weights
-        curvature = np.zeros((rows, width, rows, width))
-        expected = np.add.reduceat(self.x * share[:, None], self.first, axis=0)
-        for number in np.unique(self.predicate).tolist():
-            mine, lists = self.predicate == number, self.predicate[self.first] == number
+        hessian = np.zeros((rows, width, rows, width))
+        expected = np.add.reduceat(self.x * probability[:, None], self.first, axis=0)
+        for number in np.unique(self.relation).tolist():
+            mask, lists = self.relation == number, self.relation[self.first] == number
             slope = np.sum(expected[lists] - self.x[self.first[lists]], axis=0)
-            x = self.x[mine]
-            bend = (x * share[mine, None]).T @ x - expected[lists].T @ expected[lists]
+            x = self.x[mask]
+            covariance = (x * probability[mask, None]).T @ x - expected[lists].T @ expected[lists]
             gradient[0] += slope
             gradient[number + 1] += slope
             for one in (0, number + 1):
                 for other in (0, number + 1):
-                    curvature[one, :, other] += bend
-        flat = curvature.reshape(rows * width, rows * width)
+                    hessian[one, :, other] += covariance
+        flat = hessian.reshape(rows * width, rows * width)
         flat[np.diag_indices_from(flat)] += np.repeat(self.penalty[:, 0], width)
         return gradient, flat

@@ -1,14 +1,16 @@
-"""Puzzles as text environments: one puzzle an episode, answered move by move or as a whole; and many at once.
+"""Puzzles as text environments."""
 
-The protocol is `phalanx.text.env`; what the puzzles are is in `kinds`.
-"""
-
+import collections
+import copy
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kinds import puzzle_kind
 from phalanx.text.env import (
+    EpisodeId,
+    PromptFormat,
     TextEnvironment,
     TextInfo,
     TextRewards,
@@ -18,153 +20,256 @@ from phalanx.text.env import (
     finished_step,
 )
 
+_PUZZLE_CACHE_SIZE = 4096
+
 
 class PuzzleEnvironment(TextEnvironment):
-    """Puzzles of a kind and difficulty.
+    """One puzzle per episode.
 
-    With `turns="multi"` each answer is a move; the episode ends when the puzzle is solved or lost, and is
-    truncated after `max_steps` answers, refused ones among them (None: twice the solver's moves, and ten).
-    With `turns="single"` the one answer is the whole solution, and it is verified. `compact` asks without
-    rules, in as few characters as hold the puzzle, and demonstrates as briefly: for models that are small.
+    - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, only the kind
+      and the board, in as few characters as possible, for small models; the expert answers are shortened too.
+    - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
+      `<answer>` tags.
+    - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that
+      is not a legal move, `rewards.valid` otherwise.
+    - **End**: the puzzle is solved or can no longer be solved. With `turns="single"`, the only answer ends
+      the episode. With `turns="multi"`, it is truncated after `max_steps` answers, including invalid ones.
+
+    Args:
+        kind: Name of a kind, or a kind of your own.
+        difficulty: One of `kind.difficulties`.
+        turns: `multi` for one move per answer, `single` for one answer with the complete solution.
+        max_steps: Maximum number of answers. None: twice the number of the solver's moves, plus ten.
+        rewards: Rewards by outcome.
+        prompt_format: `full` or `compact`.
     """
+
+    # A step takes microseconds, less than handing it to a thread.
+    blocking = False
 
     def __init__(
         self,
         kind: str | PuzzleKind[Any, Any],
         difficulty: str = "easy",
         *,
-        turns: str = "multi",
+        turns: Literal["multi", "single"] | str = "multi",
         max_steps: int | None = None,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
-        compact: bool = False,
+        prompt_format: PromptFormat = "full",
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
         if difficulty not in self.kind.difficulties:
             known = ", ".join(self.kind.difficulties)
-            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; there are {known}")
+            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; choose from {known}")
         if turns not in ("multi", "single"):
-            raise ValueError(f"turns are 'multi' or 'single', got {turns!r}")
+            raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
+        if prompt_format not in ("full", "compact"):
+            raise ValueError(f"prompt_format must be 'full' or 'compact', got {prompt_format!r}")
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         self.difficulty, self.turns, self.max_steps, self.rewards = difficulty, turns, max_steps, rewards
-        self.compact = compact
+        self.prompt_format = prompt_format
         self._puzzle: Puzzle | None = None
         self._state: Any = None
         self._info = TextInfo()
-        self._taken = self._most = 0
+        self._num_answers = self._max_answers = 0
 
     @property
     def puzzle(self) -> Puzzle:
-        """The puzzle of this episode."""
+        """The puzzle of the current episode."""
         if self._puzzle is None:
             raise ValueError("there is no episode yet; call reset")
         return self._puzzle
 
     @property
     def state(self) -> Any:
-        """The puzzle as it stands."""
+        """The current state of the puzzle."""
         return self._state
 
     @property
-    def board(self) -> str:
-        """The puzzle as it stands, in few characters; equal where another seed made or led to the same."""
-        return self.kind.compact(self.puzzle, self._state)
+    def state_key(self) -> str:
+        """The compact board. It is the same for equal states, whichever seed they come from."""
+        return self.kind.compact_board(self.puzzle, self._state)
+
+    @property
+    def episode_key(self) -> str:
+        """The compact board of the initial state."""
+        return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
+        """True after the end of the episode."""
         return self._info.terminated or self._info.truncated
 
     def reset(self, seed: int) -> str:
-        return self.begin(self.kind.generate(seed, self.difficulty))
+        return self.start(self.kind.generate(seed, self.difficulty))
 
-    def begin(self, puzzle: Puzzle) -> str:
-        """Start the episode of a puzzle that is made already."""
+    def start(self, puzzle: Puzzle) -> str:
+        """Start an episode with an existing puzzle and return the prompt."""
         if puzzle.kind != self.kind.name:
-            raise ValueError(f"this environment is for {self.kind.name}, got a puzzle of {puzzle.kind}")
-        self._puzzle, self._state = puzzle, self.kind.start(puzzle)
-        self._info, self._taken = TextInfo(), 0
+            raise ValueError(f"this environment is for {self.kind.name} puzzles, got a {puzzle.kind} puzzle")
+        self._puzzle, self._state = puzzle, self.kind.initial_state(puzzle)
+        self._info, self._num_answers = TextInfo(), 0
         if self.turns == "single":
-            self._most = 1
+            self._max_answers = 1
         elif self.max_steps is not None:
-            self._most = self.max_steps
+            self._max_answers = self.max_steps
         else:
-            self._most = 10 + 2 * len(self.kind.solve(puzzle, self._state) or ())
+            self._max_answers = 10 + 2 * len(self.kind.solve(puzzle, self._state) or ())
         return self.prompt
 
     @property
     def prompt(self) -> str:
-        puzzle = self.puzzle
-        if self.compact:
-            return f"{self.kind.name[:2]}\n{self.board}\n"
-        form = self.kind.moves(puzzle) if self.turns == "multi" else self.kind.whole(puzzle)
-        return f"{self.kind.rules(puzzle)}\n\n{self.kind.draw(puzzle, self._state)}\n\n{form}"
+        puzzle, kind = self.puzzle, self.kind
+        if self.prompt_format == "compact":
+            return f"{kind.name[:2]}\n{self.state_key}\n"
+        answer_format = kind.move_format(puzzle) if self.turns == "multi" else kind.answer_format(puzzle)
+        return f"{kind.rules(puzzle)}\n\n{kind.draw_board(puzzle, self._state)}\n\n{answer_format}"
 
     def step(self, answer: str) -> TextStep:
         puzzle, kind = self.puzzle, self.kind
         if self.done:
             return finished_step(self._info)
-        self._taken += 1
-        refused, solved, lost = "", False, False
+        self._num_answers += 1
+        error, solved, lost = "", False, False
         try:
-            meant = extract_answer(answer)
+            text = extract_answer(answer)
             if self.turns == "multi":
-                self._state = kind.apply(puzzle, self._state, kind.parse(puzzle, self._state, meant))
+                self._state = kind.apply(puzzle, self._state, kind.parse_move(puzzle, self._state, text))
             else:
-                self._state = kind.read(puzzle, meant)
-        except ValueError as error:
-            refused = str(error)
+                self._state = kind.parse_answer(puzzle, text)
+        except ValueError as invalid:
+            error = str(invalid)
         else:
             solved = kind.is_solved(puzzle, self._state)
             lost = not solved and (self.turns == "single" or kind.is_lost(puzzle, self._state))
-        ended = solved or lost or (self.turns == "single")
-        truncated = not ended and self._taken >= self._most
-        self._info = TextInfo(refused, solved, ended, truncated)
-        reward = self.rewards.refused if refused else self.rewards.solved if solved else self.rewards.accepted
-        return TextStep(self._text(), reward, ended or truncated, self._info)
+        terminated = solved or lost or (self.turns == "single")
+        truncated = not terminated and self._num_answers >= self._max_answers
+        self._info = TextInfo(error, solved, terminated, truncated)
+        rewards = self.rewards
+        reward = rewards.invalid if error else rewards.solved if solved else rewards.valid
+        return TextStep(self._outcome_text(), reward, terminated or truncated, self._info)
 
-    def _text(self) -> str:
-        refused, solved, terminated, truncated = self._info
+    def _outcome_text(self) -> str:
+        error, solved, terminated, truncated = self._info
         if solved:
-            said = "Solved."
-        elif refused:
-            said = f"Not possible: {refused}."
+            outcome = "Solved."
+        elif error:
+            outcome = f"Not possible: {error}."
         else:
-            said = "Not solved." if terminated else "Done."
+            outcome = "Not solved." if terminated else "Done."
         end = " No answers are left." if truncated else ""
-        return f"{said}{end}\n\n{self.kind.draw(self.puzzle, self._state)}"
+        return f"{outcome}{end}\n\n{self.kind.draw_board(self.puzzle, self._state)}"
 
-    def demonstration(self) -> list[str] | None:
+    def expert_actions(self) -> list[str] | None:
         if self.done:
             return []
         kind, puzzle = self.kind, self.puzzle
+        compact = self.prompt_format == "compact"
         if self.turns == "single":
-            return [kind.compact_whole(puzzle) if self.compact else kind.answer(puzzle)]
-        found = kind.teach(puzzle, self._state) if self.compact else kind.solve(puzzle, self._state)
-        return None if found is None else self._written(found)
+            return [kind.compact_solution(puzzle) if compact else kind.solution_text(puzzle)]
+        moves = kind.solve_as_expert(puzzle, self._state) if compact else kind.solve(puzzle, self._state)
+        return None if moves is None else self._format_moves(moves)
 
-    def legal_moves(self) -> list[str] | None:
+    def legal_actions(self) -> list[str] | None:
         if self.turns == "single":
             return None
         if self.done:
             return []
-        return self._written(self.kind.legal_moves(self.puzzle, self._state))
+        return self._format_moves(self.kind.legal_moves(self.puzzle, self._state))
 
-    def _written(self, answers: list[str]) -> list[str]:
-        return [self.kind.compact_answer(answer) for answer in answers] if self.compact else answers
+    def _format_moves(self, moves: list[str]) -> list[str]:
+        if self.prompt_format == "compact":
+            return [self.kind.compact_answer(move) for move in moves]
+        return moves
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
-    """Puzzles of one kind and difficulty that are made together, in one call, and answered together."""
+    """A batch of puzzles of one or several kinds, generated in one call per kind.
+
+    The tasks are named `KIND:DIFFICULTY:TURNS`.
+
+    Args:
+        kinds: Kinds with commas, or a sequence of kinds. A name may be followed by the difficulty and the
+            turns: `sudoku,sokoban:easy:multi`.
+        difficulty: Difficulty of kinds that do not name one.
+        turns: Turns of kinds that do not name them.
+        settings: Further arguments of `PuzzleEnvironment`.
+    """
 
     environments: list[PuzzleEnvironment]  # type: ignore[assignment]
+    unknown_characters = "error"
 
     def __init__(
-        self, kind: str | PuzzleKind[Any, Any], difficulty: str = "easy", *, size: int, **settings: Any
+        self,
+        kinds: str | PuzzleKind[Any, Any] | Sequence[str | PuzzleKind[Any, Any]],
+        difficulty: str = "easy",
+        *,
+        turns: str = "multi",
+        **settings: Any,
     ) -> None:
-        super().__init__([PuzzleEnvironment(kind, difficulty, **settings) for _ in range(size)])
+        self._prototypes: dict[str, PuzzleEnvironment] = {}
+        for name in _split_kinds(kinds):
+            kind, fields = (name, []) if isinstance(name, PuzzleKind) else _split_fields(name)
+            own_difficulty, own_turns, *rest = [*fields, "", ""]
+            if any(rest):
+                raise ValueError(f"expected KIND[:DIFFICULTY[:TURNS]], got {name!r}")
+            prototype = PuzzleEnvironment(
+                kind, own_difficulty or difficulty, turns=own_turns or turns, **settings
+            )
+            task = f"{prototype.kind.name}:{prototype.difficulty}:{prototype.turns}"
+            if task in self._prototypes:
+                raise ValueError(f"the task {task} appears twice")
+            self._prototypes[task] = prototype
+        super().__init__(
+            {task: functools.partial(copy.copy, each) for task, each in self._prototypes.items()},
+            " ".join(f"{task}@{each.kind.version}" for task, each in self._prototypes.items()),
+        )
+        # Puzzles are generated when their split is computed, and used again when their episode starts.
+        self._puzzles: collections.OrderedDict[EpisodeId, Puzzle] = collections.OrderedDict()
 
-    def _start(self, places: list[int], seeds: list[int]) -> list[str]:
-        first = self.environments[0]
-        puzzles: Sequence[Puzzle] = first.kind.generate_many(seeds, first.difficulty)
-        return [self.environments[n].begin(puzzle) for n, puzzle in zip(places, puzzles, strict=True)]
+    def first_seed(self, run_seed: int) -> int:
+        # Far from the seeds of the expert episodes of the same run.
+        return 2**61 + self.first_expert_seed(run_seed)
+
+    def first_expert_seed(self, run_seed: int) -> int:
+        return run_seed * 2**40
+
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+        puzzles: dict[EpisodeId, Puzzle] = {}
+        for task in dict.fromkeys(episode.task for episode in episodes):
+            seeds = list(dict.fromkeys(seed for each, seed in episodes if each == task))
+            puzzles |= zip(
+                [EpisodeId(task, seed) for seed in seeds], self._generate(task, seeds), strict=True
+            )
+        pairs = zip(rows, episodes, strict=True)
+        return [self.environments[row].start(puzzles[episode]) for row, episode in pairs]
+
+    def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
+        kind = self._prototypes[task].kind
+        puzzles = self._generate(task, seeds)
+        return [kind.compact_board(puzzle, kind.initial_state(puzzle)) for puzzle in puzzles]
+
+    def _generate(self, task: str, seeds: Sequence[int]) -> list[Puzzle]:
+        cache, environment = self._puzzles, self._prototypes[task]
+        missing = [seed for seed in seeds if (task, seed) not in cache]
+        if missing:
+            generated = environment.kind.generate_batch(missing, environment.difficulty)
+            cache.update({EpisodeId(task, puzzle.seed): puzzle for puzzle in generated})
+        puzzles = [cache[EpisodeId(task, seed)] for seed in seeds]
+        while len(cache) > _PUZZLE_CACHE_SIZE:
+            cache.popitem(last=False)
+        return puzzles
+
+
+def _split_kinds(
+    kinds: str | PuzzleKind[Any, Any] | Sequence[str | PuzzleKind[Any, Any]],
+) -> Sequence[str | PuzzleKind[Any, Any]]:
+    if isinstance(kinds, str):
+        return [name.strip() for name in kinds.split(",")]
+    return [kinds] if isinstance(kinds, PuzzleKind) else kinds
+
+
+def _split_fields(name: str) -> tuple[str, list[str]]:
+    kind, *fields = name.split(":")
+    return kind, fields

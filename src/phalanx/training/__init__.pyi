@@ -2,27 +2,38 @@
 
 from .algorithm import (
     Algorithm as Algorithm,
-    CheckpointConfig as CheckpointConfig,
-    EvaluationConfig as EvaluationConfig,
     Progress as Progress,
-    RunConfig as RunConfig,
     TrainResult as TrainResult,
+    TrainState as TrainState,
     UpdateResult as UpdateResult,
+    jit_method as jit_method,
 )
 from .arc_training import (
     ArcTraining as ArcTraining,
     ArcTrainingConfig as ArcTrainingConfig,
-    arc_distribution as arc_distribution,
+    CloningTraining as CloningTraining,
+    CloningTrainingConfig as CloningTrainingConfig,
     load_arc_policy as load_arc_policy,
     load_arc_training as load_arc_training,
-)
-from .checkpoints import Checkpointer as Checkpointer
-from .cloning.config import (
-    CloningConfig as CloningConfig,
-    CloningTrainingConfig as CloningTrainingConfig,
     load_cloning as load_cloning,
 )
-from .cloning.training import CloningTraining as CloningTraining
+from .bc import BC as BC, BCConfig as BCConfig
+from .checkpoints import Checkpointer as Checkpointer
+from .config import (
+    CheckpointConfig as CheckpointConfig,
+    EvaluationConfig as EvaluationConfig,
+    RunConfig as RunConfig,
+)
+from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
+from .distributed import DeviceMesh as DeviceMesh
+from .grpo import (
+    GRPO as GRPO,
+    Completion as Completion,
+    GRPOConfig as GRPOConfig,
+    group_advantages as group_advantages,
+    grpo_loss as grpo_loss,
+    turn_advantages as turn_advantages,
+)
 from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
 from .kge_training import (
     KGEData as KGEData,
@@ -30,29 +41,20 @@ from .kge_training import (
     KGETrainingConfig as KGETrainingConfig,
     load_kge_training as load_kge_training,
 )
-from .lm.batches import (
-    PlannedBatches as PlannedBatches,
-    StreamedBatches as StreamedBatches,
-    token_batch as token_batch,
-)
-from .lm.config import (
-    LMTrainingConfig as LMTrainingConfig,
-    OptimizerConfig as OptimizerConfig,
-    load_lm_training as load_lm_training,
-)
-from .lm.grpo import GRPOTraining as GRPOTraining, GRPOTrainingConfig as GRPOTrainingConfig
-from .lm.grpo_update import GRPOConfig as GRPOConfig, group_advantages as group_advantages
-from .lm.sources import open_source as open_source
-from .lm.training import LMTraining as LMTraining, load_language_model as load_language_model
-from .lm.update import LMTrainer as LMTrainer
 from .loading import (
     initial_policy as initial_policy,
     load_algorithm as load_algorithm,
     restore_policy as restore_policy,
 )
-from .ppo.config import PPOConfig as PPOConfig, gae as gae
-from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
-from .ppo.update import PPO as PPO
+from .optimizer import OptimizerConfig as OptimizerConfig
+from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
+from .ppo import (
+    PPO as PPO,
+    PPOConfig as PPOConfig,
+    PPOTrainingConfig as PPOTrainingConfig,
+    gae as gae,
+    ppo_loss as ppo_loss,
+)
 from .proof_training import (
     ProofTraining as ProofTraining,
     ProofTrainingConfig as ProofTrainingConfig,
@@ -73,5 +75,14 @@ from .search_heuristic import (
     HeuristicTrainingConfig as HeuristicTrainingConfig,
     load_heuristic as load_heuristic,
 )
+from .sft import SFT as SFT, SFTConfig as SFTConfig, open_data as open_data, sft_loss as sft_loss
+from .sft_data import (
+    NoData as NoData,
+    PlannedBatches as PlannedBatches,
+    StreamedBatches as StreamedBatches,
+    TokenBatch as TokenBatch,
+    token_batch as token_batch,
+)
+from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy
 from .warm_start import CheckpointRef as CheckpointRef

@@ -4,30 +4,29 @@ What every training with PPO has is in `ppo.training`; the commands are in `phal
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 from pydantic import Field
 
-from phalanx.arc.action_distribution import MakeArcDistribution
 from phalanx.arc.browser.export import export_agent
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcResult, copy_solves, evaluate_arc
-from phalanx.arc.networks.arc import create_arc_network
+from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
-from phalanx.training.algorithm import EvaluationConfig, TrainResult
+from phalanx.training.algorithm import TrainResult
+from phalanx.training.bc import BC, BCConfig, BCState
 from phalanx.training.checkpoints import Which
-from phalanx.training.journal import of_seed
+from phalanx.training.config import EvaluationConfig, RunConfig
+from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
-from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import PPOState
+from phalanx.training.ppo import PPO, PPOState, PPOTrainingConfig
 from phalanx.training.run_dir import read_config, read_metadata
 
 
@@ -47,7 +46,7 @@ class ArcEvaluationConfig(EvaluationConfig):
 class ArcTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on ARC; the tasks' own seed is `arc.dataset.seed`."""
 
-    presets = "train/arc"
+    preset_group = "train/arc"
 
     arc: ArcConfig = ArcConfig()
     """The environment and its tasks."""
@@ -79,8 +78,8 @@ def examined(config: TrainedOnArc, split: str | None) -> ArcEnvironment:
     arc, dataset = config.arc, config.arc.dataset
     if split is not None:
         dataset = dataset.model_copy(update={"split": split, "num_tasks": config.evaluation.num_tasks})
-    environment = arc.environment.model_copy(update={"mode": "evaluation"})
-    return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
+    environment = arc.episode.model_copy(update={"mode": "evaluation"})
+    return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "episode": environment}))
 
 
 def held_out(config: TrainedOnArc) -> ArcEnvironment:
@@ -107,50 +106,42 @@ def told_beside(examined: ArcEnvironment, *others: ArcEnvironment) -> list[str]:
     return told
 
 
-class ArcTraining(PPOTraining):
+class ArcTraining(PPO):
     """PPO on ARC tasks; they are read and checked here."""
 
-    kind = "arc"
+    name = "arc"
     config_type = ArcTrainingConfig
-    measured = "Handed in right on held-out tasks"
+    score_name = "Handed in right on held-out tasks"
 
-    def __init__(self, config: ArcTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
-        self.environment, self._unseen = ArcEnvironment.create(config.arc), held_out(config)
+    def __init__(self, config: ArcTrainingConfig, *, mesh: DeviceMesh | None = None) -> None:
+        self._unseen = held_out(config)
         super().__init__(
             config,
-            self.environment,
-            arc_distribution(self.environment),
-            functools.partial(create_arc_network, config.network, config.arc),
-            max_episode_steps=config.arc.environment.max_episode_steps,
-            devices=devices,
+            ArcEnvironment.create(config.arc),
+            functools.partial(create_network, config.network, config.arc),
+            max_episode_steps=config.arc.episode.max_episode_steps,
+            mesh=mesh,
         )
 
-    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
-        network, settings = self.policy(learner), self.config.evaluation
-        results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
-        if last and settings.attempts:
+    def evaluate(self, state: PPOState, update: int, final: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(state), self.config.evaluation
+        results = [evaluate_arc(self._unseen, network)]
+        if final and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        return super().describe(outcome) + told_beside(self._unseen, self.environment)
+    def summarize(self, result: TrainResult) -> list[str]:
+        return super().summarize(result) + told_beside(self._unseen, self.environment)
 
-    def facts(self, learner: PPOState) -> dict[str, Any]:
+    def metadata(self, state: PPOState) -> dict[str, Any]:
         families = {task.family for task in self.environment.task_buffer if task.family}
         return {"families": sorted(families)}
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint
 
-    def finish(self, learner: PPOState, folder: Path) -> None:
-        """Of several seeds, the first."""
-        policy = self.ppo.network(of_seed(learner.network, 0, self.num_seeds))
-        export_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
-
-
-def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:
-    """How a network's logits are read as a policy in an environment."""
-    return MakeArcDistribution(legal_operation_ids(environment.config))
+    def export(self, state: PPOState, folder: Path) -> None:
+        export_agent(self.policy(state), self.config.arc, self._unseen.task_buffer, folder)
 
 
 def sampled(
@@ -160,7 +151,6 @@ def sampled(
     pass_at = tuple(k for k in settings.pass_at if k <= settings.attempts)
     return evaluate_arc(
         environment,
-        arc_distribution(environment),
         network,
         mode="sampled",
         attempts=settings.attempts,
@@ -169,23 +159,80 @@ def sampled(
     )
 
 
+class CloningTrainingConfig(RunConfig):
+    """Everything that shapes a training by cloning; the tasks' own seed is `arc.dataset.seed`."""
+
+    preset_group = "train/bc"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "cloning.fresh_tasks": "arc.dataset.tasks_per_update",
+        "cloning.augment": "arc.dataset.augment",
+    }
+
+    seed: int = 0
+    """Of the network, the tasks' order, the episodes and the shuffling."""
+    num_seeds: int = Field(default=1, ge=1)
+    """Number of runs, with the seeds `seed`, `seed + 1`, ..."""
+    arc: ArcConfig = ArcConfig()
+    """The environment and its tasks."""
+    network: ArcNetworkConfig = ArcNetworkConfig()
+    """What acts."""
+    cloning: BCConfig = BCConfig()
+    """How it learns."""
+    evaluation: ArcEvaluationConfig = ArcEvaluationConfig()
+    """How it is measured."""
+
+
+load_cloning = CloningTrainingConfig.load
+"""A config: the preset `default` unless another is named, then overrides."""
+
+
+class CloningTraining(BC):
+    """Behavior cloning on ARC tasks."""
+
+    config_type = CloningTrainingConfig
+    score_name = "Handed in right on held-out tasks"
+
+    def __init__(self, config: CloningTrainingConfig) -> None:
+        # An agent submits: neither training nor evaluation ends an episode because its grid is correct.
+        episode = config.arc.episode.model_copy(update={"require_submit": True, "mode": "training"})
+        self.arc = config.arc.model_copy(update={"episode": episode})
+        self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
+        super().__init__(
+            config,
+            ArcEnvironment.create(self.arc),
+            functools.partial(create_network, config.network, self.arc),
+            max_episode_steps=self.arc.episode.max_episode_steps,
+            mesh=DeviceMesh(jax.devices()[:1]),
+        )
+
+    def evaluate(self, state: BCState, update: int, final: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(state), self.config.evaluation
+        results = [evaluate_arc(self._unseen, network)]
+        if final and settings.attempts:
+            results.append(sampled(self._unseen, network, settings))
+        return [result.as_record("held-out") | baselines(self._unseen) for result in results]
+
+    def summarize(self, result: TrainResult) -> list[str]:
+        return super().summarize(result) + told_beside(self._unseen, self.environment)
+
+    def data_fingerprint(self) -> str:
+        recorded = "" if self.recorded is None else self.recorded.fingerprint
+        return self.environment.task_buffer.fingerprint + recorded
+
+    def export(self, state: BCState, folder: Path) -> None:
+        export_agent(self.policy(state), self.arc, self._unseen.task_buffer, folder)
+
+
 def arc_training_of(run: Path) -> Any:
     """The algorithm of a run of `train arc` or `train bc`, with its config."""
-    from phalanx.training.cloning.training import CloningTraining
-
-    if read_metadata(run).get("kind") == CloningTraining.kind:
+    if read_metadata(run).get("kind") == CloningTraining.name:
         return CloningTraining(read_config(run, CloningTraining.config_type))
-    return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
+    return ArcTraining(read_config(run, ArcTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))
 
 
-def load_arc_policy(
-    run: Path, which: Which = "newest", *, seed: int = 0, untrained: bool = False
-) -> tuple[Any, Any]:
-    """The config of a run on ARC, and the network of its newest checkpoint, of another, or the untrained one.
-
-    Of several seeds it is one.
-    """
+def load_arc_policy(run: Path, which: Which = "newest", *, untrained: bool = False) -> tuple[Any, Any]:
+    """The config of a run on ARC, and the network of a checkpoint or the untrained one."""
     training = arc_training_of(run)
     if untrained:
         return training.config, initial_policy(training)
-    return training.config, restore_policy(training, run, which, seed=seed)
+    return training.config, restore_policy(training, run, which)

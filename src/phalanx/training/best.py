@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.io.files import CorruptFileError
-from phalanx.training.algorithm import CheckpointConfig
+from phalanx.io.checksum import CorruptFileError
 from phalanx.training.checkpoints import BEST, Checkpointer
+from phalanx.training.config import CheckpointConfig
 
 _LOG = logging.getLogger("phalanx.training")
 

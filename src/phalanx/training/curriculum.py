@@ -1,100 +1,113 @@
-"""Which episodes a training from reward plays: most of tasks that are solved sometimes, and some once more.
-
-Where episodes come from is in `source`; what is learned from them, in `phalanx.training.lm.grpo`.
-"""
+"""Curriculum for text tasks: prefers tasks that are solved sometimes, and retries partially solved
+episodes."""
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
+
+_INITIAL_SUCCESS_RATE = 0.5
 
 
 class CurriculumConfig(Config):
-    """Which puzzles are played: most those that are solved sometimes."""
+    """How tasks and episodes are sampled."""
 
-    memory: float = Field(default=0.9, ge=0, lt=1)
-    """How much of a task's solved rate an update leaves as it was."""
-    floor: float = Field(default=0.1, gt=0, le=1)
-    """The least weight of a task, where 1 is that of one that is solved half of the time."""
-    replay: float = Field(default=0.0, ge=0, le=1)
-    """Share of the puzzles that come again: such as some attempts solved, and not yet all."""
-    replay_size: int = Field(default=256, ge=1)
-    """How many of these are remembered; the oldest are forgotten first."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "memory": "success_rate_ema_decay",
+        "floor": "min_task_weight",
+        "replay": "retry_fraction",
+        "replay_size": "retry_capacity",
+    }
+
+    success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the exponential moving average of each task's success rate, per update."""
+    min_task_weight: float = Field(default=0.1, gt=0, le=1)
+    """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight
+    is 1 for a task that is solved half of the time."""
+    retry_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Fraction of an update's episodes that are retried: some, but not all of their attempts succeeded
+    before."""
+    retry_capacity: int = Field(default=256, ge=1)
+    """Maximum number of episodes that are kept for retries. The oldest are dropped first."""
 
 
 class Curriculum:
-    """What is known of tasks and puzzles, and what is played for it.
+    """Samples the episodes of each update.
 
-    The same answers lead to the same draws: those of an update follow from its number, the seed, and what is
-    remembered.
+    The episodes of an update are a function of its number, the seed and the recorded results.
     """
 
-    def __init__(self, source: EpisodeSource, config: CurriculumConfig, seed: int) -> None:
-        self._source, self._config, self._seed = source, config, seed
-        self.rates = dict.fromkeys(source.tasks, 0.5)
-        """How often each task is solved, as far as it is known."""
-        self._next = dict.fromkeys(source.tasks, source.first_seed(seed))
-        """Where the episodes of each task go on."""
-        self._again: dict[EpisodeId, None] = {}
-        """Episodes that some attempts solved and others did not, the oldest first."""
+    def __init__(self, env: TextVectorEnvironment, config: CurriculumConfig, seed: int) -> None:
+        self._env, self._config, self._seed = env, config, seed
+        self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
+        """Moving average of the success rate of each task."""
+        self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
+        self._retry_episodes: dict[EpisodeId, None] = {}
+        """Partially solved episodes, oldest first (a dictionary, as an ordered set)."""
 
-    def draw(self, number: int, count: int) -> list[EpisodeId]:
-        """The episodes of an update, those that come again first."""
-        draws = np.random.default_rng([self._seed, number])
-        known = list(self._again)
-        replayed = min(len(known), round(self._config.replay * count))
-        chosen: list[EpisodeId] = []
-        if replayed:
-            chosen = [known[at] for at in sorted(draws.choice(len(known), replayed, replace=False).tolist())]
-        rates = np.array(list(self.rates.values()))
-        weights = np.maximum(4 * rates * (1 - rates), self._config.floor)
-        counts = draws.multinomial(count - replayed, weights / weights.sum())
-        for task, wanted in zip(self.rates, counts.tolist(), strict=True):
-            if wanted:
-                seeds = self._source.seeds(task, "training", self._next[task])
-                fresh = [EpisodeId(task, seed) for seed in itertools.islice(seeds, wanted)]
-                self._next[task] = fresh[-1].seed + 1
-                chosen += fresh
-        return chosen
+    def sample(self, update: int, num_episodes: int) -> list[EpisodeId]:
+        """Choose the episodes of an update: retries, then new episodes, grouped by task."""
+        rng = np.random.default_rng([self._seed, update])
+        candidates = list(self._retry_episodes)
+        num_retries = min(len(candidates), round(self._config.retry_fraction * num_episodes))
+        episodes: list[EpisodeId] = []
+        if num_retries:
+            chosen = sorted(rng.choice(len(candidates), num_retries, replace=False).tolist())
+            episodes = [candidates[index] for index in chosen]
+        rates = np.array(list(self.success_rates.values()))
+        weights = np.maximum(4 * rates * (1 - rates), self._config.min_task_weight)
+        counts = rng.multinomial(num_episodes - num_retries, weights / weights.sum())
+        for task, count in zip(self.success_rates, counts.tolist(), strict=True):
+            if count:
+                seeds = self._env.seeds(task, "train", self._next_seeds[task])
+                new = [EpisodeId(task, seed) for seed in itertools.islice(seeds, count)]
+                self._next_seeds[task] = new[-1].seed + 1
+                episodes += new
+        return episodes
 
-    def remember(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "groups attempts"]) -> None:
-        """Take note of what became of the attempts at each episode."""
-        memory = self._config.memory
-        fresh = [(one.task, own) for one, own in zip(episodes, solved, strict=True) if one not in self._again]
-        # Puzzles that come again are chosen for their rate, and say nothing of their task's.
-        for task in dict.fromkeys(task for task, _ in fresh):
-            now = float(np.mean([own for other, own in fresh if other == task]))
-            self.rates[task] = memory * self.rates[task] + (1 - memory) * now
-        if not self._config.replay:
+    def record(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
+        """Update success rates and retries with the results of all attempts at each episode."""
+        decay = self._config.success_rate_ema_decay
+        results = list(zip(episodes, solved, strict=True))
+        # Retries are selected by their results, so they would bias the success rate of their task.
+        new = [(episode.task, own) for episode, own in results if episode not in self._retry_episodes]
+        for task in dict.fromkeys(task for task, _ in new):
+            rate = float(np.mean([own for other, own in new if other == task]))
+            self.success_rates[task] = decay * self.success_rates[task] + (1 - decay) * rate
+        if not self._config.retry_fraction:
             return
-        for episode, own in zip(episodes, solved, strict=True):
+        for episode, own in results:
             if own.all():
-                self._again.pop(episode, None)
+                self._retry_episodes.pop(episode, None)
             elif own.any():
-                self._again.setdefault(episode)
-        for episode in list(self._again)[: max(len(self._again) - self._config.replay_size, 0)]:
-            del self._again[episode]
+                self._retry_episodes.setdefault(episode)
+        num_dropped = max(len(self._retry_episodes) - self._config.retry_capacity, 0)
+        for episode in list(self._retry_episodes)[:num_dropped]:
+            del self._retry_episodes[episode]
 
-    def known_again(self, episodes: Sequence[EpisodeId]) -> int:
-        """How many of these were played before."""
-        return sum(episode in self._again for episode in episodes)
+    def num_retries(self, episodes: Sequence[EpisodeId]) -> int:
+        """Count how many of these episodes are retries."""
+        return sum(episode in self._retry_episodes for episode in episodes)
 
-    def save(self) -> dict[str, Any]:
-        """All of it, as plain values."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
         return {
-            "rates": dict(self.rates),
-            "seeds": dict(self._next),
-            "again": [list(episode) for episode in self._again],
+            "success_rates": dict(self.success_rates),
+            "next_seeds": dict(self._next_seeds),
+            "retry_episodes": [list(episode) for episode in self._retry_episodes],
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        self.rates = {task: float(saved["rates"][task]) for task in self._source.tasks}
-        self._next = {task: int(saved["seeds"][task]) for task in self._source.tasks}
-        self._again = {EpisodeId(str(task), int(seed)): None for task, seed in saved["again"]}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state that `state_dict` returned."""
+        tasks = self._env.tasks
+        self.success_rates = {task: float(state["success_rates"][task]) for task in tasks}
+        self._next_seeds = {task: int(state["next_seeds"][task]) for task in tasks}
+        self._retry_episodes = {
+            EpisodeId(str(task), int(seed)): None for task, seed in state["retry_episodes"]
+        }

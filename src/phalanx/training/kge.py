@@ -4,23 +4,132 @@ The models are in `models`; nothing but training triples is known here, and a ru
 """
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32
+from pydantic import Field, model_validator
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.kg.joins import KnownArguments, expanded
-from phalanx.kg.kge.config import KGEConfig
+from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.kge.models import EmbeddingModel
-from phalanx.kg.vocabulary import check_triples
+from phalanx.kg.kge.models import (
+    COMPLEX_MODELS,
+    DISTANCE_MODELS,
+    EmbeddingModel,
+    KGEModelConfig,
+    ModelName,
+)
+from phalanx.kg.triple_index import TripleIndex
+from phalanx.training.algorithm import TrainState
 
 Numbers = Array | np.ndarray
+
+
+class KGEConfig(Config):
+    """A knowledge-graph embedding and its training.
+
+    1-N training (ConvE, TuckER) is `loss: binary` with `negatives: 0`, 1-against-all (ComplEx-N3) `loss:
+    softmax` with `negatives: 0`, and self-adversarial sampling (RotatE) `loss: binary` with some negatives
+    and an `adversarial_temperature`.
+    """
+
+    model: ModelName = "complex"
+    """TransE, DistMult, ComplEx, RotatE or TuckER."""
+    dim: int = Field(default=128, ge=2)
+    """Real numbers of an entity; ComplEx and RotatE read them as half as many complex ones."""
+    relation_dim: int = Field(default=32, ge=1)
+    """Real numbers of a relation in TuckER; the others' follow from `dim`."""
+    reciprocal: bool = True
+    """A second row for every relation, read backwards: heads are asked for by it, and a triple's score is the
+    mean of both ways."""
+    norm: Literal[1, 2] = 2
+    """TransE and RotatE: the sum of all coordinates' distances, or the Euclidean distance of the whole, which
+    is a matrix product and several times as fast."""
+    margin: float = Field(default=6.0, gt=0)
+    """TransE and RotatE: the distance at which a triple's score is 0."""
+    init_scale: float = Field(default=1.0, gt=0)
+    """How large entities begin. Smaller ones are placed by their neighbors sooner than by chance."""
+    identity_share: float = Field(default=0.0, ge=0, le=1)
+    """DistMult, ComplEx and RotatE: share of coordinates that every relation leaves nearly as they are at the
+    start. On those, entities are placed near their neighbors, whatever relates them: in a large sparse graph
+    that tells related entities from unrelated ones, while the other coordinates tell relations apart."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """DistMult, ComplEx and TuckER: share of coordinates of entities and queries left out in training."""
+    loss: Literal["softmax", "binary"] = "softmax"
+    """The right answer against all candidates at once, or each candidate as a yes or no of its own."""
+    negatives: int = Field(default=0, ge=0)
+    """Entities that a whole minibatch shares as wrong answers; 0 takes all entities."""
+    adversarial_temperature: float = Field(default=0.0, ge=0)
+    """`binary` with `negatives`: how much more a wrong answer weighs that scores high; 0 weighs all alike."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the target that is spread over all candidates."""
+    regularizer: Literal["n3", "l2"] = "n3"
+    """The cube (of moduli, where numbers are complex) or the square of the coordinates in a minibatch."""
+    regularization: float = Field(default=0.0, ge=0)
+    """Weight of the regularizer; 0 for none."""
+    optimizer: Literal["adam", "adagrad"] = "adam"
+    """Who turns gradients into steps."""
+    learning_rate: float = Field(default=0.01, gt=0)
+    """The optimizer's step at the start."""
+    learning_rate_end: float = Field(default=0.0, ge=0)
+    """The optimizer's step at the end."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How it goes from one to the other; `constant` keeps the first."""
+    epochs: int = Field(default=100, ge=1)
+    """How many times the training triples are gone through."""
+    batch_size: int = Field(default=512, ge=1)
+    """Training triples in a minibatch, at most; each asks for its tail and for its head."""
+    seed: int = Field(default=0, ge=0)
+    """Of the tables, the order, the negatives and the dropout."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "KGEConfig":
+        if self.model in COMPLEX_MODELS and self.dim % 2:
+            raise ValueError(
+                f"dim must be even for {self.model}, which pairs real numbers to complex ones, got {self.dim}"
+            )
+        if self.dropout and self.model in DISTANCE_MODELS:
+            raise ValueError(
+                f"dropout must be 0 for {self.model}, whose distances it would only lengthen, "
+                f"got {self.dropout}"
+            )
+        if self.identity_share and self.model in ("transe", "tucker"):
+            raise ValueError(
+                f"identity_share is for distmult, complex and rotate: leave it at 0 for {self.model}, "
+                f"got {self.identity_share}"
+            )
+        if self.adversarial_temperature and (self.loss != "binary" or not self.negatives):
+            raise ValueError(
+                "adversarial_temperature weighs sampled negatives of the binary loss: set loss=binary and "
+                "negatives to more than 0, or leave it at 0"
+            )
+        if self.label_smoothing and self.loss == "binary" and self.negatives:
+            raise ValueError(
+                "label_smoothing with the binary loss needs all entities as candidates: set negatives=0, "
+                "or leave it at 0"
+            )
+        return self
+
+    @property
+    def model_settings(self) -> KGEModelConfig:
+        """The settings of the model."""
+        return KGEModelConfig(
+            name=self.model,
+            embedding_dim=self.dim,
+            relation_dim=self.relation_dim,
+            reciprocal=self.reciprocal,
+            norm=self.norm,
+            margin=self.margin,
+            init_scale=self.init_scale,
+            identity_fraction=self.identity_share,
+            dropout=self.dropout,
+        )
 
 
 class Minibatch(eqx.Module):
@@ -42,15 +151,15 @@ class Examples:
     def __init__(
         self, triples: Int32[np.ndarray, "triples 3"], num_relations: int, num_entities: int
     ) -> None:
-        """From (relation, head, tail) with the numbers of an `IndexManager`, in any order, twice or not."""
+        """From (relation, head, tail) with the numbers of a `Vocabulary`, in any order, twice or not."""
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
-        check_triples(triples, num_relations, num_entities)
-        self.rows = (np.unique(triples, axis=0) - 1).astype(np.int32)
+        limits = np.array([num_relations, num_entities, num_entities])
+        if np.any((triples < 0) | (triples >= limits)):
+            raise ValueError(f"triples must have ids below {limits.tolist()}")
+        self.rows = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = [
-            (known := KnownArguments(self.rows, side), known.ranges(self.rows)) for side in (2, 1)
-        ]
+        self._answers = [(known := TripleIndex(self.rows, side), known.ranges(self.rows)) for side in (2, 1)]
         self._room = 0
 
     def __len__(self) -> int:
@@ -81,8 +190,8 @@ class Examples:
             columns[candidates] = np.arange(len(candidates))
         found = []
         for side, (answers, (starts, counts)) in enumerate(self._answers):
-            question, places = expanded(starts[batch], counts[batch])
-            column = columns[answers.arguments[places]]
+            question, places = expand_ranges(starts[batch], counts[batch])
+            column = columns[answers.entities[places]]
             pairs = np.stack([question + side * len(batch), column], axis=1)
             found.append(pairs[column >= 0])
         return np.concatenate(found).astype(np.int32)
@@ -133,7 +242,7 @@ def minibatch_loss(
         loss = binary_loss(candidates, known, config.label_smoothing)
     if not config.regularization:
         return jnp.mean(loss)
-    sizes = [*model.sizes(relations, heads, tails), *model.sizes(inverse, tails, heads)]
+    sizes = [*model.magnitudes(relations, heads, tails), *model.magnitudes(inverse, tails, heads)]
     power = 3 if config.regularizer == "n3" else 2
     penalty = sum(jnp.sum(jnp.abs(size) ** power) for size in sizes) / len(queries)
     return jnp.mean(loss) + config.regularization * penalty
@@ -176,13 +285,8 @@ def binary_loss(
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-class KGETrainState(eqx.Module):
-    """All that an epoch changes: with the config and the triples it decides all that follows."""
-
-    kge: KGE
-    optimizer: PyTree
-    epoch: Int32[Array, ""]
-    """Epochs made."""
+class KGETrainState(TrainState):
+    """The embedding (a `KGE`), the optimizer state and the number of completed epochs."""
 
 
 class KGETrainer:
@@ -209,16 +313,18 @@ class KGETrainer:
         self.steps = -(-len(self.examples) // config.batch_size)
         """Minibatches in an epoch."""
 
-    def start(self) -> KGETrainState:
-        """Random tables and nothing learned."""
+    def start(self, params: KGE | None = None) -> KGETrainState:
+        """Create the initial state of a random embedding, or of the given one."""
         examples, config = self.examples, self.config
         generator = np.random.default_rng(config.seed)
-        kge = KGE.create(config, examples.num_relations, examples.num_entities, generator)
+        kge = params
+        if kge is None:
+            kge = KGE.create(config.model_settings, examples.num_relations, examples.num_entities, generator)
         return KGETrainState(kge, _optimizer(config, self.steps).init(kge.model), jnp.int32(0))
 
     def run_epoch(self, learner: KGETrainState) -> tuple[KGETrainState, Float[Array, ""]]:
         """The learner after another epoch, and the mean loss in it. The learner given is used up."""
-        epoch = int(learner.epoch)
+        epoch = int(learner.step)
         # This generator compiles quickly, which the default one in a loop does not.
         key = jax.random.fold_in(jax.random.key(self.config.seed, impl="rbg"), epoch)
         # What is compiled does not depend on the seed.
@@ -230,7 +336,7 @@ class KGETrainer:
 def _epoch(
     learner: KGETrainState, minibatches: Minibatch, key: Key, config: KGEConfig
 ) -> tuple[KGETrainState, Float[Array, ""]]:
-    steps, num_relations = len(minibatches.triples), learner.kge.num_relations
+    steps, num_relations = len(minibatches.triples), learner.params.num_relations
     optimizer = _optimizer(config, steps)
 
     def step(carry: tuple[Any, Any], drawn: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
@@ -242,10 +348,10 @@ def _epoch(
         updates, state = optimizer.update(gradient, state, model)
         return (optax.apply_updates(model, updates), state), loss
 
-    carry = learner.kge.model, learner.optimizer
+    carry = learner.params.model, learner.opt_state
     (model, state), losses = jax.lax.scan(step, carry, (jnp.arange(steps), minibatches))
-    kge = eqx.tree_at(lambda kge: kge.model, learner.kge, model)
-    return KGETrainState(kge, state, learner.epoch + 1), jnp.mean(losses)
+    kge = eqx.tree_at(lambda kge: kge.model, learner.params, model)
+    return KGETrainState(kge, state, learner.step + 1), jnp.mean(losses)
 
 
 def _optimizer(config: KGEConfig, steps: int) -> optax.GradientTransformation:

@@ -8,34 +8,36 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.embedding import KGE, Validation, calibrate, validate
-from phalanx.kg.kge.files import save_kge
-from phalanx.kg.knowledge_base import GENERATED, DataHandler
-from phalanx.kg.vocabulary import IndexManager
-from phalanx.logging.config import LoggingConfig
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EvaluationConfig,
-    RunConfig,
-    Start,
-    TrainResult,
-    Update,
-    UpdateResult,
+from phalanx.kg.evaluation import (
+    KnownAnswers,
+    count_ranks,
+    expected_sampled_mrr,
+    mean_reciprocal_rank,
+    select_evenly,
 )
-from phalanx.training.kge import KGETrainer, KGETrainState
+from phalanx.kg.kge.embedding import KGE, RUN_FOLDER as MODEL, calibrate, save_kge
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.vocabulary import Vocabulary
+from phalanx.logging.config import LoggingConfig
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training.kge import KGEConfig, KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 
-MODEL = "kge"
-"""The folder in a run that holds its best embedding, as `load_kge` reads it."""
+
+class Validation(NamedTuple):
+    """Filtered mean reciprocal ranks of the validation queries, ties `realistic`."""
+
+    mrr: float
+    """Among all entities."""
+    mrr_100: float
+    """Among 100 random entities: the expectation over all samples."""
 
 
 class KGEEvaluationConfig(EvaluationConfig):
@@ -50,7 +52,7 @@ class KGEEvaluationConfig(EvaluationConfig):
 class KGETrainingConfig(RunConfig):
     """Everything that shapes the training of an embedding."""
 
-    presets = "train/kge"
+    preset_group = "train/kge"
 
     dataset: str = GENERATED
     """The folder of a knowledge base; `generated` for the built-in one."""
@@ -73,7 +75,7 @@ load_kge_training = KGETrainingConfig.load
 class KGEData(NamedTuple):
     """A knowledge base as the training of an embedding sees it: (relation, head, tail) triples."""
 
-    index_manager: IndexManager
+    vocabulary: Vocabulary
     train: np.ndarray
     """int32 [triples, 3]."""
     valid: np.ndarray
@@ -84,16 +86,13 @@ class KGEData(NamedTuple):
     @classmethod
     def read(cls, dataset: str) -> "KGEData":
         """From a folder, or the built-in knowledge base; facts that leak queries are left out."""
-        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
-        handler = handler.binary().with_validation()
-        numbers = IndexManager(handler)
-        train, valid = numbers.encode_atoms(handler.facts), numbers.encode_atoms(handler.valid_queries)
-        return cls(numbers, train, valid, numbers.encode_atoms(tuple(sorted(handler.known))))
+        base = KnowledgeBase.load(dataset, on_leak="drop").binary().with_validation()
+        return cls(base.vocabulary, base.triples("train"), base.triples("valid"), base.known_triples)
 
     @property
     def digest(self) -> str:
         """Changes with the names and the triples."""
-        names = "\n".join((*self.index_manager.predicates, "", *self.index_manager.constants))
+        names = "\n".join((*self.vocabulary.predicates, "", *self.vocabulary.entities))
         return hashlib.sha256(names.encode() + self.train.tobytes() + self.valid.tobytes()).hexdigest()[:16]
 
 
@@ -120,99 +119,94 @@ class Best(NamedTuple):
         return {"best_epoch": int(self.epoch), "mrr": float(self.mrr), "mrr_100": float(self.mrr_100)}
 
 
-class KGEState(NamedTuple):
-    """What changes while an embedding learns."""
+class KGEState(TrainState):
+    """The newest embedding, its optimizer state and step, and the best embedding so far."""
 
-    learner: KGETrainState
     best: Best
 
 
 class KGETraining(Algorithm[KGEState]):
     """An embedding; the data are read and checked here. The best one is written to the run's `kge`."""
 
-    kind = "kge"
+    name = "kge"
     config_type = KGETrainingConfig
     unit = "triples"
-    length = "kge.epochs"
+    num_updates_setting = "kge.epochs"
     headline = ("loss", "mrr_100")
 
     def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
-        super().__init__(config, num_updates=config.kge.epochs, seed=config.kge.seed)
+        super().__init__(config)
         self.data = KGEData.read(config.dataset) if data is None else data
-        numbers = self.data.index_manager
-        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_constants)
+        numbers = self.data.vocabulary
+        self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_entities)
         self._measured: Validation | None = None
         self.result: Best | None = None
-        """What `finish` wrote, calibrated on the validation queries."""
+        """What `export` wrote, calibrated on the validation queries."""
 
-    def compile(self) -> tuple[Start, Update]:
-        """An epoch is compiled by itself; what is drawn for it is made on the host."""
-        return self.start, self.update
+    @property
+    def seed(self) -> int:
+        return self.config.kge.seed
 
-    def start(self, key: Key) -> KGEState:
+    def init(self, key: Key, params: KGE | None = None) -> KGEState:
         """The seed in the config decides, not the key."""
-        learner = self._trainer.start()
-        return KGEState(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
+        state = self._trainer.start(params)
+        best = Best.of(state.params, 0, Validation(math.nan, math.nan))
+        return KGEState(state.params, state.opt_state, state.step, best)
 
     def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
         """One epoch, and the evaluation that is due after it."""
-        learner, loss = self._trainer.run_epoch(state.learner)
-        epoch, best = int(learner.epoch), state.best
+        trained, loss = self._trainer.run_epoch(KGETrainState(state.params, state.opt_state, state.step))
+        epoch, best = int(trained.step), state.best
         metrics: dict[str, Any] = {"loss": loss}
         self._measured = None
         if epoch == self.num_updates or epoch % self.config.evaluation.every == 0:
-            self._measured = self._validate(learner.kge)
+            self._measured = self._validate(trained.params)
             metrics |= self._measured._asdict()
             if not self._measured.mrr_100 <= best.mrr_100:
-                best = Best.of(learner.kge, epoch, self._measured)
+                best = Best.of(trained.params, epoch, self._measured)
         counts = {"triples": len(self._trainer.examples)}
-        return KGEState(learner, best), UpdateResult(metrics, counts=counts)
+        return KGEState(trained.params, trained.opt_state, trained.step, best), UpdateResult(
+            metrics, counts=counts
+        )
 
     def policy(self, state: KGEState) -> KGE:
         """The best embedding so far."""
         return state.best.kge
 
-    def weights(self, state: KGEState) -> KGE:
-        """Those of the newest epoch, which learning goes on from."""
-        return state.learner.kge
-
-    def with_weights(self, state: KGEState, weights: KGE) -> KGEState:
-        """Nothing of them is measured yet, so the best is the beginning again."""
-        learner = eqx.tree_at(lambda learner: learner.kge, state.learner, weights)
-        return KGEState(learner, Best.of(weights, 0, Validation(math.nan, math.nan)))
-
-    def evaluate(self, state: KGEState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: KGEState, update: int, final: bool) -> list[dict[str, Any]]:
         """What the update has just measured."""
         if self._measured is None:
             return []
         return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
 
-    def facts(self, state: KGEState) -> dict[str, Any]:
-        sizes = {"num_parameters": count_parameters(state.learner.kge.model)}
+    def metadata(self, state: KGEState) -> dict[str, Any]:
+        sizes = {"num_parameters": count_parameters(state.params.model)}
         return {**sizes, "num_triples": len(self._trainer.examples), **state.best.figures}
 
     def data_fingerprint(self) -> str:
         return self.data.digest
 
-    def finish(self, state: KGEState, folder: Path) -> None:
+    def export(self, state: KGEState, folder: Path) -> None:
         best, data, config = state.best, self.data, self.config
         if not best.figures:
             # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
-            kge = state.learner.kge
-            best = Best.of(kge, int(state.learner.epoch), self._validate(kge))
+            kge = state.params
+            best = Best.of(kge, int(state.step), self._validate(kge))
         self.result = best._replace(kge=calibrate(best.kge, data.valid, data.known, config.kge.seed))
         figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
         facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
-        save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
+        save_kge(folder / MODEL, self.result.kge, config.kge.model_settings, data.vocabulary, facts)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
+    def summarize(self, result: TrainResult) -> list[str]:
         best = self.result
         if best is None:
             return []
         return [
             f"Validation MRR, filtered: {best.mrr_100:.4f} against 100 candidates, {best.mrr:.4f} against "
-            f"all entities (epoch {best.epoch}, the best); embedding {outcome.run / MODEL}"
+            f"all entities (epoch {best.epoch}, the best); embedding {result.run_dir / MODEL}"
         ]
 
     def _validate(self, kge: KGE) -> Validation:
-        return validate(kge, self.data.valid, self.data.known, self.config.evaluation.max_queries)
+        queries = select_evenly(self.data.valid, self.config.evaluation.max_queries)
+        counts = count_ranks(kge, queries, KnownAnswers(self.data.known, kge.num_entities))
+        return Validation(mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, 100))

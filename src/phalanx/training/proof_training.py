@@ -7,7 +7,6 @@ What every training with PPO has is in `ppo.training`; which queries a stage dra
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,23 +20,20 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.spaces import Space
-from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.kge.files import load_kge
-from phalanx.kg.knowledge_base import GENERATED, DataHandler, OnLeak
-from phalanx.kg.time_limit import TimeLimit, to_stderr
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.kge.embedding import KGE, load_kge
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
+from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment, ProofInfo
-from phalanx.proofs.evaluation import evaluate_prover, held_out_queries, successor_distribution
+from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.proofs.state import ProofObservation, ProofState
-from phalanx.training.algorithm import EvaluationConfig
+from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.checkpoints import Which
-from phalanx.training.kge_training import MODEL
+from phalanx.training.config import EvaluationConfig
+from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import PPOState
+from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig
 from phalanx.training.run_dir import read_config
 
 
@@ -128,11 +124,11 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def invalid_action(self, key: Key, state: CurriculumState) -> Int32[Array, ""]:
         return self.stages[0].invalid_action(key, state.proof)
 
-    def content(self, state: CurriculumState) -> PyTree:
-        return self.stages[0].content(state.proof)
+    def comparable_state(self, state: CurriculumState) -> PyTree:
+        return self.stages[0].comparable_state(state.proof)
 
-    def measures(self, info: Any) -> dict[str, Array]:
-        return self.stages[0].measures(info)
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
+        return self.stages[0].episode_metrics(info)
 
 
 class FamilyConfig(Config):
@@ -176,7 +172,7 @@ class ProofEvaluationConfig(EvaluationConfig):
 class ProofTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on proofs."""
 
-    presets = "train/proofs"
+    preset_group = "train/proofs"
 
     dataset: str = GENERATED
     """The folder of a knowledge base, or `generated`."""
@@ -218,29 +214,26 @@ load_proof_training = ProofTrainingConfig.load
 """A config: the preset `default` unless another is named, then overrides."""
 
 
-def read_data(config: ProofTrainingConfig) -> tuple[DataHandler, IndexManager]:
+def read_data(config: ProofTrainingConfig) -> tuple[KnowledgeBase, ProofVocabulary]:
     """The knowledge base that a config names, and the numbers of everything in it."""
     if config.dataset == GENERATED:
-        data = DataHandler(on_leak=config.on_leak, **config.generated.model_dump())
+        data = KnowledgeBase.generate(on_leak=config.on_leak, **config.generated.model_dump())
     else:
-        data = DataHandler(path=config.dataset, on_leak=config.on_leak)
-    return data, IndexManager(data, config.proofs.padding_atoms)
+        data = KnowledgeBase.load(config.dataset, on_leak=config.on_leak)
+    return data, ProofVocabulary(data, config.proofs.max_goals)
 
 
-def read_embedding(folder: str | Path | None, index: IndexManager) -> KGE | None:
+def read_embedding(folder: str | Path | None, index: ProofVocabulary) -> KGE | None:
     """The embedding of a run of `phalanx train kge`, or of its model's folder; None of none."""
-    if folder is None:
-        return None
-    path = Path(folder)
-    return load_kge(path / MODEL if (path / MODEL).is_dir() else path, index)
+    return None if folder is None else load_kge(folder, index.kg)
 
 
 @dataclasses.dataclass(frozen=True)
 class ProofSetting:
     """What a config's training happens in."""
 
-    data: DataHandler
-    index: IndexManager
+    data: KnowledgeBase
+    index: ProofVocabulary
     stages: tuple[ProofEnvironment, ...]
     """The training environments, one for each stage of the curriculum."""
     starts: tuple[int, ...]
@@ -258,14 +251,16 @@ class ProofSetting:
         )
         everything = settings.model_copy(update={"queries": open_to_all})
         depths: dict[str, Any] = {
-            "depth_limit": config.depth_limit, "budget": TimeLimit(config.depth_seconds, to_stderr),
+            "depth_limit": config.depth_limit, "time_limit": TimeLimit(config.depth_seconds, print_to_stderr),
             "kge": read_embedding(config.kge, index),
         }  # fmt: skip
-        training = ProofEnvironment.from_data(everything, data, "train", index, **depths)
+        training = ProofEnvironment.from_knowledge_base(data, everything, "train", vocabulary=index, **depths)
         split = config.evaluation.split
         held_out = training
         if split != "train":
-            held_out = ProofEnvironment.from_data(everything, data, split, index, **depths)
+            held_out = ProofEnvironment.from_knowledge_base(
+                data, everything, split, vocabulary=index, **depths
+            )
             # The same facts and known triples; one of each is enough.
             held_out = dataclasses.replace(held_out, program=training.program, known=training.known)
         stages = {0: settings.queries}
@@ -273,7 +268,7 @@ class ProofSetting:
 
         def stage_of(queries: QueryConfig) -> ProofEnvironment:
             own = training.config.model_copy(update={"queries": queries})
-            return dataclasses.replace(training, config=own, queries=training.queries.selected(queries))
+            return dataclasses.replace(training, config=own, queries=training.queries.select(queries))
 
         return cls(
             data, index, tuple(stage_of(queries) for queries in stages.values()), tuple(stages), held_out
@@ -294,7 +289,7 @@ class ProofSetting:
         """A digest of names, facts, rules and queries."""
         names = (*self.index.predicates, "", *self.index.constants)
         parts = [self.held_out.queries, *(stage.queries for stage in self.stages)]
-        closers = [] if self.held_out.closer is None else [self.held_out.closer]
+        closers = [] if self.held_out.kge_scorer is None else [self.held_out.kge_scorer]
         whole = (self.held_out.program, self.held_out.known, *parts, *closers)
         digests = [part.fingerprint for part in whole]
         return hashlib.sha256("\n".join((*names, *digests)).encode()).hexdigest()[:16]
@@ -303,7 +298,7 @@ class ProofSetting:
         """For `run.json`: sizes, and how many of the measured queries have a proof at all."""
         data, depths = self.data, self.held_out.queries.depths
         return {
-            "dataset": data.dataset,
+            "dataset": data.name,
             "entities": len(data.entities),
             "predicates": len(data.predicates),
             "rules": len(data.rules),
@@ -314,51 +309,49 @@ class ProofSetting:
         }
 
 
-class ProofTraining(PPOTraining):
+class ProofTraining(PPO):
     """PPO on the queries of a knowledge base; the data are read and checked here."""
 
-    kind = "proofs"
+    name = "proofs"
     config_type = ProofTrainingConfig
-    measured = "Right on held-out queries"
+    score_name = "Right on held-out queries"
 
-    def __init__(self, config: ProofTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
+    def __init__(self, config: ProofTrainingConfig, *, mesh: DeviceMesh | None = None) -> None:
         self.setting = ProofSetting.create(config)
         super().__init__(
             config,
             self.setting.environment(config.ppo.num_steps),
-            successor_distribution,
             functools.partial(create_proof_network, config.network, self.setting.index),
-            max_episode_steps=config.proofs.max_depth,
-            devices=devices,
+            max_episode_steps=config.proofs.max_episode_steps,
+            mesh=mesh,
         )
         self._measured = held_out_queries(self.setting.held_out, config.evaluation.num_queries)
 
-    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = evaluate_prover(self.setting.held_out, self.policy(learner), self._measured)
+    def evaluate(self, state: PPOState, update: int, final: bool) -> list[dict[str, Any]]:
+        scores = evaluate_prover(self.setting.held_out, self.policy(state), self._measured)
         return [scores.as_record("held-out")]
 
-    def sample_episodes(self, learner: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, state: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Of the stage that the update is in; the states draw themselves."""
-        from phalanx.proofs.rendering import drawn_episodes
+        from phalanx.proofs.rendering import render_episodes
 
-        episodes = self.record_episodes(self.setting.stage_at(update), learner, key, update)
-        return drawn_episodes(episodes, self.setting.index)
+        episodes = self.record_episodes(self.setting.stage_at(update), state, key, update)
+        return render_episodes(episodes, self.setting.index)
 
-    def facts(self, learner: PPOState) -> dict[str, Any]:
+    def metadata(self, state: PPOState) -> dict[str, Any]:
         return self.setting.facts()
 
     def data_fingerprint(self) -> str:
         return self.setting.fingerprint
 
 
-def load_proof_policy(
-    run: Path, which: Which = "newest", *, seed: int = 0
-) -> tuple[ProofTrainingConfig, ProofNetwork]:
-    """A run's config and the network of its newest checkpoint, or another; of several seeds, one."""
+def load_proof_policy(run: Path, which: Which = "newest") -> tuple[ProofTrainingConfig, ProofNetwork]:
+    """A run's config and the network of its newest checkpoint, or another."""
     config = read_config(run, ProofTrainingConfig)
-    return config, restore_policy(ProofTraining(config, devices=jax.devices()[:1]), run, which, seed=seed)
+    training = ProofTraining(config, mesh=DeviceMesh(jax.devices()[:1]))
+    return config, restore_policy(training, run, which)
 
 
 def untrained_policy(config: ProofTrainingConfig) -> ProofNetwork:
     """The network that a training with this config starts from."""
-    return initial_policy(ProofTraining(config, devices=jax.devices()[:1]))
+    return initial_policy(ProofTraining(config, mesh=DeviceMesh(jax.devices()[:1])))

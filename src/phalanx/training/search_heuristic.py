@@ -14,39 +14,32 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import read_rules
-from phalanx.kg.knowledge_base import GENERATED, DataHandler
-from phalanx.kg.vocabulary import IndexManager, check_name
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.vocabulary import check_name
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import (
-    ConfidenceHeuristic,
-    Heuristic,
-    SearchTrace,
-    UniformHeuristic,
-    best_first_search,
-)
+from phalanx.proofs.search.beam import SearchResult
+from phalanx.proofs.search.best_first import Heuristic, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristics import (
+from phalanx.proofs.search.heuristic_training import (
     FoundProof,
     HeuristicConfig,
-    HeuristicNetwork,
     HeuristicTrainer,
-    LearnedHeuristic,
     untrained_heuristic,
 )
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EvaluationConfig,
-    RunConfig,
-    Start,
-    TrainResult,
-    Update,
-    UpdateResult,
+from phalanx.proofs.search.heuristics import (
+    ConfidenceHeuristic,
+    HeuristicNetwork,
+    LearnedHeuristic,
+    UniformHeuristic,
 )
+from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
 
@@ -75,7 +68,7 @@ class HeuristicTrainingConfig(RunConfig):
     """Queries of these predicates alone are searched; without any, of all that some rule has in its head."""
     guide: HeuristicConfig = HeuristicConfig()
     """The network, its rounds, and the searches that it learns from."""
-    environment: ProofConfig = ProofConfig(padding_states=256, padding_atoms=6)
+    environment: ProofConfig = ProofConfig(max_actions=256, max_goals=6)
     """How goals are expanded."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
     """How it is measured."""
@@ -86,8 +79,8 @@ class HeuristicTrainingConfig(RunConfig):
 class HeuristicData(NamedTuple):
     """A knowledge base as searches see it."""
 
-    handler: DataHandler
-    names: IndexManager
+    handler: KnowledgeBase
+    names: ProofVocabulary
     program: Program
     features: GoalFeatureExtractor
     certain: bool
@@ -96,19 +89,19 @@ class HeuristicData(NamedTuple):
     @classmethod
     def read(cls, dataset: str, rules: str | None = None, atoms: int = 6) -> "HeuristicData":
         """From a folder, and rules of the folder or of another file."""
-        handler = DataHandler(path=None if dataset == GENERATED else dataset, on_leak="drop")
+        handler = KnowledgeBase.load(dataset, on_leak="drop")
         given: Sequence[Rule] = handler.rules if rules is None else read_rules(Path(rules))
         if not given:
             raise ValueError(
-                f"{handler.dataset} has no rules to prove by: `phalanx mine {dataset} --out rules.txt` finds "
+                f"{handler.name} has no rules to prove by: `phalanx kg mine {dataset} --out rules.txt` finds "
                 "some, and rules=rules.txt names them"
             )
-        index = IndexManager(handler, atoms)
+        index = ProofVocabulary(handler, atoms)
         weights = np.array([rule.weight for rule in given], np.float32)
         if weights.min() < 0 or weights.max() > 1:
             raise ValueError(f"rules need weights from 0 to 1, got {weights.min():g} to {weights.max():g}")
         program = Program.create(
-            index.encode_atoms(handler.facts),
+            index.encode(handler.facts),
             index.encode_rules(given),
             index.num_predicates,
             index.num_constants,
@@ -120,11 +113,8 @@ class HeuristicData(NamedTuple):
         return UniformHeuristic(seed) if self.certain else ConfidenceHeuristic(self.features.confidence)
 
 
-class HeuristicState(NamedTuple):
-    """What changes while a guide learns; what it learns from is kept beside the checkpoint."""
-
-    network: HeuristicNetwork
-    round: Any
+class HeuristicState(TrainState):
+    """The network and the step. The proofs found so far are stored in a file of their own."""
 
 
 class HeuristicTraining(Algorithm[HeuristicState]):
@@ -134,15 +124,15 @@ class HeuristicTraining(Algorithm[HeuristicState]):
     that are kept from training, measure it: proofs found over nodes expanded.
     """
 
-    kind = "guide"
+    name = "guide"
     config_type = HeuristicTrainingConfig
     unit = "queries"
-    length = "guide.rounds"
+    num_updates_setting = "guide.rounds"
     headline = ("proved", "proofs_per_expansion")
 
     def __init__(self, config: HeuristicTrainingConfig, data: HeuristicData | None = None) -> None:
-        super().__init__(config, num_updates=config.guide.rounds, seed=config.guide.seed)
-        atoms = config.environment.padding_atoms
+        super().__init__(config)
+        atoms = config.environment.max_goals
         self.data = HeuristicData.read(config.dataset, config.rules, atoms) if data is None else data
         train, self.valid = self._queries()
         self.trainer = HeuristicTrainer(
@@ -161,56 +151,59 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         if wanted := self.config.predicates:
             for name in wanted:
                 check_name(name, index.predicates, "predicate", Atom(name))
-            heads = np.array([index.predicate_str2idx[name] for name in wanted])
+            heads = np.array([index.predicate_indices[name] for name in wanted])
 
         def asked(atoms: Sequence[Atom]) -> np.ndarray:
-            rows = index.encode_atoms(atoms)
+            rows = index.encode(atoms)
             return rows[np.isin(rows[:, 0], heads)]
 
-        train, valid = asked(handler.train_queries), asked(handler.valid_queries)
+        train, valid = asked(handler.facts), asked(handler.valid)
         order = np.random.default_rng(self.seed)
         if not len(valid):
             train = train[order.permutation(len(train))]
             held = max(1, len(train) // 10)
             train, valid = train[held:], train[:held]
         if not len(train):
-            raise ValueError(f"{handler.dataset} has no fact of a predicate that a rule has in its head")
+            raise ValueError(f"{handler.name} has no fact of a predicate that a rule has in its head")
         return train, valid[np.sort(order.permutation(len(valid))[: self.config.evaluation.queries])]
 
-    def compile(self) -> tuple[Start, Update]:
-        """Searches are compiled by themselves; what is between them runs on the host."""
-        return self.start, self.update
+    @property
+    def seed(self) -> int:
+        return self.config.guide.seed
 
-    def start(self, key: Key) -> HeuristicState:
+    def init(self, key: Key, params: HeuristicNetwork | None = None) -> HeuristicState:
         """The seed in the config decides, not the key."""
-        untrained = untrained_heuristic(self.config.guide, self.data.program, self.data.features)
-        return HeuristicState(untrained.network, jnp.int32(0))
+        if params is None:
+            params = untrained_heuristic(self.config.guide, self.data.program, self.data.features).network
+        return HeuristicState(params, (), jnp.int32(0))
 
     def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
         """One round."""
-        network, tried = self.trainer.round(state.network, int(state.round))
+        network, tried = self.trainer.round(state.params, int(state.step))
         metrics = {
             "proved": float(tried.proved.mean()),
             "proofs_per_expansion": tried.proofs_per_expansion(),
             "examples": float(len(self.trainer.taught)),
         }
         counts = {"queries": len(tried.proved), "expansions": int(tried.expansions.sum())}
-        return HeuristicState(network, state.round + 1), UpdateResult(metrics, counts=counts)
+        return HeuristicState(network, (), state.step + 1), UpdateResult(metrics, counts=counts)
 
     def policy(self, state: HeuristicState) -> HeuristicNetwork:
-        return state.network
+        return state.params
 
-    def evaluate(self, state: HeuristicState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: HeuristicState, update: int, final: bool) -> list[dict[str, Any]]:
         """Proofs per expansion on validation queries; before the first round beside other searches."""
-        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.network)}
+        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.params)}
         if update == 0:
             confident = ConfidenceHeuristic(self.data.features.confidence)
             guides |= {"uniform": UniformHeuristic(self.seed), "confidence": confident}
         return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
 
     def _figures(self, guide: Heuristic) -> dict[str, Any]:
-        search = self.config.guide.search.model_copy(update={"expansions": self.config.evaluation.expansions})
-        tried = self.search(guide, self.valid, search.expansions, search.max_depth)
+        search = self.config.guide.search.model_copy(
+            update={"max_expansions": self.config.evaluation.expansions}
+        )
+        tried = self.search(guide, self.valid, search.max_expansions, search.max_depth)
         return {
             "queries": len(self.valid),
             "proved": int(tried.proved.sum()),
@@ -218,10 +211,10 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             "proofs_per_expansion": tried.proofs_per_expansion(),
         }
 
-    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchTrace:
+    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchResult:
         """A search of this training's knowledge base."""
         search = self.config.guide.search.model_copy(
-            update={"expansions": expansions, "max_depth": max_depth}
+            update={"max_expansions": expansions, "max_depth": max_depth}
         )
         return best_first_search(self.config.environment, self.data.program, guide, queries, search)
 
@@ -229,7 +222,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         """A network as a guide of this training's knowledge base."""
         return LearnedHeuristic(network, self.data.features, self.config.guide.value_weight)
 
-    def facts(self, state: HeuristicState) -> dict[str, Any]:
+    def metadata(self, state: HeuristicState) -> dict[str, Any]:
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
@@ -238,7 +231,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         digest = hashlib.sha256(names.encode() + self.data.program.fingerprint.encode())
         return digest.hexdigest()[:16]
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """The proofs found so far, in a file of their own."""
         taught = self.trainer.taught
         packed = io.BytesIO()
@@ -249,14 +242,14 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             states=np.array([len(one.lost) for one in taught], np.int64),
             goals=np.concatenate([part for one in taught for part in (one.way, one.lost)] or [np.zeros(0)]),
         )
-        with atomic_write(folder / _EXAMPLES.format(update=update), sealed=True) as file:
+        with atomic_write(folder / _EXAMPLES.format(update=update), checksum=True) as file:
             file.write(packed.getvalue())
         for path in folder.glob(_EXAMPLES.format(update="*")):
             if path.name not in {_EXAMPLES.format(update=number) for number in (*kept, update)}:
                 path.unlink()
         return {"examples": _EXAMPLES.format(update=update)}
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         data = read_verified(folder / saved["examples"], "train the guide again")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             queries, steps, states, goals = (arrays[n] for n in ("queries", "steps", "states", "goals"))
@@ -266,9 +259,9 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             at += long + many
         self.trainer.learn(taught)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        first = {one["mode"]: one for one in reversed(outcome.evaluations)}
-        last = next((one for one in reversed(outcome.evaluations) if one["mode"] == "guide"), None)
+    def summarize(self, result: TrainResult) -> list[str]:
+        first = {one["mode"]: one for one in reversed(result.evaluations)}
+        last = next((one for one in reversed(result.evaluations) if one["mode"] == "guide"), None)
         if last is None:
             return []
         named = {"guide": "untrained"}

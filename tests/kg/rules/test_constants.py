@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.kg import DataHandler, IndexManager, Prover, parse_query, proof_depths, prove
+from phalanx.kg import KnowledgeBase, Prover, parse_query, proof_depths, prove
 from phalanx.kg.atoms import parse_atom
-from phalanx.proofs import ProofConfig, ProofEnvironment
+from phalanx.proofs import ProofConfig, ProofEnvironment, ProofVocabulary
 from tests.helpers import proof_cases as pc
 
 FACTS = "in(oslo,norway).\nin(norway,europe).\nin(tokyo,japan).\nin(japan,asia).\nis(ada,'Q5').\n"
@@ -27,11 +27,11 @@ FALSE = (
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> DataHandler:
+def data(tmp_path_factory) -> KnowledgeBase:
     folder = tmp_path_factory.mktemp("places")
     (folder / "train.txt").write_text(FACTS)
     (folder / "rules.txt").write_text(RULES)
-    return DataHandler(path=folder)
+    return KnowledgeBase.load(folder)
 
 
 def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
@@ -45,17 +45,19 @@ def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
 
 
 def test_depths_are_those_of_the_proofs(data):
-    index = IndexManager(data)
-    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
-    depths = proof_depths(queries, index.encode_atoms(data.facts), index.encode_rules(data.rules))
+    index = data.vocabulary
+    queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
+    depths = proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
 @pytest.mark.parametrize("engine", pc.ENGINES)
 def test_the_environment_reaches_true_exactly_where_there_is_a_proof(data, engine):
-    index = IndexManager(data)
-    env = ProofEnvironment.from_data(ProofConfig(padding_states=8, engine=engine), data, "train", index)
-    queries = index.encode_atoms([parse_atom(text) for text in (*TRUE, *FALSE)])
+    index = ProofVocabulary(data)
+    env = ProofEnvironment.from_knowledge_base(
+        data, ProofConfig(max_actions=8, backend=engine), "train", vocabulary=index
+    )
+    queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
     paths = jnp.asarray(list(itertools.product(range(2), repeat=3)), jnp.int32)
 
     def proved(query, path):
@@ -63,5 +65,5 @@ def test_the_environment_reaches_true_exactly_where_there_is_a_proof(data, engin
         return jax.lax.scan(lambda now, action: (env.step(now, action)[0], None), state, path)[0]
 
     ends = jax.jit(jax.vmap(jax.vmap(proved, (None, 0)), (0, None)))(jnp.asarray(queries), paths)
-    found = (ends.goals[..., 0, 0] == index.true_idx).any(axis=1)
+    found = (ends.goals[..., 0, 0] == index.true_index).any(axis=1)
     assert found.tolist() == [True] * len(TRUE) + [False] * len(FALSE)

@@ -5,32 +5,38 @@ import itertools
 import numpy as np
 import pytest
 
-from phalanx.core.backends import native_module
-from phalanx.kg import MiningConfig, RulePredictor, RuleSet, mine_rules, rank_by_rules
+from phalanx.kg import MiningConfig, RulePredictor, RuleSet, evaluate_link_prediction, mine_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
-from phalanx.kg.formats import KnowledgeBase, read_rules
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.questions import best_by_relation
-from phalanx.kg.rules import plain
-from phalanx.kg.rules.predictor import AGGREGATIONS, WAYS, Learning
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.evaluation import KnownAnswers, LinkPredictionResult, RankCounts, count_ranks
+from phalanx.kg.formats import read_rules
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.predictor_ensemble import best_per_relation
+from phalanx.kg.rules.predictor import (
+    AGGREGATORS,
+    PER_RELATION_CHOICES,
+    RuleApplier,
+    WeightLearning,
+    rule_weights,
+)
+from phalanx.native import native_module
+from tests.reference import rule_mining as reference
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
 
 
-def base(train: str, valid: str = "", test: str = "") -> DataHandler:
+def base(train: str, valid: str = "", test: str = "") -> KnowledgeBase:
     splits = [tuple(map(parse_atom, text.split())) for text in (train, valid, test)]
-    return DataHandler.from_knowledge(KnowledgeBase(train=splits[0], valid=splits[1], test=splits[2]))
+    return KnowledgeBase(train=splits[0], valid=splits[1], test=splits[2])
 
 
-def random_base(seed: int, facts: int = 60, entities: int = 9, relations: int = 3) -> DataHandler:
+def random_base(seed: int, facts: int = 60, entities: int = 9, relations: int = 3) -> KnowledgeBase:
     draw = np.random.default_rng(seed)
     rows = draw.integers(0, (relations, entities, entities), (facts, 3)).tolist()
     atoms = tuple(dict.fromkeys(Atom(f"p{r}", f"e{a}", f"e{b}") for r, a, b in rows))
     cut = len(atoms) * 3 // 4
     splits = {"train": atoms[:cut], "valid": atoms[cut : cut + 4], "test": atoms[cut + 4 :]}
-    return DataHandler.from_knowledge(KnowledgeBase(**splits))
+    return KnowledgeBase(**splits)
 
 
 def lines(rules: RuleSet) -> dict[str, tuple[int, ...]]:
@@ -40,6 +46,20 @@ def lines(rules: RuleSet) -> dict[str, tuple[int, ...]]:
     }
 
 
+def counts_of(rules: RuleSet, data: KnowledgeBase, aggregation: str = "maxplus") -> RankCounts:
+    """The rank counts of the test queries."""
+    known = KnownAnswers(data.known_triples, data.vocabulary.num_entities)
+    return count_ranks(RulePredictor.fit(rules, data, aggregation), data.triples("test"), known)
+
+
+def evaluated(
+    rules: RuleSet, data: KnowledgeBase, split: str = "test", aggregation: str = "maxplus", **settings
+) -> LinkPredictionResult:
+    """Fit a predictor and evaluate it."""
+    predictor = RulePredictor.fit(rules, data, aggregation, **settings)
+    return evaluate_link_prediction(predictor, data, split, ties="random")
+
+
 FAMILY = base(
     "sister(ann,bob) parent(bob,cat) parent(bob,kim) aunt(ann,kim) "
     "sister(eve,dan) parent(dan,lea) aunt(eve,lea)"
@@ -47,13 +67,15 @@ FAMILY = base(
 
 
 def test_a_path_rule_counts_what_it_predicts_and_what_is_a_fact() -> None:
-    found = lines(mine_rules(FAMILY, constants=False, length=2, threads=1))
+    found = lines(mine_rules(FAMILY, constant_rules=False, max_length=2, num_threads=1))
     # aunt(ann,cat) is predicted too, and no fact; ann and eve, the X of all three, have aunt facts.
     assert found["sister(X,A), parent(A,Y) -> aunt(X,Y)"] == (2, 3, 3)
 
 
 def test_relations_are_followed_both_ways() -> None:
-    found = lines(mine_rules(base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)"), constants=False, threads=1))
+    found = lines(
+        mine_rules(base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)"), constant_rules=False, num_threads=1)
+    )
     assert found == {"has(Y,X) -> in(X,Y)": (2, 3, 2), "in(Y,X) -> has(X,Y)": (2, 2, 2)}
 
 
@@ -61,7 +83,7 @@ def test_rules_with_constants_and_with_a_dangling_variable() -> None:
     facts = (
         "born(ann,rome) born(bob,rome) born(cat,rome) speaks(ann,latin) speaks(bob,latin) speaks(dan,greek)"
     )
-    found = lines(mine_rules(base(facts), length=1, confidence="pca", threads=1))
+    found = lines(mine_rules(base(facts), max_length=1, confidence="pca", num_threads=1))
     # Of ann, bob and cat, who were born in Rome, two speak Latin, and cat nothing that is known.
     assert found["born(X,rome) -> speaks(X,latin)"] == (2, 3, 2)
     assert found["speaks(X,latin) -> born(X,rome)"] == (2, 2, 2)
@@ -73,24 +95,32 @@ def test_rules_with_constants_and_with_a_dangling_variable() -> None:
 def test_confidence_is_pessimistic_and_pca_counts_known_subjects_only() -> None:
     data = base("in(a,b) in(c,d) has(b,a) has(d,c) has(f,e)")
     for kind, tried in (("standard", 3), ("pca", 2)):
-        rules = mine_rules(data, constants=False, confidence=kind, pessimism=1.0, threads=1)
+        rules = mine_rules(
+            data, constant_rules=False, confidence=kind, confidence_smoothing=1.0, num_threads=1
+        )
         confidence = {rule.head.predicate: rule.weight for rule in rules}
         assert confidence["in"] == 2 / (tried + 1)
 
 
 def test_no_rule_uses_the_triple_that_it_predicts() -> None:
     # One edge only: a body that went there and back would find it again.
-    assert len(mine_rules(base("p(a,b)"), length=5, min_support=1, min_confidence=0.0, threads=1)) == 0
     assert (
-        len(mine_rules(base("p(a,b) p(c,b) q(a,a)"), length=4, constants=False, min_support=1, threads=1))
+        len(mine_rules(base("p(a,b)"), max_length=5, min_support=1, min_confidence=0.0, num_threads=1)) == 0
+    )
+    assert (
+        len(
+            mine_rules(
+                base("p(a,b) p(c,b) q(a,a)"), max_length=4, constant_rules=False, min_support=1, num_threads=1
+            )
+        )
         == 0
     )
 
 
-def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
+def brute(data: KnowledgeBase, length: int) -> dict[str, tuple[int, int, int]]:
     """Every path rule of a small graph, by trying all walks between all pairs of entities."""
-    index = IndexManager(data)
-    graph = plain.MiningGraph(index.encode_atoms(data.facts) - 1, index.num_constants, index.num_predicates)
+    index = data.vocabulary
+    graph = reference.TripleGraph(data.triples("train"), index.num_entities, index.num_predicates)
     rows, counts = [], []
     for size in range(1, length + 1):
         for body in itertools.product(range(graph.directed), repeat=size):
@@ -106,7 +136,16 @@ def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_path_rule_is_found_and_counted(seed: int) -> None:
     data = random_base(seed, facts=16, entities=6, relations=2)
-    found = lines(mine_rules(data, constants=False, min_support=1, min_confidence=0.0, threads=1, fan=1000))
+    found = lines(
+        mine_rules(
+            data,
+            constant_rules=False,
+            min_support=1,
+            min_confidence=0.0,
+            num_threads=1,
+            max_edges_per_step=1000,
+        )
+    )
     assert found == brute(data, 3)
 
 
@@ -115,16 +154,23 @@ def test_every_path_rule_is_found_and_counted(seed: int) -> None:
     "settings",
     [
         {},
-        {"length": 2, "confidence": "pca", "min_support": 1},
-        {"length": 4, "fan": 2, "enough": 20, "limit": 3, "triples": 17, "max_bodies": 30},
-        {"length": 1, "widest": 6, "max_constants": 12, "seed": 5},
+        {"max_length": 2, "confidence": "pca", "min_support": 1},
+        {
+            "max_length": 4,
+            "max_edges_per_step": 2,
+            "max_predictions": 20,
+            "max_paths": 3,
+            "max_triples": 17,
+            "max_path_rules": 30,
+        },
+        {"max_length": 1, "max_entity_degree": 6, "max_constant_rules": 12, "seed": 5},
     ],
 )
-def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) -> None:
-    monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 2)
+def test_the_reference_finds_the_same_rules_as_the_extension(settings, monkeypatch) -> None:
+    monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_PER_ROUND", 2)
     data = random_base(11)
-    fast = [mine_rules(data, threads=threads, **settings) for threads in (1, 2, 3)]
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    fast = [mine_rules(data, num_threads=threads, **settings) for threads in (1, 2, 3)]
+    monkeypatch.setattr("phalanx.kg.rules.mining.require_native", lambda feature: reference)
     slow = mine_rules(data, **settings)
     assert len(slow) > 5
     for rules in fast:
@@ -135,24 +181,25 @@ def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) 
 
 @needs_native
 @pytest.mark.parametrize("seed", range(2))
-def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None:
+def test_the_reference_ranks_like_the_extension(seed, monkeypatch) -> None:
     data = random_base(seed)
-    rules = mine_rules(data, length=2, min_support=1)
+    rules = mine_rules(data, max_length=2, min_support=1)
+    known = KnownAnswers(data.known_triples, data.vocabulary.num_entities)
+    pairs = np.array([(0, 1), (3, 2)], np.int32)
 
     def everything() -> list[np.ndarray]:
-        ranker = RulePredictor(rules, data, limit=20)
+        applier = RuleApplier(rules, data, max_paths=20)
         found = []
-        for aggregation in AGGREGATIONS:
-            weights = ranker.weights(aggregation, Learning(2, 0.05, 0.1))
-            ranks = ranker.ranks("test", aggregation, weights)
-            table = np.zeros((2, len(data.entities)), np.float32)
-            how = "maximum" if aggregation == "maximum" else "sum"
-            ranker.applier.scores(np.array([(0, 1), (3, 2)], np.int32), how, weights, table)
-            found += [ranks.above, ranks.level, weights, table]
-        return [*found, *ranker.applier.predict(2, 3)]
+        for aggregation in AGGREGATORS[:-1]:
+            weights = rule_weights(applier, aggregation, WeightLearning(2, 0.05, 0.1))
+            predictor = RulePredictor(applier, aggregation, weights)
+            counts = count_ranks(predictor, data.triples("test"), known)
+            found += [counts.higher, counts.tied, weights, predictor.raw_scores(pairs)]
+        return [*found, *applier.native.predict(2, 3)]
 
     fast = everything()
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.require_native", lambda feature: reference)
+    monkeypatch.setattr("phalanx.kg.rules.predictor.require_native", lambda feature: reference)
     for one, other in zip(fast, everything(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
@@ -160,32 +207,31 @@ def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None
 def test_the_best_rule_decides_and_the_next_one_where_it_ties() -> None:
     train = "p(a,b) p(a,c) q(a,c) p(a,d) q(a,d) s(a,d) r(z,y)"
     data = base(train, test="r(a,b) r(a,c) r(a,d)")
-    rules, left_out = RuleSet.of_rules(
+    rules, unsupported = RuleSet.from_rules(
         [
             parse_rule(text)
             for text in ("x:.9:p(X,Y) -> r(X,Y)", "y:.5:q(X,Y) -> r(X,Y)", "z:.4:s(X,Y) -> r(X,Y)")
         ],
-        IndexManager(data),
+        data.vocabulary,
     )
-    assert left_out == ()
-    ranker = RulePredictor(rules, data)
-    ranks = ranker.ranks("test", "maximum", ranker.weights("maximum"))
+    assert unsupported == ()
+    ranks = counts_of(rules, data)
     # Tails: each is first once the other two, which are true as well, are left out.
-    assert ranks.above[:3].tolist() == [0, 0, 0] and ranks.level[:3].tolist() == [0, 0, 0]
+    assert ranks.higher[:3].tolist() == [0, 0, 0] and ranks.tied[:3].tolist() == [0, 0, 0]
     data = base(train, test="r(a,b)")
-    ranker = RulePredictor(RuleSet.of_rules(list(rules), IndexManager(data)).rules, data)
-    for aggregation in ("maximum", "noisy-or"):
-        assert ranker.ranks("test", aggregation, ranker.weights(aggregation)).above.tolist() == [2, 0]
+    rules = RuleSet.from_rules(list(rules), data.vocabulary).rules
+    for aggregation in ("maxplus", "noisyor"):
+        assert counts_of(rules, data, aggregation).higher.tolist() == [2, 0]
 
 
 def test_what_no_rule_predicts_ties_with_all_the_rest() -> None:
     data = base("p(a,b) p(c,d) q(a,a)", test="p(a,d) q(a,b)")
-    rules = RuleSet.of_rules([parse_rule("r:.5:p(X,A), p(A,Y) -> p(X,Y)")], IndexManager(data)).rules
-    result = rank_by_rules(rules, data)
+    rules = RuleSet.from_rules([parse_rule("r:.5:p(X,A), p(A,Y) -> p(X,Y)")], data.vocabulary).rules
+    result = evaluated(rules, data)
     # Four entities: p(a,?) has b left out, p(?,d) has c; q(a,?) has a left out, though it is a loop.
-    ranks = RulePredictor(rules, data).ranks("test", "maximum", np.zeros(2))
-    assert ranks.level.tolist() == [2, 2, 2, 3] and ranks.above.tolist() == [0, 0, 0, 0]
-    assert result.total.queries == 2 and result.mean_ties.mrr == pytest.approx((3 / 2 + 1 / 2.5) / 4)
+    ranks = counts_of(rules, data)
+    assert ranks.tied.tolist() == [2, 2, 2, 3] and ranks.higher.tolist() == [0, 0, 0, 0]
+    assert result.total.num_queries == 2 and result.mrr_realistic == pytest.approx((3 / 2 + 1 / 2.5) / 4)
 
 
 def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
@@ -196,10 +242,9 @@ def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
 
         def table(self, relations, entities, back):
             scores = np.zeros((len(relations), len(data.entities)), np.float32)
-            index = IndexManager(data)
-            for r, a, b in index.encode_atoms(tuple(data.known)).tolist():
+            for r, a, b in data.known_triples.tolist():
                 own, other = (b, a) if back else (a, b)
-                scores[(relations == r) & (entities == own), other - 1] = 1.0
+                scores[(relations == r) & (entities == own), other] = 1.0
             return scores
 
         def score_tails(self, relations, heads):
@@ -208,37 +253,35 @@ def test_an_embedding_is_weighed_on_validation_and_breaks_ties() -> None:
         def score_heads(self, relations, tails):
             return self.table(relations, tails, back=True)
 
-    rules = mine_rules(data, length=2)
-    alone = rank_by_rules(rules, data, "test")
-    both = rank_by_rules(rules, data, "test", kge=Knows())
+    rules = mine_rules(data, max_length=2)
+    alone = evaluated(rules, data, "test")
+    both = evaluated(rules, data, "test", kge=Knows())
     assert both.total.mrr == 1.0 > alone.total.mrr
-    assert both.chosen["kge_weight"] > 0 and both.chosen["valid_mrr"] == pytest.approx(1.0)
-    ranker = RulePredictor(rules, data)
-    weights = ranker.weights("noisy-or")
-    without = ranker.ranks_with_kge("test", "noisy-or", weights, Knows(), [0.0])[0]
-    np.testing.assert_array_equal(without.above, ranker.ranks("test", "noisy-or", weights).above)
+    assert both.selected["kge_weight"] > 0 and both.selected["valid_mrr"] == pytest.approx(1.0)
 
 
 def test_each_relation_has_the_aggregation_that_is_best_for_it_on_validation(monkeypatch) -> None:
     data = random_base(5)
-    rules = mine_rules(data, length=2)
-    monkeypatch.setattr("phalanx.kg.questions._PRIOR", 0.0)
-    found = rank_by_rules(rules, data, "valid", "by-relation")
-    alone = [rank_by_rules(rules, data, "valid", way, power=power).total.mrr for way, power in WAYS]
-    assert found.chosen["valid_mrr"] > max(alone)
-    assert sum(times for name, times in found.chosen.items() if name != "valid_mrr") == 6
-    assert found.aggregation == "by-relation"
-    with pytest.raises(ValueError, match="no validation queries to choose by"):
-        rank_by_rules(mine_rules(FAMILY), FAMILY, aggregation="by-relation")
+    rules = mine_rules(data, max_length=2)
+    monkeypatch.setattr("phalanx.kg.predictor_ensemble._PRIOR_QUERIES", 0.0)
+    found = evaluated(rules, data, "valid", "per_relation")
+    alone = [
+        evaluated(rules, data, "valid", way, power=power).total.mrr for way, power in PER_RELATION_CHOICES
+    ]
+    assert found.selected["valid_mrr"] > max(alone)
+    assert sum(times for name, times in found.selected.items() if name != "valid_mrr") == 6
+    assert "per_relation" in found.predictor
+    with pytest.raises(ValueError, match="no validation queries to select settings with"):
+        evaluated(mine_rules(FAMILY), FAMILY, aggregation="per_relation")
 
 
 def test_learning_is_chosen_on_validation() -> None:
-    result = rank_by_rules(mine_rules(random_base(4), length=2), random_base(4), aggregation="learned")
-    assert set(result.chosen) == {"valid_mrr", "learning"}
-    with pytest.raises(ValueError, match="no validation queries to choose by"):
-        rank_by_rules(mine_rules(FAMILY), FAMILY, aggregation="learned")
+    result = evaluated(mine_rules(random_base(4), max_length=2), random_base(4), aggregation="learned")
+    assert set(result.selected) == {"valid_mrr", "learning"}
+    with pytest.raises(ValueError, match="no validation queries to select settings with"):
+        evaluated(mine_rules(FAMILY), FAMILY, aggregation="learned")
     with pytest.raises(ValueError, match="no test queries"):
-        rank_by_rules(mine_rules(FAMILY), FAMILY)
+        evaluated(mine_rules(FAMILY), FAMILY)
 
 
 def test_rules_read_back_as_they_were_written(tmp_path) -> None:
@@ -248,18 +291,16 @@ def test_rules_read_back_as_they_were_written(tmp_path) -> None:
         Atom("q", "X", "a"),
         Atom("q", "b", "a"),
     ]
-    for data in (DataHandler.from_knowledge(KnowledgeBase(tuple(facts))), random_base(5, facts=14)):
-        rules = mine_rules(data, length=2, min_support=1, min_confidence=0.0)
+    for data in (KnowledgeBase(tuple(facts)), random_base(5, facts=14)):
+        rules = mine_rules(data, max_length=2, min_support=1, min_confidence=0.0)
         rules.save(tmp_path / "rules.txt")
         read = read_rules(tmp_path / "rules.txt")
-        back, left_out = RuleSet.of_rules(read, rules.index)
-        assert left_out == () and len(back) > 2
+        back, unsupported = RuleSet.from_rules(read, rules.vocabulary)
+        assert unsupported == () and len(back) > 2
         np.testing.assert_array_equal(back.rows, rules.rows)
         np.testing.assert_array_equal(back.confidence, rules.confidence)
         # A knowledge base takes them as its own, constants and variables in their places.
-        again = DataHandler.from_knowledge(
-            KnowledgeBase(data.facts, read, data.valid_queries, data.test_queries)
-        )
+        again = KnowledgeBase(data.facts, read, data.valid, data.test)
         assert again.rules == read
 
 
@@ -269,27 +310,29 @@ def test_rules_of_other_shapes_are_handed_back() -> None:
         "b:1:parent(X,Y), sister(X,Y) -> aunt(X,Y)",
     ]
     texts += ["c:1:aunt(X,Y) -> aunt(X,Y)", "d:1:unknown(X,Y) -> aunt(X,Y)", "e:2:parent(Y,X) -> aunt(X,Y)"]
-    found, left_out = RuleSet.of_rules(map(parse_rule, texts), IndexManager(FAMILY))
-    assert len(found) == 0 and [rule.name for rule in left_out] == ["a", "b", "c", "d", "e"]
+    found, unsupported = RuleSet.from_rules(map(parse_rule, texts), FAMILY.vocabulary)
+    assert len(found) == 0 and [rule.name for rule in unsupported] == ["a", "b", "c", "d", "e"]
 
 
 def test_time_cuts_between_rounds_and_it_is_said(monkeypatch) -> None:
-    monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 1)
-    rules = mine_rules(random_base(6), seconds=1e-9)
-    assert not rules.complete and len(rules) > 0
-    assert mine_rules(random_base(6)).complete
+    monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_PER_ROUND", 1)
+    rules = mine_rules(random_base(6), max_seconds=1e-9)
+    assert not rules.is_complete and len(rules) > 0
+    assert mine_rules(random_base(6)).is_complete
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="length"):
-        mine_rules(FAMILY, length=6)
-    assert MiningConfig().length == 3
+    with pytest.raises(ValueError, match="max_length"):
+        mine_rules(FAMILY, max_length=6)
+    with pytest.raises(ValueError, match="length was renamed to max_length"):
+        MiningConfig(length=2)
+    assert MiningConfig().max_length == 3
 
 
 def test_the_weight_of_an_embedding_is_each_relations_own_where_it_has_queries_enough() -> None:
     # Weight 0 is best for relation 0, weight 1 for relation 1; relation 2 has no queries, and goes by all.
     relations = np.repeat([0, 1], [30, 60])
     reciprocal = np.stack([np.where(relations == 0, 1.0, 0.2), np.where(relations == 0, 0.1, 0.9)])
-    assert best_by_relation(reciprocal, relations, 3).tolist() == [0, 1, 1]
+    assert best_per_relation(reciprocal, relations, 3).tolist() == [0, 1, 1]
     few = np.array([0, *[1] * 60])
-    assert best_by_relation(reciprocal[:, 29:], few, 2).tolist() == [1, 1], "one query is no reason"
+    assert best_per_relation(reciprocal[:, 29:], few, 2).tolist() == [1, 1], "one query is no reason"

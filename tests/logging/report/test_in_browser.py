@@ -12,7 +12,7 @@ import pytest
 from phalanx.arc.rendering import draw_state
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.logging.report import write_report
-from phalanx.proofs.rendering import drawn_episodes
+from phalanx.proofs.rendering import render_episodes
 from tests.helpers.browser import needs_chromium, no_complaints, opened_tab
 from tests.helpers.run_folders import make_run, metrics_at, write_episodes, write_facts, write_lines
 from tests.helpers.sample_proofs import given_up_episode, index_manager, proved_episode
@@ -189,7 +189,7 @@ def test_a_proof_is_stepped_through_goal_by_goal(opened: Any, tmp_path: Path) ->
     index = index_manager()
     handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes")}
     with ExperimentLogger(LoggingConfig(), handlers) as logger:
-        for episode in drawn_episodes([proved_episode(index), given_up_episode(index)], index):
+        for episode in render_episodes([proved_episode(index), given_up_episode(index)], index):
             logger.log_episode_summary(episode)
     page = opened(write_report([tmp_path]))
     assert "wife(eve,_1)" not in unquote(pictured(page, "initial"))

@@ -22,7 +22,7 @@ from phalanx.logging.report.charts import MAX_POINTS
 from phalanx.logging.report.tables import extreme_rows
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
-MODULES = ("report.curves", "report.page", "report.records", "records")
+MODULES = ("report.charts", "report.page", "report.tables", "records")
 
 
 @pytest.fixture(scope="module")
@@ -407,11 +407,11 @@ def test_links_in_a_run_are_not_followed(bare: Path, tmp_path: Path) -> None:
     notes = " ".join(data["runs"][0]["notes"])
     for named in ("run.json is a link", "config.yaml is a link", "2 links to other places"):
         assert named in notes
-    assert "batch_metrics.jsonl was read only in part: batch_metrics.jsonl is a link" in notes
+    assert "batch_metrics.jsonl was read only in part: batch_metrics.jsonl is a symbolic link" in notes
 
 
 def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phalanx.logging.handlers.file._LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr("phalanx.io.jsonl._MAX_LINE_BYTES", 1 << 16)
     (bare / "run.json").write_text("[" * 500_000)
     (bare / "batch_metrics.jsonl").write_text('{"step": 1, "metrics": {"a": 1}}\n' + "{" * 100_000)
     (bare / "evaluations.jsonl").write_text('{"step": 1, "mode": ' + "[" * 50_000 + "\n")

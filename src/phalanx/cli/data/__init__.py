@@ -1,6 +1,6 @@
 """`phalanx data`: one group of commands for each domain's data.
 
-The commands of ARC data sets are in `arc`, those of knowledge bases in `kg`, those of token batches in the
+The commands of ARC data sets are in `arc`, those of token batches in the
 other modules named here.
 """
 
@@ -17,7 +17,6 @@ app = typer.Typer(
             "batchplan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
             "batching": Mount("phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."),
             "batch": Mount("phalanx.cli.data.export", "Batch files: generate."),
-            "kg": Mount("phalanx.cli.kg", "Knowledge bases: list, show, depths, generate."),
             "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows of one length."),
         }
     ),

@@ -1,1 +1,1 @@
-"""Names of DeepProofLog."""
+"""Drop-in replacements for modules of DeepProofLog."""

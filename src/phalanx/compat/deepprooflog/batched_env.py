@@ -1,7 +1,4 @@
-"""Proof environments under TorchRL: `BatchedVecEnv`, whose queries can be listed and assigned, and its maker.
-
-Stepping a batch of any environment is in `environment`; which queries come next is in `queries`.
-"""
+"""`BatchedVecEnv`: proof environments for TorchRL with DeepProofLog's constructor and keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,57 +7,53 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int32
 from tensordict import TensorDict
 from torchrl.data import Categorical, Composite, Unbounded
 
-from phalanx.compat.deepprooflog.queries import (
-    OTHER_NAMES,
-    QuerySchedule,
-    known_depths,
-    plan_of,
-    proof_config,
-    proof_environment,
-)
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
+from phalanx.compat.deepprooflog.settings import build_config
+from phalanx.core.device_memory import batch_size_for_memory
 from phalanx.core.environment import Environment
-from phalanx.core.profiling import batch_size_for_memory
-from phalanx.core.vector import select_rows
-from phalanx.integrations.environments import legal_rows
-from phalanx.integrations.torchrl.environment import Batch, BatchedVecEnv as EnvironmentVecEnv
-from phalanx.integrations.torchrl.specs import to_torch
+from phalanx.core.vector import VectorEnvState, select_rows
+from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
+from phalanx.kg.atoms import Atom, parse_atom
+from phalanx.kg.formats import SPLITS
 from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
-from phalanx.proofs.queries import SampledQueries
+from phalanx.proofs.program import Program
+from phalanx.proofs.queries import SampledQuery
 
-STEPS, KGE_SCORE = "episode_step", "kge_log_score"
-"""Keys of the steps of an episode, and of what the goals that an embedding closed add up to."""
-
-_NESTED = {
-    "reward_type": ("reward", "type"),
-    "train_neg_ratio": ("queries", "negative_ratio"),
-}
-"""Arguments of training scripts that are a level further down in `ProofConfig`."""
+STEP_COUNT_KEY, KGE_SCORE_KEY = "episode_step", "kge_log_score"
 
 
 class BatchedVecEnv(EnvironmentVecEnv):
-    """A batch of proof environments, or by `from_environment` of any others, that TorchRL steps as one.
+    """A batch of proof environments that TorchRL steps as one.
 
-    Keys and shapes are those of `BatchedVecEnv`: `sub_index` [B, 1, A, 3], `derived_sub_indices`
-    [B, S, A, 3], `action_mask` [B, S], and for bookkeeping `label`, `depth` (of the query), `episode_step`
-    (the steps taken; `step_count` is left to TorchRL's `StepCounter`), `proved`, and with an embedding
-    `kge_log_score`, what the goals that it closed add up to.
+    Keys: `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3], `action_mask` [B, S], and for
+    bookkeeping `label`, `depth` (of the query), `episode_step` (the number of steps; TorchRL's `StepCounter`
+    uses `step_count`), `proved`, and with an embedding `kge_log_score`, the sum of the log-probabilities of
+    the goals that it closed.
 
-    `batch_size="auto"` takes as many environments as memory has room for, 1,024 at most. `kge_engine`, an
-    embedding as `load_kge` reads it, may close goals by the `_kge` twins of their predicates.
+    `queries`, `labels`, `query_depths` and `mode` can be assigned and take effect at the next reset; if the
+    environment is transformed, assign to `env.base_env`.
 
-    Queries may be atoms, strings such as `aunt(5,76)` or an array of indices. `mode="train"` draws them at
-    random, with the negatives that the config asks for (or, with `labels`, evenly from the labelled ones);
-    `mode="eval"` takes them in their order, as many at a time as environments start, and the first again
-    after the last: `query_indices` says which. `queries`, `labels`, `query_depths` and `mode` can be
-    assigned, and count from the next reset; under a transform assign to `env.base_env`.
+    Args:
+        index_manager: The state indices.
+        data_handler: Facts, rules and known triples.
+        queries: Atoms, strings such as `aunt(5,76)`, or an array of indices.
+        batch_size: Number of environments; `auto`: as many as fit into memory, at most 1,024.
+        config: The environment's settings.
+        mode: `train` samples queries at random, with negatives as configured (or, with `labels`, uniformly
+            from the labeled queries); `eval` takes them in order and starts again after the last one.
+        labels: Whether each query is true; default: all are.
+        query_depths: Proof depths of the queries; default: those of the data handler.
+        kge_engine: An embedding that can close goals, as loaded by `load_kge`.
+        seed: Seed of the episodes.
+        device: Device of the tensors.
+        settings: Fields of `ProofConfig`, under their names or under DeepProofLog's.
     """
 
     def __init__(
@@ -79,199 +72,318 @@ class BatchedVecEnv(EnvironmentVecEnv):
         device: Any = "cpu",
         **settings: Any,
     ) -> None:
-        """`settings` are fields of `ProofConfig`, such as `max_depth`, `padding_states` or `reward`."""
-        config = proof_config(index_manager, config, settings)
-        plan = QuerySchedule(
+        config = build_config(index_manager, config, settings)
+        schedule = QuerySchedule(
             queries,
             labels=labels,
             depths=query_depths,
             mode=mode,
             index_manager=index_manager,
-            known_depths=known_depths(index_manager, data_handler),
+            known_depths=_known_depths(index_manager, data_handler),
         )
-        environment = proof_environment(config, index_manager, data_handler, plan, kge_engine)
-        self._open(environment, plan, batch_size, seed, device)
+        positives, depths = schedule.positives()
+        environment = ProofEnvironment.create(
+            config,
+            Program.from_knowledge_base(data_handler, index_manager),
+            positives,
+            depths=depths,
+            known=index_manager.encode(sorted(data_handler.known)),
+            domains=index_manager.constant_domains,
+            vocabulary=index_manager,
+            kge=kge_engine,
+        )
+        self._open(environment, schedule, batch_size, seed, device)
         self.index_manager, self.data_handler = index_manager, data_handler
 
     @classmethod
     def from_environment(
         cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
     ) -> "BatchedVecEnv":
-        """The same for any Phalanx environment."""
-        return _EnvironmentVecEnv(environment, batch_size, seed, device)
+        """Wrap an existing environment of any kind; a proof environment uses its own queries."""
+        return _WrappedVecEnv(environment, batch_size, seed, device)
 
     def _open(
-        self, environment: Environment, plan: QuerySchedule | None, batch_size: Any, seed: int, device: Any
+        self,
+        environment: Environment,
+        schedule: "QuerySchedule | None",
+        batch_size: Any,
+        seed: int,
+        device: Any,
     ) -> None:
-        self._plan, self._drawn_from = plan, None if plan is None else plan.settled()
-        self._drawing = environment
+        self._schedule = schedule
+        self._sampled_from = None if schedule is None else schedule.arrays()
+        self._sampling_env = environment
         if batch_size == "auto":
-            batch_size = batch_size_for_memory(bytes_per_environment(environment))
+            batch_size = batch_size_for_memory(_bytes_per_environment(environment))
         super().__init__(environment, batch_size, seed=seed, device=device)
-        self._places = np.full(self.batch_size, -1, np.int32)
+        self._query_indices = np.full(self.batch_size, -1, np.int32)
 
-    def _observed_spec(self) -> Composite:
-        observed, shape, device = super()._observed_spec(), self.batch_size, self.device
-        if self._plan is None:
-            return observed
-        # Queries of any depth may be assigned.
-        observed["depth"] = Unbounded(shape=shape, dtype=torch.int32, device=device)
-        observed[STEPS] = observed["step_count"]
-        del observed["step_count"]
-        observed["proved"] = Categorical(2, shape=shape, dtype=torch.bool, device=device)
-        if self._proofs().closer is not None:
-            observed[KGE_SCORE] = Unbounded(shape=shape, dtype=torch.float32, device=device)
-        return observed
+    def _make_observation_spec(self) -> Composite:
+        spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
+        if self._schedule is None:
+            return spec
+        spec["sub_index"] = spec["goals"].unsqueeze(1)
+        spec["derived_sub_indices"] = spec["successors"]
+        # Queries of any depth can be assigned.
+        spec["depth"] = Unbounded(shape=shape, dtype=torch.int32, device=device)
+        spec[STEP_COUNT_KEY] = spec["step_count"]
+        for name in ("goals", "successors", "step_count"):
+            del spec[name]
+        spec["proved"] = Categorical(2, shape=shape, dtype=torch.bool, device=device)
+        if self._proof_environment().kge_scorer is not None:
+            spec[KGE_SCORE_KEY] = Unbounded(shape=shape, dtype=torch.float32, device=device)
+        return spec
 
-    def _entries(self, batch: Batch) -> TensorDict:
+    def _entries(self, batch: VectorEnvState) -> TensorDict:
         entries = super()._entries(batch)
-        if self._plan is None:
+        if self._schedule is None:
             return entries
-        entries[STEPS] = entries.pop("step_count")
-        proved = batch.states.goals[:, 0, 0] == self._proofs().program.true_index
+        entries["sub_index"] = entries.pop("goals").unsqueeze(1)
+        entries["derived_sub_indices"] = entries.pop("successors")
+        entries[STEP_COUNT_KEY] = entries.pop("step_count")
+        proved = batch.states.goals[:, 0, 0] == self._proof_environment().program.true_index
         entries["proved"] = to_torch(proved, torch.bool, self.device)
         if batch.states.log_score is not None:
-            entries[KGE_SCORE] = to_torch(batch.states.log_score, torch.float32, self.device)
+            entries[KGE_SCORE_KEY] = to_torch(batch.states.log_score, torch.float32, self.device)
         return entries
 
-    def _proofs(self) -> ProofEnvironment:
+    def _proof_environment(self) -> ProofEnvironment:
         assert isinstance(self.environment, ProofEnvironment)
         return self.environment
 
     @property
     def query_indices(self) -> np.ndarray:
-        """Which of `queries` each environment started from; -1 where the environment drew it itself."""
-        return self._places.copy()
+        """The index in `queries` of each environment's episode; -1 if the environment sampled it."""
+        return self._query_indices.copy()
 
-    def _begin(self, chosen: Bool[np.ndarray, " batch"], batch: Batch) -> Batch:
-        if self._plan is None:
-            return super()._begin(chosen, batch)
-        places = self._plan.next_places(int(chosen.sum()))
-        self._places[chosen] = -1 if places is None else places
-        if places is not None:
-            # Others keep their episodes, whose queries may be of a list that is gone.
-            given = self._plan.at(np.where(chosen, self._places, 0))
-            return _begin_at(self._proofs(), chosen, given, batch)
-        if self._plan.settled() is not self._drawn_from:
-            self._drawing = self._plan.adapted(self._proofs())
-            self._drawn_from = self._plan.settled()
-        return self._begin_drawn(self._drawing, chosen, batch)
+    def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
+        if self._schedule is None:
+            return super()._reset_where(chosen, batch)
+        indices = self._schedule.next_indices(int(chosen.sum()))
+        self._query_indices[chosen] = -1 if indices is None else indices
+        if indices is not None:
+            # The other rows keep their episodes, whose queries may not be in the list any more.
+            queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
+            return _start_where(self._proof_environment(), chosen, queries, batch)
+        if self._schedule.arrays() is not self._sampled_from:
+            self._sampling_env = self._schedule.apply(self._proof_environment())
+            self._sampled_from = self._schedule.arrays()
+        return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
-        if self._plan is not None:
-            self._plan.seed(self._seed)
+        if self._schedule is not None:
+            self._schedule.seed(self._seed)
 
     @property
     def queries(self) -> Any:
         """The queries that episodes start from."""
-        return self._planned().queries
+        return self._require_schedule().queries
 
     @queries.setter
     def queries(self, queries: Any) -> None:
-        self._planned().queries = queries
+        self._require_schedule().queries = queries
 
     @property
     def labels(self) -> Any:
-        """Which queries are true; None where all are."""
-        return self._planned().labels
+        """Whether each query is true; None if all are."""
+        return self._require_schedule().labels
 
     @labels.setter
     def labels(self, labels: Any) -> None:
-        self._planned().labels = labels
+        self._require_schedule().labels = labels
 
     @property
     def query_depths(self) -> Any:
-        """The depths of the queries; None takes those that the data handler knows."""
-        return self._planned().depths
+        """Proof depths of the queries; None for those of the data handler."""
+        return self._require_schedule().depths
 
     @query_depths.setter
     def query_depths(self, depths: Any) -> None:
-        self._planned().depths = depths
+        self._require_schedule().depths = depths
 
     @property
     def mode(self) -> str:
         """`train` or `eval`."""
-        return self._planned().mode
+        return self._require_schedule().mode
 
     @mode.setter
     def mode(self, mode: str) -> None:
-        self._planned().mode = mode
+        self._require_schedule().mode = mode
 
-    def _planned(self) -> QuerySchedule:
-        if self._plan is None:
-            raise AttributeError(f"{type(self.environment).__name__} starts from no queries")
-        return self._plan
+    def _require_schedule(self) -> "QuerySchedule":
+        if self._schedule is None:
+            raise AttributeError(f"{type(self.environment).__name__} has no queries")
+        return self._schedule
 
 
-class _EnvironmentVecEnv(EnvironmentVecEnv):
-    """A batch of an environment that exists already; one of proofs starts from its own queries."""
+class _WrappedVecEnv(BatchedVecEnv):
+    """A batch of an existing environment."""
 
     def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:
-        plan = plan_of(environment) if isinstance(environment, ProofEnvironment) else None
-        self._open(environment, plan, batch_size, seed, device)
+        schedule = None
+        if isinstance(environment, ProofEnvironment):
+            rows, depths = environment.queries.positives, environment.queries.depths
+            known = dict(zip(map(tuple, rows.tolist()), depths.tolist(), strict=True))
+            schedule = QuerySchedule(rows, known_depths=known)
+        self._open(environment, schedule, batch_size, seed, device)
 
 
-def bytes_per_environment(environment: Environment) -> int:
-    """About the memory that an environment takes: its state and observation, here and in a rollout."""
-    begun = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(begun))
+class QuerySchedule:
+    """The queries that episodes start from, and their order.
+
+    `train` samples queries: as the environment's config says, with negatives, or, if labels are given,
+    uniformly from the given queries. `eval` takes the queries in order and starts again after the last one.
+    All four settings can be assigned at any time and take effect at the next reset.
+    """
+
+    def __init__(
+        self,
+        queries: Any,
+        *,
+        labels: Any = None,
+        depths: Any = None,
+        mode: str = "train",
+        index_manager: IndexManager | None = None,
+        known_depths: Mapping[tuple[int, ...], int] | None = None,
+    ) -> None:
+        self.queries, self.labels, self.depths, self.mode = queries, labels, depths, mode
+        self._index_manager, self._known_depths = index_manager, known_depths or {}
+        self._arrays: tuple[Any, ...] | None = None
+        self._cursor = 0
+        self._random = np.random.default_rng(0)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "mode" and value not in ("train", "eval"):
+            raise ValueError(f"mode must be 'train' or 'eval', got {value!r}")
+        if name in ("queries", "labels", "depths", "mode"):
+            object.__setattr__(self, "_arrays", None)
+            object.__setattr__(self, "_cursor", 0)
+        object.__setattr__(self, name, value)
+
+    def seed(self, seed: int) -> None:
+        """Start again with the first query and a new random order."""
+        self._cursor = 0
+        self._random = np.random.default_rng(seed)
+
+    def arrays(
+        self,
+    ) -> tuple[
+        Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"] | None
+    ]:
+        """Return queries, depths and labels as arrays; raise `ValueError` if their lengths differ."""
+        if self._arrays is None:
+            self._arrays = self._encode()
+        return self._arrays
+
+    def positives(self) -> tuple[Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"]]:
+        """Return the queries that an environment may sample, and their depths.
+
+        If all are labeled negative, these are all queries: an environment needs some, but samples none.
+        """
+        encoded, depths, labels = self.arrays()
+        kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
+        return encoded[kept], depths[kept]
+
+    def apply(self, environment: ProofEnvironment) -> ProofEnvironment:
+        """Return the environment with the queries of this schedule."""
+        positives, depths = self.positives()
+        return ProofEnvironment.create(
+            environment.config,
+            environment.program,
+            positives,
+            depths=depths,
+            known=environment.known.triples,
+            domains=environment.known.domains,
+            vocabulary=environment.vocabulary,
+            kge=None if environment.kge_scorer is None else environment.kge_scorer.kge,
+        )
+
+    def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
+        """Return the queries of the next `count` episodes; None if the environment samples them."""
+        encoded, _, labels = self.arrays()
+        if self.mode == "train":
+            if labels is None:
+                return None
+            return self._random.integers(len(encoded), size=count).astype(np.int32)
+        indices = (self._cursor + np.arange(count)) % len(encoded)
+        self._cursor = (self._cursor + count) % len(encoded)
+        return indices.astype(np.int32)
+
+    def take(self, indices: Int32[np.ndarray, " batch"]) -> SampledQuery:
+        """Return the queries with some indices."""
+        encoded, depths, labels = self.arrays()
+        labels = np.ones(len(encoded), bool) if labels is None else labels
+        shown_depths = np.where(labels, depths, np.int32(-1))
+        return SampledQuery(*(jnp.asarray(array[indices]) for array in (encoded, labels, shown_depths)))
+
+    def _encode(self) -> tuple[Any, ...]:
+        encoded = self._encode_queries()
+        if not len(encoded):
+            raise ValueError("a batch needs at least one query to start from, got none")
+        labels = None if self.labels is None else np.asarray(self.labels)
+        if labels is not None:
+            _check_length(encoded, labels, "labels")
+            if not np.isin(labels, (0, 1)).all():
+                raise ValueError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
+            labels = labels.astype(bool)
+        if self.depths is not None:
+            depths = np.asarray(self.depths, np.int32)
+        else:
+            rows = map(tuple, encoded.tolist())
+            depths = np.array([self._known_depths.get(row, -1) for row in rows], np.int32)
+        _check_length(encoded, depths, "query_depths")
+        return encoded, depths, labels
+
+    def _encode_queries(self) -> np.ndarray:
+        if isinstance(self.queries, np.ndarray):
+            terms = 3 if self._index_manager is None else 1 + self._index_manager.arity
+            if self.queries.ndim != 2 or self.queries.shape[1] != terms:
+                raise ValueError(f"encoded queries must have shape (n, {terms}), got {self.queries.shape}")
+            return self.queries.astype(np.int32)
+        if self._index_manager is None:
+            raise TypeError(
+                "queries with names need an index manager; create the environment with "
+                "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
+            )
+        return self._index_manager.encode([_parse(query) for query in self.queries])
+
+
+def _parse(query: Atom | str) -> Atom:
+    return parse_atom(query) if isinstance(query, str) else query
+
+
+def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:
+    if given.shape != (len(encoded),):
+        raise ValueError(
+            f"{name} has shape {given.shape}, but there are {len(encoded)} queries; assign as many {name} as "
+            "queries, or None"
+        )
+
+
+def _known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dict[tuple[int, ...], int]:
+    """Return all given depths, of any split, by encoded atom."""
+    merged: dict[Atom, int] = {}
+    for split in SPLITS:
+        merged.update(data_handler.depths(split) or {})
+    rows = index_manager.encode(list(merged)).tolist()
+    return {tuple(row): depth for row, depth in zip(rows, merged.values(), strict=True)}
+
+
+def _bytes_per_environment(environment: Environment) -> int:
+    """Estimate the memory of one environment: its state and observation, here and in a rollout."""
+    shapes = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+    return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 @jax.jit
-def _begin_at(
-    environment: ProofEnvironment, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
-) -> Batch:
-    states, seen = environment.reset_to(*given)
-    none = jnp.zeros_like(mask)
-    return select_rows(mask, Batch(states, seen, legal_rows(environment, states), none, none), batch)
-
-
-def create_environments(
-    args: Any,
-    dh: DataHandler,
-    index_manager: IndexManager,
-    *,
-    kge_engine: KGE | None = None,
-    **settings: Any,
-) -> tuple[BatchedVecEnv, BatchedVecEnv, BatchedVecEnv]:
-    """Environments over the training, the test and the validation queries.
-
-    `args` (a namespace or a mapping) has `n_envs` and `n_eval_envs`, numbers of environments that step
-    together or `auto`; `seed`; and any field of `ProofConfig`, as well as `reward_type` and
-    `train_neg_ratio`. What is of no concern to environments, such as a learning rate, is passed over. Other
-    `settings` are those of `BatchedVecEnv`. Without test or validation queries those of the split before
-    serve.
-    """
-    given = dict(args) if isinstance(args, Mapping) else dict(vars(args))
-    fields = {name: value for name, value in given.items() if name in ProofConfig.model_fields}
-    for name, (room, field) in _NESTED.items():
-        if name in given:
-            fields[room] = {**dict(fields.get(room, {})), field: given[name]}
-    if "n_envs" not in given:
-        raise TypeError(f"args has no n_envs, the number of environments that step together; got {given}")
-    # Asked for by a name that nothing here has, and on purpose: to pass over it would change the training.
-    if given.get("use_parallel_envs"):
-        raise TypeError(f"args has use_parallel_envs, for which there is {OTHER_NAMES['use_parallel_envs']}")
-    batch, eval_batch = given["n_envs"], given.get("n_eval_envs", given["n_envs"])
-    seed, config = int(given.get("seed", 0)), proof_config(index_manager, None, fields)
-    test = dh.test_queries or dh.valid_queries or dh.train_queries
-
-    def made(queries: Any, size: Any, mode: str, seed: int) -> BatchedVecEnv:
-        return BatchedVecEnv(
-            index_manager=index_manager,
-            data_handler=dh,
-            queries=queries,
-            batch_size=size,
-            mode=mode,
-            kge_engine=kge_engine,
-            seed=seed,
-            config=config,
-            **settings,
-        )
-
-    return (
-        made(dh.train_queries, batch, "train", seed),
-        made(test, eval_batch, "eval", seed + 1),
-        made(dh.valid_queries or dh.train_queries, eval_batch, "eval", seed + 2),
-    )
+def _start_where(
+    environment: ProofEnvironment,
+    mask: Bool[Array, " batch"],
+    queries: SampledQuery,
+    batch: VectorEnvState,
+) -> VectorEnvState:
+    states, observations = environment.reset_to(*queries)
+    false = jnp.zeros_like(mask)
+    legal = jax.vmap(environment.legal_actions)(states)
+    return select_rows(mask, VectorEnvState(states, observations, legal, false, false), batch)

@@ -1,7 +1,4 @@
-"""Torch policies on `BatchedVecEnv`: what they make of queries, and how they rank them among corruptions.
-
-Ranking itself is in `phalanx.kg`; a policy in JAX, with search, is ranked in `phalanx.training`.
-"""
+"""Evaluation of PyTorch policies: success per query, and link prediction."""
 
 import dataclasses
 import math
@@ -14,39 +11,42 @@ from jaxtyping import Bool, Float64, Int32, Int64
 from tensordict import TensorDictBase
 from tensordict.nn import InteractionType, set_interaction_type
 from torch import nn
+from torchrl.envs import ParallelEnv, SerialEnv
 
-from phalanx.compat.deepprooflog.batched_env import KGE_SCORE, STEPS, BatchedVecEnv
-from phalanx.kg.candidates import Sides, Ties, make_candidates, usual_sides
+from phalanx.compat.deepprooflog.batched_env import KGE_SCORE_KEY, STEP_COUNT_KEY, BatchedVecEnv
 from phalanx.kg.evaluation import (
-    HybridConfig,
     LinkPredictionResult,
-    Score,
+    Sides,
+    TieRule,
+    TripleScorer,
     TripleScores,
-    embedding_scorer,
-    evaluate_ranking,
-    hybrid_scorer,
+    default_sides,
+    evaluate_candidates,
+    make_candidates,
 )
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.vocabulary import check_binary
+from phalanx.proofs.link_prediction import embedding_scorer
+from phalanx.proofs.score_combination import HybridConfig, hybrid_scorer
 
 Mode = Literal["rl", "kge", "hybrid"]
-_LOG_PROBS = ("action_log_prob", "sample_log_prob")
-"""Where actors of different versions of TorchRL write how probable their actions were."""
+_LOG_PROB_KEYS = ("action_log_prob", "sample_log_prob")
+"""Keys of the actions' log-probabilities in different versions of TorchRL."""
 
 
 @dataclasses.dataclass(frozen=True)
 class QueryEpisodes:
-    """What a policy made of some queries, one episode each, in their order."""
+    """The episode of each query, in order."""
 
     proved: Bool[np.ndarray, " queries"]
     log_prob: Float64[np.ndarray, " queries"]
-    """Of all actions of the episode, and of the goals that an embedding closed."""
+    """Log-probability of all actions of the episode and of the goals that an embedding closed."""
     length: Int64[np.ndarray, " queries"]
     reward: Float64[np.ndarray, " queries"]
 
     @property
     def scores(self) -> TripleScores:
-        """As ranking reads them: unproved ones below all others."""
+        """Scores for link prediction; unproved queries are below all others."""
         log_prob = np.where(self.proved, self.log_prob, -math.inf)
         length = np.where(self.proved, self.length, -1)
         return TripleScores(score=log_prob, proved=self.proved, log_prob=log_prob, length=length)
@@ -55,24 +55,28 @@ class QueryEpisodes:
 def evaluate_policy_torchrl(
     actor: nn.Module, env: Any, queries: Any = None, *, labels: Any = None, deterministic: bool = True
 ) -> QueryEpisodes:
-    """Let a TorchRL actor try each query once; by default those that the environment has.
+    """Run one episode of a TorchRL actor for each query.
 
-    The actor takes and gives tensordicts, as `ProbabilisticActor` with `return_log_prob=True`.
-    `deterministic` takes the most probable actions. A query without a label is taken for true: it may not
-    serve as its own fact. The environment, transformed or not, keeps its own queries afterwards.
+    Args:
+        actor: Maps tensordicts to tensordicts, such as a `ProbabilisticActor` with `return_log_prob=True`.
+        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them, whose first
+            factory is used. The environment's own queries are restored afterwards.
+        queries: The queries; default: those of the environment.
+        labels: Whether each query is true; default: all are. A true query may not be used in its own proof.
+        deterministic: Whether to take the most probable actions.
     """
-    base = _batched(env)
-    kept = base.queries, base.labels, base.query_depths, base.mode
-    training = actor.training
+    env, base = _find_batched_env(env)
+    saved = base.queries, base.labels, base.query_depths, base.mode
+    was_training = actor.training
     try:
-        count = _configure_env_batch(env, kept[0] if queries is None else queries, labels)
+        count = _configure_env_batch(env, saved[0] if queries is None else queries, labels)
         actor.eval()
         kind = InteractionType.DETERMINISTIC if deterministic else InteractionType.RANDOM
         with torch.no_grad(), set_interaction_type(kind):
-            return _attempts(actor, env, base, count)
+            return _run_episodes(actor, env, base, count)
     finally:
-        actor.train(training)
-        base.queries, base.labels, base.query_depths, base.mode = kept
+        actor.train(was_training)
+        base.queries, base.labels, base.query_depths, base.mode = saved
 
 
 def evaluate_policy(
@@ -84,117 +88,139 @@ def evaluate_policy(
     kge_engine: KGE | None = None,
     n_corruptions: int | None = 100,
     sides: Sides | None = None,
-    ties: Ties = "random",
+    ties: TieRule = "random",
     hybrid: HybridConfig | None = None,
     deterministic: bool = True,
     seed: int = 0,
 ) -> LinkPredictionResult:
-    """Rank true queries among corruptions of them, none of which is known, by a torch policy.
+    """Rank true queries among corruptions that are not known triples.
 
-    `rl` ranks by the log-probability of the episode that proves a triple, `kge` by an embedding's score and
-    `hybrid` by both with the weights of `HybridConfig`. `n_corruptions` are drawn for each query and side;
-    None takes all there are.
+    Args:
+        actor: The policy; not needed for the mode `kge`.
+        env: A `BatchedVecEnv`, possibly transformed, a `SerialEnv` or a `ParallelEnv` of them.
+        queries: True queries.
+        mode: `rl`: the log-probability of the episode that proves a triple; `kge`: an embedding's score;
+            `hybrid`: both with the weights of `hybrid`.
+        kge_engine: The embedding.
+        n_corruptions: Corruptions per query and side; None for all.
+        sides: Arguments to replace.
+        ties: How to rank triples with equal scores.
+        hybrid: Weights of the mode `hybrid`.
+        deterministic: Whether to take the most probable actions.
+        seed: Seed of corruptions and ties.
     """
     if mode not in ("rl", "kge", "hybrid"):
         raise ValueError(f"mode must be rl, kge or hybrid, got {mode!r}")
-    base = _batched(env)
-    index, data = base.index_manager, base.data_handler
-    check_binary(index, "rankings among corruptions")
-    encoded = queries if isinstance(queries, np.ndarray) else index.encode_atoms(list(queries))
+    env, base = _find_batched_env(env)
+    index_manager, data_handler = base.index_manager, base.data_handler
+    check_binary(index_manager.kg, "link prediction")
+    encoded = queries if isinstance(queries, np.ndarray) else index_manager.encode(list(queries))
     candidates = make_candidates(
-        encoded,
-        index.encode_atoms(tuple(data.known)),
-        index.num_constants,
-        sides=sides or usual_sides(data),
-        corruptions=n_corruptions,
-        domains=index.constant_domains,
+        encoded - np.int32(1),
+        data_handler.known_triples,
+        index_manager.num_constants,
+        sides=sides or default_sides(data_handler),
+        num_candidates=n_corruptions,
+        domains=index_manager.kg.entity_domains,
         seed=seed,
     )
-    score = _scorer(mode, actor, env, kge_engine, hybrid, deterministic)
-    return evaluate_ranking(score, candidates, ties=ties, index=index)
+    scorer = _make_scorer(mode, actor, env, kge_engine, hybrid, deterministic)
+    return evaluate_candidates(scorer, candidates, ties=ties, vocabulary=index_manager.kg)
 
 
-def _scorer(
+def _make_scorer(
     mode: Mode,
     actor: nn.Module | None,
     env: Any,
     kge: KGE | None,
     hybrid: HybridConfig | None,
     deterministic: bool,
-) -> Score:
+) -> TripleScorer:
     if mode != "rl" and kge is None:
-        raise ValueError(f"mode {mode!r} needs kge_engine, an embedding as load_kge(folder, names) reads it")
+        raise ValueError(f"mode {mode!r} needs kge_engine, an embedding loaded by load_kge(run)")
     if mode == "kge" and kge is not None:
         return embedding_scorer(kge)
     if actor is None:
         raise ValueError(f"mode {mode!r} needs an actor")
 
-    def attempt(triples: Int32[np.ndarray, "triples atom"]) -> TripleScores:
-        return evaluate_policy_torchrl(actor, env, triples, deterministic=deterministic).scores
+    def score_by_episode(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
+        queries = triples + np.int32(1)
+        return evaluate_policy_torchrl(actor, env, queries, deterministic=deterministic).scores
 
-    return attempt if mode == "rl" or kge is None else hybrid_scorer(attempt, embedding_scorer(kge), hybrid)
+    if mode == "rl" or kge is None:
+        return score_by_episode
+    return hybrid_scorer(score_by_episode, embedding_scorer(kge), hybrid)
 
 
 def _configure_env_batch(
     env: Any, queries: Any, labels: Sequence[int] | None = None, query_depths: Any = None
 ) -> int:
-    """Let an environment start from these queries in their order; returns how many there are."""
-    base = _batched(env)
+    """Let an environment take these queries in order; return their number."""
+    _, base = _find_batched_env(env)
     base.mode, base.queries, base.labels, base.query_depths = "eval", queries, labels, query_depths
     return len(queries)
 
 
-def _batched(env: Any) -> BatchedVecEnv:
-    base = getattr(env, "base_env", env)
+def _find_batched_env(env: Any) -> tuple[Any, BatchedVecEnv]:
+    """Return the environment to step and its `BatchedVecEnv`.
+
+    Queries cannot be assigned to the workers of a `SerialEnv` or `ParallelEnv`, which look up unknown
+    attributes in all workers. Their first factory creates an equal environment in this process.
+    """
+    if isinstance(env, SerialEnv | ParallelEnv):
+        return _find_batched_env(env.create_env_fn[0](**env.create_env_kwargs[0]))
+    base = env if isinstance(env, BatchedVecEnv) else getattr(env, "base_env", env)
+    if isinstance(base, SerialEnv | ParallelEnv):
+        return _find_batched_env(base)
     if not isinstance(base, BatchedVecEnv):
         raise TypeError(
             f"a policy is evaluated on a BatchedVecEnv, whose queries can be assigned, got "
-            f"{type(base).__name__}; environments in worker processes are not reached from here"
+            f"{type(base).__name__}"
         )
-    return base
+    return env, base
 
 
-def _attempts(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> QueryEpisodes:
-    """One episode of each query: an environment that ends takes the next one."""
+def _run_episodes(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> QueryEpisodes:
+    """Run one episode of each query; an environment whose episode ends takes the next query."""
     proved, length = np.zeros(count, bool), np.zeros(count, np.int64)
     log_prob, reward = np.zeros(count), np.zeros(count)
-    left = np.ones(count, bool)
+    remaining = np.ones(count, bool)
     size = base.batch_size[0]
-    so_far, paid = np.zeros(size), np.zeros(size)
+    episode_log_prob, episode_reward = np.zeros(size), np.zeros(size)
     step = env.reset()
-    while left.any():
-        asked = base.query_indices
+    while remaining.any():
+        query = base.query_indices
         step = env.step(actor(step))
         after = step["next"]
-        so_far += _log_prob(step)
-        paid += after["reward"].reshape(size).double().cpu().numpy()
+        episode_log_prob += _read_log_prob(step)
+        episode_reward += after["reward"].reshape(size).double().cpu().numpy()
         done = after["done"].reshape(size).cpu().numpy().copy()
-        # After the last query the first ones come again; their second attempts count for nothing.
-        first = np.flatnonzero(done & left[asked])
-        rows = asked[first]
-        closed = after[KGE_SCORE].double().cpu().numpy() if KGE_SCORE in after else np.zeros(size)
+        # After the last query, the first ones are repeated; their second episodes do not count.
+        first = np.flatnonzero(done & remaining[query])
+        rows = query[first]
+        kge_score = after[KGE_SCORE_KEY].double().cpu().numpy() if KGE_SCORE_KEY in after else np.zeros(size)
         proved[rows] = after["proved"].cpu().numpy()[first]
-        length[rows] = after[STEPS].cpu().numpy()[first]
-        log_prob[rows], reward[rows] = (so_far + closed)[first], paid[first]
-        left[rows] = False
-        so_far[done], paid[done] = 0.0, 0.0
-        step = _continued(env, after, done)
+        length[rows] = after[STEP_COUNT_KEY].cpu().numpy()[first]
+        log_prob[rows], reward[rows] = (episode_log_prob + kge_score)[first], episode_reward[first]
+        remaining[rows] = False
+        episode_log_prob[done], episode_reward[done] = 0.0, 0.0
+        step = _reset_done(env, after, done)
     return QueryEpisodes(proved, log_prob, length, reward)
 
 
-def _continued(env: Any, after: TensorDictBase, done: np.ndarray) -> TensorDictBase:
-    if not done.any():
-        return after.exclude("reward")
+def _reset_done(env: Any, after: TensorDictBase, done: np.ndarray) -> TensorDictBase:
     after = after.exclude("reward")
+    if not done.any():
+        return after
     after["_reset"] = torch.from_numpy(done).to(after.device or "cpu").unsqueeze(-1)
     return env.reset(after)
 
 
-def _log_prob(step: TensorDictBase) -> np.ndarray:
-    for name in _LOG_PROBS:
-        if name in step:
-            return step[name].reshape(step.batch_size[0]).double().cpu().numpy()
+def _read_log_prob(step: TensorDictBase) -> np.ndarray:
+    for key in _LOG_PROB_KEYS:
+        if key in step:
+            return step[key].reshape(step.batch_size[0]).double().cpu().numpy()
     raise ValueError(
-        "the actor does not tell how probable its actions are; make it with "
+        "the actor does not return the log-probabilities of its actions; create it with "
         "ProbabilisticActor(..., return_log_prob=True)"
     )

@@ -1,1 +1,1 @@
-"""Names of JaxARC."""
+"""Names and module paths of JaxARC."""

@@ -1,5 +1,8 @@
 """Conformance suite for built-in and user environments."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.core.testing.transition_checks import (
+    CHECKS as CHECKS,
+    ConformanceError as ConformanceError,
+    ConformanceReport as ConformanceReport,
+    check_environment as check_environment,
+)

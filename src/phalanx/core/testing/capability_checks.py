@@ -14,15 +14,8 @@ from jaxtyping import Array, Bool, PyTree
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as plays
-from phalanx.core.testing.recorded_rollouts import (
-    differences,
-    first_wrong,
-    keys_from,
-    raise_if_failed,
-    record_rollout,
-    take,
-    to_host,
-)
+from phalanx.core.testing.recorded_rollouts import first_wrong, keys_from, raise_if_failed, record_rollout
+from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _NONSENSE = ("", "no such action !?")
 _FEW = 3

@@ -19,16 +19,14 @@ from phalanx.core.testing import recorded_rollouts as plays
 from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
-    differences,
     first_wrong,
     has_invalid,
     keys_from,
     raise_if_failed,
     record_rollout,
     sample_indices,
-    take,
-    to_host,
 )
+from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _EAGER_STEPS = 3
 """Steps taken without `jit`; every operation is then compiled on its own, which is slow the first time."""

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Int16, Int32, Int64
 from pydantic import Field, model_validator
 
-from phalanx.core import backends as engine
+from phalanx.config import FrozenModel
 from phalanx.data.plans.buckets import BucketId
-from phalanx.models import FrozenModel
+from phalanx.native import native_module
 
 _BATCHES_AT_ONCE = 1024
 
@@ -60,9 +60,9 @@ class EpochBatches:
         """These batches, in this order; one may be named more than once."""
         offsets = batch_offsets(self.counts[batches])
         order = np.empty(int(offsets[-1]), self.order.dtype)
-        if (compiled := engine.native_module()) is not None:
+        if (compiled := native_module()) is not None:
             starts, ends = self.offsets[batches], self.offsets[1:][batches]
-            compiled.take_runs(np.ascontiguousarray(self.order), starts, ends, order)
+            compiled.gather_runs(np.ascontiguousarray(self.order), starts, ends, order)
             return self._taken(batches, order, offsets)
         # Some batches at a time, so that the samples' places need no memory of their size.
         for start in range(0, len(batches), _BATCHES_AT_ONCE):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, model_validator
 
+from phalanx.config import FrozenModel
 from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.metrics import BatchMetrics, compute_metrics
 from phalanx.data.packing_config import PackingConfig
@@ -29,7 +30,6 @@ from phalanx.data.plans.sharding import (
     measure_balance,
     shard_epoch,
 )
-from phalanx.models import FrozenModel
 
 PLAN_VERSION = 2
 _BATCHING = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")

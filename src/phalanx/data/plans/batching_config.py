@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from phalanx.config import FrozenModel
 from phalanx.data.plans.buckets import BucketId, BucketSpec
-from phalanx.models import FrozenModel
 
 
 class BatchingMode(StrEnum):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int16, Int32
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from phalanx.models import FrozenModel
+from phalanx.config import FrozenModel
 
 BucketId: TypeAlias = int
 """0 for the shortest samples; the last is the overflow bucket."""

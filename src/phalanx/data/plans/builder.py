@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig
 from phalanx.data.plans.arrays import MicrobatchSpec
@@ -17,7 +18,6 @@ from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed, plan_epoch
 from phalanx.data.plans.epoch_plan import EpochPlan
 from phalanx.data.plans.filter import select_samples
-from phalanx.models import FrozenModel
 
 _SHOWN = 4
 """Samples of a batch that a message names."""

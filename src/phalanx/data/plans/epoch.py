@@ -6,12 +6,12 @@ How samples choose their packs is in `phalanx.data.packing`; what each rank gets
 import numpy as np
 from jaxtyping import Bool, Int8, Int16, Int32, Int64
 
-from phalanx.core import backends as engine
 from phalanx.data.packing import assign_packs
 from phalanx.data.packing_config import PackingConfig
 from phalanx.data.plans.arrays import EpochBatches, batch_offsets, batches_of, ragged_take
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
 from phalanx.data.plans.filter import SelectedSamples
+from phalanx.native import native_module
 
 _SLOTS = 32
 """Parts of the epoch over which batches of like size are spread."""
@@ -69,7 +69,7 @@ def random_order(
         block &= ~low
         block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
-    if (compiled := engine.native_module()) is not None:
+    if (compiled := native_module()) is not None:
         compiled.sort_random_keys(keys, int(low), order, values)
         return order
     keys.sort()

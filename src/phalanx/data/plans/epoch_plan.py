@@ -11,9 +11,9 @@ from typing import overload
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.config import check_type
 from phalanx.data.lengths import LengthTable
 from phalanx.data.plans.arrays import EpochBatches, MicrobatchSpec, batch_offsets
-from phalanx.models import check_type
 
 
 class EpochPlan:

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Int8, Int16, Int32
 
+from phalanx.config import check_type
 from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig
 from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.models import check_type
 
 _BLOCK = 1 << 16
 """Lengths that are looked at together, in the cache."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import Field, model_validator
 
-from phalanx.models import FrozenModel
+from phalanx.config import FrozenModel
 
 
 class MixtureStage(FrozenModel):

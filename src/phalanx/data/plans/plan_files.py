@@ -20,21 +20,20 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.config import FrozenModel, check_type, load_model, save_model
 from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
 from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
 from phalanx.data.plans.epoch_plan import EpochPlan
-from phalanx.io.files import (
+from phalanx.io.atomic import atomic_directory, remove_stale_temporaries
+from phalanx.io.checksum import (
     CorruptFileError,
-    atomic_directory,
-    read_checked,
     read_verified_json,
-    remove_stale_temporaries,
+    read_with_sha256,
     sha256_of_files,
     verify_sha256,
 )
 from phalanx.io.untrusted import parse_json
-from phalanx.models import FrozenModel, check_type, load_model, save_model
 
 HEADER = "plan.json"
 IDS = "ids.json.gz"
@@ -152,7 +151,7 @@ def _read(
     ids: LazyIds | RangeIds = RangeIds(count)
     if header.named:
         # Read now, so that a plan that is replaced later keeps its own; unpacked when an id is asked for.
-        packed = read_checked(folder / IDS, _digest(folder / IDS, header), _REMEDY)
+        packed = read_with_sha256(folder / IDS, _digest(folder / IDS, header), _REMEDY)
         ids = LazyIds(count, partial(_unpacked_ids, folder / IDS, count, packed))
     table = LengthTable(ids, lengths).trust()
     plan = BatchPlan(header.meta, table, _read_epochs(folder, header, table))
@@ -263,7 +262,7 @@ def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[
         arrays = EpochBatches(**{name: part[number] for name, part in parts.items()})
         if arrays.offsets[0] != 0 or arrays.offsets[-1] != epoch.samples:
             raise ValueError(
-                f"{folder / 'offsets.npy'} is damaged in epoch {epoch.epoch}; build the plan again"
+                f"{folder / 'offsets.npy'} is corrupt in epoch {epoch.epoch}; build the plan again"
             )
         epochs.append(EpochPlan.of(epoch.epoch, epoch.seed, arrays, table, epoch.longest))
     return tuple(epochs)

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.core import backends as engine
+from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.arrays import EpochBatches, MicrobatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.token_budget_sampler import BatchSpec
-from phalanx.models import FrozenModel, load_model, save_model
+from phalanx.native import native_module
 
 FINGERPRINT_VERSION = 1
 DIGEST_VERSION = 1
@@ -253,10 +253,10 @@ def _texts(sha: Any, texts: Sequence[str]) -> None:
 
 def _joined(texts: Sequence[str]) -> tuple[Int32[np.ndarray, " texts"], bytes]:
     """The length of each text, and all of them end to end."""
-    if (compiled := engine.native_module()) is not None:
+    if (compiled := native_module()) is not None:
         lengths = np.empty(len(texts), np.int32)
         names = texts if isinstance(texts, list) else list(texts)
-        if (joined := compiled.join_texts(names, lengths)) is not None:
+        if (joined := compiled.concat_strings(names, lengths)) is not None:
             return lengths, joined
     lengths = np.fromiter(map(len, texts), np.int32, len(texts))
     return lengths, "".join(texts).encode("utf-8", "surrogatepass")

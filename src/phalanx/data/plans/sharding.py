@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
+from phalanx.config import FrozenModel
 from phalanx.data.plans.arrays import EpochBatches
 from phalanx.data.plans.epoch import spread_order
-from phalanx.models import FrozenModel
 
 
 class ShardPolicy(StrEnum):

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int16, Int32, Int64
 from pydantic import Field, ValidationError
 
+from phalanx.config import FrozenModel, format_validation_error
 from phalanx.data.packed_batch import PackedBatch, pack_tokens
 from phalanx.data.packing import PackLayout, pack_lengths
 from phalanx.data.packing_config import OverlongPolicy, PackingConfig
@@ -20,7 +21,6 @@ from phalanx.data.plans.arrays import batch_offsets, ragged_take
 from phalanx.data.plans.epoch import epoch_seed, random_order
 from phalanx.data.plans.mixture import Mixture
 from phalanx.data.plans.stream_sources import StreamSource
-from phalanx.models import FrozenModel, format_validation_error
 
 _READ_AT_ONCE = 1024
 

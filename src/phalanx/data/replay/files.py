@@ -1,6 +1,6 @@
 """Files of samples: columns, tokens and texts as the arrays of one `.npz` with a JSON header.
 
-Written whole or not at all; a file that is damaged or something else is an error in words.
+Written whole or not at all; a file that is corrupt or something else is an error in words.
 """
 
 import itertools
@@ -13,7 +13,8 @@ import numpy as np
 
 from phalanx.data.replay.rows import NUMBERS, RowView, SampleRows, split_mask
 from phalanx.data.sample_bytes import RECORD
-from phalanx.io.files import CorruptFileError, atomic_write, open_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
 from phalanx.io.untrusted import parse_json
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def write_rows(path: str | os.PathLike[str], view: RowView, header: dict[str, An
     tokens = int(view.columns["token_count"].sum(dtype=np.int64))
     texts = int(view.columns["text_count"].sum(dtype=np.int64))
     told = {"kind": _KIND, "version": _VERSION, "samples": len(view), **header}
-    with atomic_write(path, sealed=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with atomic_write(path, checksum=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         _write(archive, "header", [np.frombuffer(json.dumps(told).encode(), np.uint8)], None)
         for name in (*NUMBERS, "serial", "token_count", "text_count"):
             _write(archive, name, [view.columns[name]], None)
@@ -64,7 +65,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[SampleRows, dict[str, Any]]
     except CorruptFileError as error:
         raise SampleFileError(str(error)) from error
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise SampleFileError(f"{path} is damaged or not a file of samples: {error}") from error
+        raise SampleFileError(f"{path} is corrupt or not a file of samples: {error}") from error
     _check(path, arrays, header["samples"])
     return _rows_of(arrays), header
 
@@ -73,15 +74,15 @@ def _check(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], samples:
     for name in (*NUMBERS, "serial", "token_count", "text_count"):
         wanted = RECORD[name] if name in NUMBERS else np.dtype(np.int64 if name == "serial" else np.int32)
         if arrays[name].shape != (samples,) or arrays[name].dtype != wanted:
-            raise SampleFileError(f"{path} is damaged: {name} is not {samples} times {wanted}")
+            raise SampleFileError(f"{path} is corrupt: {name} is not {samples} times {wanted}")
     for kind, dtype in (("token", np.uint32), ("text", np.uint8)):
         counts, items = arrays[f"{kind}_count"], arrays[f"{kind}s"]
         total = int(counts.sum(dtype=np.int64))
         if items.dtype != dtype or items.shape != (total,) or (samples and int(counts.min()) < 1):
-            raise SampleFileError(f"{path} is damaged: {kind}s and {kind}_count do not fit")
+            raise SampleFileError(f"{path} is corrupt: {kind}s and {kind}_count do not fit")
     segments = (arrays["flags"] & 1).astype(np.int64)
     if not np.array_equal(arrays["token_count"], arrays["length"] * (1 + segments)):
-        raise SampleFileError(f"{path} is damaged: tokens and length do not fit")
+        raise SampleFileError(f"{path} is corrupt: tokens and length do not fit")
 
 
 def _rows_of(arrays: dict[str, np.ndarray]) -> SampleRows:
@@ -149,7 +150,7 @@ def load_buffer(path: str | os.PathLike[str]) -> "ReplayBuffer":
     told = header["buffer"]
     buffer = ReplayBuffer(ReplayBufferConfig(**told["config"]))
     if rows.capacity > buffer.config.max_size:
-        raise SampleFileError(f"{path} is damaged: more samples than max_size {buffer.config.max_size}")
+        raise SampleFileError(f"{path} is corrupt: more samples than max_size {buffer.config.max_size}")
     buffer._adopt(rows, told["total_added"], told["turn"])
     buffer._eviction_rng.bit_generator.state = told["eviction_rng"]
     buffer._draw_rng.bit_generator.state = told["draw_rng"]

@@ -1,5 +1,19 @@
-"""Knowledge-graph embeddings: models, scores, calibration, files."""
+"""Knowledge-graph embeddings in JAX."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.kg.kge.embedding import (
+    KGE as KGE,
+    calibrate as calibrate,
+    load_kge as load_kge,
+    read_kge_config as read_kge_config,
+    read_kge_metadata as read_kge_metadata,
+    save_kge as save_kge,
+)
+from phalanx.kg.kge.models import (
+    ComplEx as ComplEx,
+    DistMult as DistMult,
+    EmbeddingModel as EmbeddingModel,
+    KGEModelConfig as KGEModelConfig,
+    RotatE as RotatE,
+    TransE as TransE,
+    TuckER as TuckER,
+)

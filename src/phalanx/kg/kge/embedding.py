@@ -1,198 +1,111 @@
-"""An embedding as others use it: scores and probabilities of atoms, its validation and its calibration.
+"""Knowledge-graph embeddings: scores and calibrated probabilities of triples, saving and loading."""
 
-The models themselves are in `models`; reading and writing them is in `files`.
-"""
-
-from typing import NamedTuple, Protocol, runtime_checkable
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Int, Int32
+from pydantic import ValidationError
 
-from phalanx.kg.joins import KnownArguments, expanded
-from phalanx.kg.kge.config import KGEConfig
-from phalanx.kg.kge.models import EmbeddingModel, create_model
+from phalanx import __version__
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError, read_verified, read_verified_json, write_json
+from phalanx.kg.joins import encode_tuples
+from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig, create_model
+from phalanx.kg.vocabulary import Vocabulary
 
-Indices = Int32[Array, " n"] | Int32[np.ndarray, " n"]
+FILE_FORMAT = 3
+CONFIG_FILE = "config.json"
+RUN_FOLDER = "kge"
+"""Folder of the best embedding in a run of `phalanx train kge`."""
+_RETRAIN = "train the embedding again"
+
+Ids = Int32[Array, " n"] | Int32[np.ndarray, " n"]
 Triples = Int32[Array, "n 3"] | Int32[np.ndarray, "n 3"]
 
 
-@runtime_checkable
-class TripleScorer(Protocol):
-    """Whatever scores (relation, head, tail) triples; a higher score is truer."""
-
-    @property
-    def num_entities(self) -> int: ...
-    def score(self, triples: Triples) -> Float[Array, " n"]: ...
-    def score_tails(self, relations: Indices, heads: Indices) -> Float[Array, "n entities"]: ...
-    def score_heads(self, relations: Indices, tails: Indices) -> Float[Array, "n entities"]: ...
-
-
 class KGE(eqx.Module):
-    """A knowledge-graph embedding: a higher score is truer.
+    """A knowledge-graph embedding; a higher score is more likely.
 
-    Triples are (relation, head, tail) with predicates 1..P and constants 1..C as the `IndexManager` numbers
-    them; column c - 1 of a table of scores is constant c. With reciprocal relations a score is the mean of
-    both ways to read the triple, whichever method is asked.
+    Triples are (relation, head, tail) with the ids of a `Vocabulary`. With reciprocal relations, every score
+    is the mean of both directions.
     """
 
     model: EmbeddingModel
     slope: Float[Array, ""]
     offset: Float[Array, ""]
-    """A score is `sigmoid(slope * score + offset)` likely; see `calibrated`."""
+    """The probability of a triple is `sigmoid(slope * score + offset)`; see `calibrate`."""
     num_relations: int = eqx.field(static=True)
-    """P: the real predicates."""
+    """Relations without their inverses."""
     reciprocal: bool = eqx.field(static=True)
 
     @classmethod
     def create(
-        cls, config: KGEConfig, num_relations: int, num_entities: int, generator: np.random.Generator
+        cls, config: KGEModelConfig, num_relations: int, num_entities: int, generator: np.random.Generator
     ) -> "KGE":
-        """An untrained embedding for P predicates and C constants."""
-        rows = num_relations * 2 if config.reciprocal else num_relations
-        model = create_model(config, num_entities, rows, generator)
+        """Create an embedding with random parameters."""
+        num_rows = num_relations * 2 if config.reciprocal else num_relations
+        model = create_model(config, num_entities, num_rows, generator)
         return cls(model, jnp.float32(1.0), jnp.float32(0.0), num_relations, config.reciprocal)
 
     @property
     def num_entities(self) -> int:
-        """C: the constants."""
+        """Number of entities."""
         return self.model.entities.shape[0]
 
     @jax.jit
     def score(self, triples: Triples) -> Float[Array, " n"]:
-        """The score of each triple."""
-        relations, heads, tails = jnp.asarray(triples).T - 1
+        """Return the score of each triple."""
+        relations, heads, tails = jnp.asarray(triples).T
         model = self.model
-        forth = model.compare_rows(model.tail_queries(relations, heads), model.entities[tails])
+        forward = model.compare_rows(model.tail_queries(relations, heads), model.entities[tails])
         if not self.reciprocal:
-            return forth
+            return forward
         inverse = relations + self.num_relations
-        back = model.compare_rows(model.tail_queries(inverse, tails), model.entities[heads])
-        return (forth + back) / 2
+        backward = model.compare_rows(model.tail_queries(inverse, tails), model.entities[heads])
+        return (forward + backward) / 2
 
     @jax.jit
-    def score_tails(self, relations: Indices, heads: Indices) -> Float[Array, "n entities"]:
-        """The score of (relation, head, c) for every constant c."""
-        relations, heads, model = jnp.asarray(relations) - 1, jnp.asarray(heads) - 1, self.model
-        forth = model.compare(model.tail_queries(relations, heads), model.entities)
+    def score_tails(self, relations: Ids, heads: Ids) -> Float[Array, "n entities"]:
+        """Return the scores of all entities as tails of (relation, head, ?)."""
+        relations, heads, model = jnp.asarray(relations), jnp.asarray(heads), self.model
+        forward = model.compare(model.tail_queries(relations, heads), model.entities)
         if not self.reciprocal:
-            return forth
-        back = model.compare(model.head_queries(relations + self.num_relations, heads), model.entities)
-        return (forth + back) / 2
+            return forward
+        inverse = relations + self.num_relations
+        backward = model.compare(model.head_queries(inverse, heads), model.entities)
+        return (forward + backward) / 2
 
     @jax.jit
-    def score_heads(self, relations: Indices, tails: Indices) -> Float[Array, "n entities"]:
-        """The score of (relation, c, tail) for every constant c."""
-        relations, tails, model = jnp.asarray(relations) - 1, jnp.asarray(tails) - 1, self.model
-        forth = model.compare(model.head_queries(relations, tails), model.entities)
+    def score_heads(self, relations: Ids, tails: Ids) -> Float[Array, "n entities"]:
+        """Return the scores of all entities as heads of (relation, ?, tail)."""
+        relations, tails, model = jnp.asarray(relations), jnp.asarray(tails), self.model
+        forward = model.compare(model.head_queries(relations, tails), model.entities)
         if not self.reciprocal:
-            return forth
-        back = model.compare(model.tail_queries(relations + self.num_relations, tails), model.entities)
-        return (forth + back) / 2
+            return forward
+        inverse = relations + self.num_relations
+        backward = model.compare(model.tail_queries(inverse, tails), model.entities)
+        return (forward + backward) / 2
 
     def probability(self, triples: Triples) -> Float[Array, " n"]:
-        """How likely each triple is true, in [0, 1]; the best of them are all 1 to the last digit."""
+        """Return the probability that each triple is true."""
         return jnp.exp(self.log_probability(triples))
 
     def log_probability(self, triples: Triples) -> Float[Array, " n"]:
-        """The logarithm of the probability, which tells very likely triples apart where that cannot."""
-        return self.log_probability_of(self.score(triples))
+        """Return the logarithm of the probability, which also distinguishes triples of probability near 1."""
+        return self.log_probability_of_scores(self.score(triples))
 
-    def log_probability_of(self, scores: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        """The logarithm of the probability of what has these scores."""
+    def log_probability_of_scores(self, scores: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        """Return the logarithm of the probability of triples with these scores."""
         return jax.nn.log_sigmoid(self.slope * scores + self.offset)
-
-
-def is_scored(kge: KGE, atoms: Int32[Array, "*any 3"]) -> Bool[Array, "*any"]:
-    """Which atoms of a state have a score: ground ones, of a real predicate or its `_kge` twin."""
-    predicates, terms = _real_predicates(kge, atoms[..., 0]), atoms[..., 1:]
-    ground = jnp.all((terms >= 1) & (terms <= kge.num_entities), axis=-1)
-    return ground & (predicates >= 1) & (predicates <= kge.num_relations)
-
-
-def kge_scores(kge: KGE, atoms: Int32[Array, "*any 3"], otherwise: float = 0.0) -> Float[Array, "*any"]:
-    """The scores of atoms as states hold them, `_kge` twins as their predicates.
-
-    Padding, `True`, `False`, `End` and atoms with variables have none and get `otherwise`; `is_scored` tells
-    which those are.
-    """
-    scored = is_scored(kge, atoms)
-    real = jnp.stack([_real_predicates(kge, atoms[..., 0]), atoms[..., 1], atoms[..., 2]], axis=-1)
-    triples = jnp.where(scored[..., None], real, 1).reshape(-1, 3)
-    return jnp.where(scored, kge.score(triples).reshape(scored.shape), otherwise)
-
-
-def _real_predicates(kge: KGE, predicates: Int32[Array, "*any"]) -> Int32[Array, "*any"]:
-    """Twins as the predicates they belong to: they begin behind the P real and the three special ones."""
-    offset = kge.num_relations + 3
-    return jnp.where(predicates > offset, predicates - offset, predicates)
-
-
-_CELLS = 1 << 24
-"""Scores computed at once, at most."""
-
-
-class Validation(NamedTuple):
-    """Mean reciprocal ranks of true triples among those that are not known, tails and heads alike."""
-
-    mrr: float
-    """Against all entities."""
-    mrr_100: float
-    """Against 100 random ones: the mean over all draws, not one of them."""
-
-
-def validate(
-    kge: TripleScorer,
-    queries: Int32[np.ndarray, "queries 3"],
-    known: Int32[np.ndarray, "known 3"],
-    max_queries: int | None = None,
-) -> Validation:
-    """Rank the tail and the head of some queries (evenly taken, if there are more than `max_queries`).
-
-    Of candidates with the same score half count as better.
-    """
-    if len(queries) == 0:
-        raise ValueError("there are no queries to validate an embedding by")
-    if max_queries is not None and len(queries) > max_queries:
-        queries = queries[np.linspace(0, len(queries) - 1, max_queries).astype(int)]
-    rows = max(1, min(len(queries), _CELLS // kge.num_entities))
-    better, others = [], []
-    for side in (2, 1):
-        true = KnownArguments(known, side)
-        for start in range(0, len(queries), rows):
-            chunk = queries[start : start + rows]
-            # Padded, so that the last chunk is not compiled on its own.
-            asked = np.resize(chunk, (rows, 3))
-            score = kge.score_tails if side == 2 else kge.score_heads
-            scores = np.asarray(score(asked[:, 0], asked[:, 3 - side]))[: len(chunk)]
-            free = ~_known_mask(true, side, chunk, kge.num_entities)
-            own = np.take_along_axis(scores, chunk[:, side, None] - 1, axis=1)
-            better.append(((scores > own) & free).sum(1) + ((scores == own) & free).sum(1) / 2)
-            others.append(free.sum(1))
-    above, candidates = np.concatenate(better), np.concatenate(others)
-    return Validation(
-        float(np.mean(1 / (1 + above))), float(np.mean(expected_reciprocal_rank(above, candidates, 100)))
-    )
-
-
-def expected_reciprocal_rank(
-    better: Float[np.ndarray, " n"], candidates: Int32[np.ndarray, " n"] | np.ndarray, drawn: int
-) -> Float[np.ndarray, " n"]:
-    """The mean of 1 / rank over all ways to draw some candidates, of which so many are better.
-
-    >>> expected_reciprocal_rank(np.array([1.0]), np.array([2]), 1)  # rank 1 or 2, as likely
-    array([0.75])
-    """
-    drawn_of = np.minimum(drawn, candidates)
-    places = np.arange(drawn + 1)
-    # The chance that none of drawn + 1 is better, among the candidates and one more.
-    factors = np.clip((candidates - better)[:, None] - places, 0, None) / np.maximum(
-        candidates[:, None] + 1 - places, 1
-    )
-    none = np.prod(np.where(places <= drawn_of[:, None], factors, 1), axis=1)
-    return (candidates + 1) / ((drawn_of + 1) * (better + 1)) * (1 - none)
 
 
 def calibrate(
@@ -201,62 +114,223 @@ def calibrate(
     known: Int32[np.ndarray, "known 3"],
     seed: int = 0,
 ) -> KGE:
-    """The embedding with the slope and offset that tell these true triples best from random other ones.
+    """Fit slope and offset so that the probability separates true triples from random corruptions.
 
-    As many of either, so a probability of one half means as likely true as made up (Platt, 1999).
+    There are equally many true triples and corruptions, so a probability of one half means that a triple is
+    as likely true as corrupted (Platt, 1999).
+
+    Args:
+        kge: The embedding.
+        triples: True triples, usually the validation queries.
+        known: Triples that must not be used as corruptions.
+        seed: Seed of the corruptions.
     """
-    wrong = _corruptions(triples, known, kge.num_entities, np.random.default_rng(seed))
-    scores = np.asarray(kge.score(np.concatenate([triples, wrong])), np.float64)
-    positive = np.arange(len(scores)) < len(triples)
-    slope, offset = _logistic_fit(scores, positive)
+    corrupted = _corrupt(triples, known, kge.num_entities, np.random.default_rng(seed))
+    scores = np.asarray(kge.score(np.concatenate([triples, corrupted])), np.float64)
+    is_true = np.arange(len(scores)) < len(triples)
+    slope, offset = _fit_logistic(scores, is_true)
     return eqx.tree_at(lambda k: (k.slope, k.offset), kge, (jnp.float32(slope), jnp.float32(offset)))
 
 
-def _logistic_fit(scores: Float[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]) -> tuple[float, float]:
-    """Newton's method on standardized scores; the slope stays positive, so that the order stays."""
-    mean, spread = float(scores.mean()), float(scores.std()) or 1.0
-    values = np.stack([(scores - mean) / spread, np.ones_like(scores)], axis=1)
-    # Platt's targets, so that scores that separate perfectly have a finite slope.
-    share = np.where(positive, 1 - 1 / (positive.sum() + 2), 1 / ((~positive).sum() + 2))
+def _fit_logistic(scores: Float[np.ndarray, " n"], is_true: Bool[np.ndarray, " n"]) -> tuple[float, float]:
+    """Fit a logistic regression by Newton's method; the slope stays positive to keep the order of scores."""
+    mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
+    values = np.stack([(scores - mean) / deviation, np.ones_like(scores)], axis=1)
+    # Platt's targets, so that the slope is finite if the scores separate the classes perfectly.
+    targets = np.where(is_true, 1 - 1 / (is_true.sum() + 2), 1 / ((~is_true).sum() + 2))
     weights = np.array([1.0, 0.0])
     for _ in range(50):
-        likely = 1 / (1 + np.exp(-values @ weights))
-        gradient = values.T @ (likely - share)
-        curvature = (values * (likely * (1 - likely))[:, None]).T @ values + 1e-6 * np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
+        probability = 1 / (1 + np.exp(-values @ weights))
+        gradient = values.T @ (probability - targets)
+        hessian = (values * (probability * (1 - probability))[:, None]).T @ values + 1e-6 * np.eye(2)
+        step = np.linalg.solve(hessian, gradient)
         weights = weights - step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-8:
             break
-    slope = max(float(weights[0]), 1e-3) / spread
+    slope = max(float(weights[0]), 1e-3) / deviation
     return slope, float(weights[1]) - slope * mean
 
 
-def _corruptions(
+def _corrupt(
     triples: Int32[np.ndarray, "n 3"],
     known: Int32[np.ndarray, "known 3"],
     num_entities: int,
     generator: np.random.Generator,
 ) -> Int32[np.ndarray, "m 3"]:
-    """Each triple with its head or tail replaced; the few that are known to be true are left out."""
-    wrong = triples.copy()
-    sides = generator.integers(1, 3, len(wrong))
-    wrong[np.arange(len(wrong)), sides] = generator.integers(1, num_entities + 1, len(wrong))
-    true = np.isin(_codes(wrong, num_entities), _codes(known, num_entities))
-    return wrong[~true]
+    """Replace the head or tail of each triple at random; leave out the few results that are known."""
+    corrupted = triples.copy()
+    columns = generator.integers(1, 3, len(corrupted))
+    corrupted[np.arange(len(corrupted)), columns] = generator.integers(0, num_entities, len(corrupted))
+    is_known = np.isin(encode_tuples(corrupted.T, num_entities), encode_tuples(known.T, num_entities))
+    return corrupted[~is_known]
 
 
-def _codes(triples: Int32[np.ndarray, "n 3"], num_entities: int) -> np.ndarray:
-    """One number for each triple."""
-    relations, heads, tails = triples.T.astype(np.int64)
-    return (relations * (num_entities + 1) + heads) * (num_entities + 1) + tails
+def save_kge(
+    folder: str | os.PathLike[str],
+    kge: KGE,
+    config: KGEModelConfig,
+    vocabulary: Vocabulary,
+    metadata: dict[str, Any] | None = None,
+) -> Path:
+    """Save an embedding; an embedding that is already in the folder is replaced.
+
+    The arrays are written to a new file, and `config.json`, which contains its name, is written last: readers
+    see either the old embedding or the new one.
+
+    Args:
+        folder: A new folder, or one that contains an embedding.
+        kge: The embedding.
+        config: Its settings.
+        vocabulary: Names of its entities and relations.
+        metadata: Numbers and text to save with it.
+    """
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / CONFIG_FILE).is_file())):
+        raise ValueError(f"{path} is not an embedding, so it is not overwritten: choose another folder")
+    _check_sizes(kge, vocabulary)
+    path.mkdir(parents=True, exist_ok=True)
+    remove_stale_temporaries(path)
+    arrays = {f"parameter_{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(kge))}
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        entities=np.array(vocabulary.entities),
+        relations=np.array(vocabulary.predicates),
+        **arrays,  # type: ignore[arg-type]
+    )
+    data = buffer.getvalue()
+    name = f"arrays-{hashlib.sha256(data).hexdigest()[:12]}.npz"
+    with atomic_write(path / name, checksum=True) as file:
+        file.write(data)
+    with atomic_write(path / CONFIG_FILE, "w", checksum=True) as text:
+        header = {"format": FILE_FORMAT, "phalanx": __version__, "arrays": name, "metadata": metadata or {}}
+        write_json(text, {**header, "config": config.model_dump(mode="json")}, indent=2)
+    for old in path.glob("arrays-*.npz"):
+        if old.name != name:
+            old.unlink()
+    return path
 
 
-def _known_mask(
-    known: KnownArguments, side: int, queries: Int32[np.ndarray, "n 3"], num_entities: int
-) -> Bool[np.ndarray, "n entities"]:
-    """True for known entities, and for the query's own."""
-    rows, places = expanded(*known.ranges(queries))
-    mask = np.zeros((len(queries), num_entities), bool)
-    mask[rows, known.arguments[places] - 1] = True
-    mask[np.arange(len(queries)), queries[:, side] - 1] = True
-    return mask
+def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> KGE:
+    """Load an embedding from a run of `phalanx train kge`, or from a folder written by `save_kge`.
+
+    Args:
+        run_or_folder: The folder.
+        vocabulary: The ids to use. It must have the same names; if their order differs, the tables are
+            reordered. Default: the ids of the knowledge base that the embedding was trained on.
+    """
+    path = _embedding_folder(run_or_folder)
+    config = read_kge_config(path)
+    with _open_arrays(path / _read_header(path)["arrays"]) as arrays:
+        entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
+        template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
+        shapes, structure = jax.tree.flatten(template)
+        leaves = [_read_array(arrays, number, shape, path) for number, shape in enumerate(shapes)]
+    kge: KGE = jax.tree.unflatten(structure, leaves)
+    if vocabulary is None:
+        return kge
+    entity_order = _find_order(entities, vocabulary.entities, "constant", path)
+    relation_order = _find_order(relations, vocabulary.predicates, "predicate", path)
+    return _reorder(kge, entity_order, relation_order)
+
+
+def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Read a complete embedding to verify it; return the numbers of entities and relations."""
+    path = _embedding_folder(folder)
+    read_kge_config(path)
+    with _open_arrays(path / _read_header(path)["arrays"]) as arrays:
+        return len(arrays["entities"]), len(arrays["relations"])
+
+
+def read_kge_config(folder: str | os.PathLike[str]) -> KGEModelConfig:
+    """Return the settings of a saved embedding."""
+    path = _embedding_folder(folder)
+    try:
+        return KGEModelConfig.model_validate(_read_header(path)["config"])
+    except ValidationError as error:
+        raise ValueError(f"{path / CONFIG_FILE} has invalid settings: {error}") from error
+
+
+def read_kge_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the metadata of a saved embedding, for example its validation MRR."""
+    return _read_header(_embedding_folder(folder))["metadata"]
+
+
+def _embedding_folder(run_or_folder: str | os.PathLike[str]) -> Path:
+    path = Path(run_or_folder)
+    return path / RUN_FOLDER if (path / RUN_FOLDER).is_dir() else path
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    file = path / CONFIG_FILE
+    if not file.is_file():
+        raise ValueError(f"{path} is not an embedding: it has no {CONFIG_FILE}")
+    header = read_verified_json(file, _RETRAIN)
+    if header.get("format") != FILE_FORMAT:
+        raise ValueError(
+            f"{file} has format {header.get('format')}, but this version of Phalanx reads format "
+            f"{FILE_FORMAT}: {_RETRAIN}"
+        )
+    if missing := [name for name in ("arrays", "config", "metadata") if name not in header]:
+        raise ValueError(f"{file} does not describe an embedding: it lacks {', '.join(missing)}")
+    return header
+
+
+def _open_arrays(file: Path) -> np.lib.npyio.NpzFile:
+    try:
+        # From memory, because NumPy does not close the handle of a damaged file.
+        return np.load(io.BytesIO(read_verified(file, _RETRAIN)), allow_pickle=False)
+    except FileNotFoundError:
+        raise ValueError(f"{file} does not exist, although {CONFIG_FILE} refers to it") from None
+    except CorruptFileError:
+        raise
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def _read_array(arrays: np.lib.npyio.NpzFile, number: int, like: jax.Array, path: Path) -> jax.Array:
+    name = f"parameter_{number}"
+    if name not in arrays or arrays[name].shape != like.shape:
+        found = arrays[name].shape if name in arrays else "nothing"
+        raise ValueError(f"{path}: {name} should have shape {like.shape}, found {found}")
+    return jnp.asarray(arrays[name], like.dtype)
+
+
+def _find_order(
+    saved: Sequence[str], wanted: Sequence[str], kind: str, path: Path
+) -> Int[np.ndarray, " rows"]:
+    """Return the row of each wanted name in a saved table."""
+    ids = {name: number for number, name in enumerate(saved)}
+    missing = [name for name in wanted if name not in ids]
+    extra = sorted(set(saved) - set(wanted))
+    if missing or extra:
+        differences = [
+            f"{len(names)} {kind}{'s' if len(names) > 1 else ''} only {where} ({names[0]!r}, ...)"
+            for names, where in ((missing, "in this knowledge base"), (extra, "in the embedding"))
+            if names
+        ]
+        raise ValueError(
+            f"{path} was trained on another knowledge base: {' and '.join(differences)}. "
+            "Train one on this knowledge base with `phalanx train kge dataset=PATH`"
+        )
+    return np.array([ids[name] for name in wanted], np.int64)
+
+
+def _reorder(kge: KGE, entities: np.ndarray, relations: np.ndarray) -> KGE:
+    """Reorder the rows of all tables; inverse relations follow the others."""
+    if np.array_equal(entities, np.arange(len(entities))) and np.array_equal(
+        relations, np.arange(len(relations))
+    ):
+        return kge
+    rows = np.concatenate([relations, relations + kge.num_relations]) if kge.reciprocal else relations
+    return eqx.tree_at(lambda k: k.model, kge, kge.model.reorder(entities, rows))
+
+
+def _check_sizes(kge: KGE, vocabulary: Vocabulary) -> None:
+    own = kge.num_relations, kge.num_entities
+    expected = vocabulary.num_predicates, vocabulary.num_entities
+    if own != expected:
+        raise ValueError(
+            f"the embedding has {own[0]} predicates and {own[1]} constants, but the vocabulary has "
+            f"{expected[0]} and {expected[1]}"
+        )

@@ -1,67 +1,123 @@
-"""TransE, DistMult, ComplEx, RotatE and TuckER: tables of numbers, and how a question meets an answer.
+"""Embedding models: TransE, DistMult, ComplEx, RotatE and TuckER, and their settings.
 
-Each turns (relation, entity) into a query that is compared with entities, so that one matrix product scores
-all answers. Rows count from 0 here; the numbers of an `IndexManager` are understood in `scoring`, and
-learning is in `training`.
+Each model turns (relation, entity) into a query vector that is compared with all entities, so that one matrix
+product scores all answers.
 """
 
 import abc
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Float, Int, Int32, PRNGKeyArray
+from pydantic import Field, model_validator
 
-from phalanx.core.environment import Key
-from phalanx.kg.kge.config import DISTANCES, KGEConfig
+from phalanx.config import Config
 
-_NEARLY = 0.03
-"""How far from the identity relations begin on the coordinates of `identity_share`."""
-_TINY = 1e-9
-"""Keeps the root of a squared distance differentiable where two points coincide."""
+ModelName = Literal["transe", "distmult", "complex", "rotate", "tucker"]
+DISTANCE_MODELS = ("transe", "rotate")
+"""Models that score by a distance; the others score by an inner product."""
+COMPLEX_MODELS = ("complex", "rotate")
+"""Models whose entities are vectors of complex numbers."""
 
-Rows = Int32[Array, " n"]
+_IDENTITY_NOISE = 0.03
+"""Initial deviation from the identity on the coordinates of `identity_fraction`."""
+_EPSILON = 1e-9
+"""Keeps the square root of a squared distance differentiable where two points coincide."""
+
+Ids = Int32[Array, " n"]
 Queries = Float[Array, "n dim"]
 
 
+class KGEModelConfig(Config):
+    """Settings of a knowledge-graph embedding model."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "model": "name",
+        "dim": "embedding_dim",
+        "identity_share": "identity_fraction",
+    }
+
+    name: ModelName = "complex"
+    """TransE, DistMult, ComplEx, RotatE or TuckER."""
+    embedding_dim: int = Field(default=128, ge=2)
+    """Real numbers per entity; ComplEx and RotatE use them as half as many complex numbers."""
+    relation_dim: int = Field(default=32, ge=1)
+    """Real numbers per relation in TuckER; in other models it follows from `embedding_dim`."""
+    reciprocal: bool = True
+    """Whether each relation has a second embedding for the inverse direction, with which heads are predicted.
+    The score of a triple is then the mean of both directions."""
+    norm: Literal[1, 2] = 2
+    """Norm of the distance in TransE and RotatE. The Euclidean norm is a matrix product and several times
+    faster."""
+    margin: float = Field(default=6.0, gt=0)
+    """Distance at which the score of a triple is 0 in TransE and RotatE."""
+    init_scale: float = Field(default=1.0, gt=0)
+    """Scale of the initial entity embeddings. With a smaller scale, the graph determines them sooner."""
+    identity_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Fraction of coordinates on which all relations are initially close to the identity (DistMult, ComplEx,
+    RotatE). There, related entities become similar regardless of the relation, which helps in large sparse
+    graphs; the other coordinates distinguish relations."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout probability of entity and query coordinates (DistMult, ComplEx, TuckER)."""
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> "KGEModelConfig":
+        if self.name in COMPLEX_MODELS and self.embedding_dim % 2:
+            raise ValueError(
+                f"embedding_dim must be even for {self.name}, which uses complex numbers, got "
+                f"{self.embedding_dim}"
+            )
+        if self.dropout and self.name in DISTANCE_MODELS:
+            raise ValueError(
+                f"dropout must be 0 for {self.name}, because it would only increase distances, "
+                f"got {self.dropout}"
+            )
+        if self.identity_fraction and self.name in ("transe", "tucker"):
+            raise ValueError(
+                f"identity_fraction must be 0 for {self.name} (it applies to distmult, complex and rotate), "
+                f"got {self.identity_fraction}"
+            )
+        return self
+
+
 class EmbeddingModel(eqx.Module):
-    """A table of entities, one of relations, and a comparison; a higher score is truer."""
+    """Tables of entities and relations with a scoring function; a higher score is more likely."""
 
     entities: eqx.AbstractVar[Float[Array, "entities dim"]]
     relations: eqx.AbstractVar[Float[Array, "relations _"]]
 
     @abc.abstractmethod
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
-        """What the tails of (relation, head, ?) should be like; a key is for training, and drops out."""
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        """Return the query vectors of (relation, head, ?); with a key, dropout is applied."""
 
     @abc.abstractmethod
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
-        """What the heads of (relation, ?, tail) should be like, scored as the tails are."""
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        """Return the query vectors of (relation, ?, tail); with a key, dropout is applied."""
 
     @abc.abstractmethod
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
-        """The score of every query with every answer."""
+        """Return the score of every query with every answer."""
 
     @abc.abstractmethod
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
-        """The score of every query with the answer in its row."""
+        """Return the score of every query with the answer in the same row."""
 
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
-        """How large each coordinate of some triples is, for a regularizer."""
+    def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
+        """Return the absolute values of the coordinates of some triples, for regularization."""
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(jnp.abs(row) for row in rows)
 
-    def reordered(
-        self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]
-    ) -> "EmbeddingModel":
-        """The model with the rows of its tables in another order."""
+    def reorder(self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]) -> "EmbeddingModel":
+        """Return the model with the rows of its tables in another order."""
         tables = self.entities[entities], self.relations[relations]
         return eqx.tree_at(lambda model: (model.entities, model.relations), self, tables)
 
 
-class _Product(EmbeddingModel):
-    """Models whose score is the inner product of query and answer."""
+class _ProductModel(EmbeddingModel):
+    """Base class of models whose score is the inner product of query and answer."""
 
     dropout: eqx.AbstractVar[float]
 
@@ -71,15 +127,15 @@ class _Product(EmbeddingModel):
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
         return jnp.sum(queries * answers, axis=-1)
 
-    def _dropped(self, values: Queries, key: Key | None, place: int) -> Queries:
+    def _drop(self, values: Queries, key: PRNGKeyArray | None, number: int) -> Queries:
         if key is None or self.dropout == 0:
             return values
-        kept = jax.random.bernoulli(jax.random.fold_in(key, place), 1 - self.dropout, values.shape)
+        kept = jax.random.bernoulli(jax.random.fold_in(key, number), 1 - self.dropout, values.shape)
         return jnp.where(kept, values / (1 - self.dropout), 0)
 
 
-class _Distance(EmbeddingModel):
-    """Models whose score is how much nearer than the margin query and answer are."""
+class _DistanceModel(EmbeddingModel):
+    """Base class of models whose score is the margin minus the distance of query and answer."""
 
     norm: eqx.AbstractVar[int]
     margin: eqx.AbstractVar[float]
@@ -88,12 +144,12 @@ class _Distance(EmbeddingModel):
         if self.norm == 1:
             return self.margin - self._sum_of_distances(queries[:, None], answers[None])
         squares = jnp.sum(queries**2, 1)[:, None] + jnp.sum(answers**2, 1) - 2 * (queries @ answers.T)
-        return self.margin - jnp.sqrt(jnp.maximum(squares, 0) + _TINY)
+        return self.margin - jnp.sqrt(jnp.maximum(squares, 0) + _EPSILON)
 
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
         if self.norm == 1:
             return self.margin - self._sum_of_distances(queries, answers)
-        return self.margin - jnp.sqrt(jnp.sum((queries - answers) ** 2, axis=-1) + _TINY)
+        return self.margin - jnp.sqrt(jnp.sum((queries - answers) ** 2, axis=-1) + _EPSILON)
 
     @abc.abstractmethod
     def _sum_of_distances(
@@ -101,26 +157,26 @@ class _Distance(EmbeddingModel):
     ) -> Float[Array, "*rows"]: ...
 
 
-class TransE(_Distance):
-    """A relation is a way to go: margin - |head + relation - tail| (Bordes and others, 2013)."""
+class TransE(_DistanceModel):
+    """A relation is a translation: margin - |head + relation - tail| (Bordes et al., 2013)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
         return self.entities[heads] + self.relations[relations]
 
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
         return self.entities[tails] - self.relations[relations]
 
     def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
         return jnp.sum(jnp.abs(queries - answers), axis=-1)
 
 
-class RotatE(_Distance):
-    """A relation turns each complex coordinate by an angle: margin - |head * relation - tail| (Sun, 2019)."""
+class RotatE(_DistanceModel):
+    """A relation rotates each complex coordinate: margin - |head * relation - tail| (Sun et al., 2019)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations half"]
@@ -128,16 +184,16 @@ class RotatE(_Distance):
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
-        return _times(self.entities[heads], self._turns(relations))
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        return complex_product(self.entities[heads], self._rotations(relations))
 
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
-        return _times(self.entities[tails], _conjugate(self._turns(relations)))
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        return complex_product(self.entities[tails], _conjugate(self._rotations(relations)))
 
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
+    def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         return _moduli(self.entities[heads]), _moduli(self.entities[tails])
 
-    def _turns(self, relations: Rows) -> Queries:
+    def _rotations(self, relations: Ids) -> Queries:
         angles = self.relations[relations]
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
@@ -145,114 +201,123 @@ class RotatE(_Distance):
         return jnp.sum(_moduli(queries - answers), axis=-1)
 
 
-class DistMult(_Product):
-    """A relation weighs coordinates: sum of head * relation * tail (Yang and others, 2015)."""
+class DistMult(_ProductModel):
+    """A relation scales coordinates: sum of head * relation * tail (Yang et al., 2015)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
-        entities = self._dropped(self.entities[heads], key, 0)
-        return self._dropped(entities * self.relations[relations], key, 1)
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        entities = self._drop(self.entities[heads], key, 0)
+        return self._drop(entities * self.relations[relations], key, 1)
 
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
         return self.tail_queries(relations, tails, key)
 
 
-class ComplEx(_Product):
-    """The real part of the sum of head * relation * conjugate tail (Trouillon and others, 2016)."""
+class ComplEx(_ProductModel):
+    """The real part of the sum of head * relation * conjugate(tail) (Trouillon et al., 2016)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
-        entities = self._dropped(self.entities[heads], key, 0)
-        return self._dropped(_times(entities, self.relations[relations]), key, 1)
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        entities = self._drop(self.entities[heads], key, 0)
+        return self._drop(complex_product(entities, self.relations[relations]), key, 1)
 
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
-        entities = self._dropped(self.entities[tails], key, 0)
-        return self._dropped(_times(entities, _conjugate(self.relations[relations])), key, 1)
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        entities = self._drop(self.entities[tails], key, 0)
+        return self._drop(complex_product(entities, _conjugate(self.relations[relations])), key, 1)
 
-    def sizes(self, relations: Rows, heads: Rows, tails: Rows) -> tuple[Float[Array, "n _"], ...]:
+    def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(_moduli(row) for row in rows)
 
 
-class TuckER(_Product):
-    """A core that relation, head and tail are multiplied into (Balazevic and others, 2019)."""
+class TuckER(_ProductModel):
+    """A core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations relation_dim"]
     core: Float[Array, "relation_dim dim dim"]
-    """From a relation's coordinates to a matrix from heads to tails."""
+    """Maps a relation to a matrix from heads to tails."""
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Rows, heads: Rows, key: Key | None = None) -> Queries:
-        entities = self._dropped(self.entities[heads], key, 0)
-        return self._dropped(self._through(entities, relations, self.core), key, 1)
+    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        entities = self._drop(self.entities[heads], key, 0)
+        return self._drop(self._multiply(entities, relations, self.core), key, 1)
 
-    def head_queries(self, relations: Rows, tails: Rows, key: Key | None = None) -> Queries:
-        entities = self._dropped(self.entities[tails], key, 0)
-        return self._dropped(self._through(entities, relations, self.core.transpose(0, 2, 1)), key, 1)
+    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
+        entities = self._drop(self.entities[tails], key, 0)
+        return self._drop(self._multiply(entities, relations, self.core.transpose(0, 2, 1)), key, 1)
 
-    def _through(self, entities: Queries, relations: Rows, core: Array) -> Queries:
+    def _multiply(self, entities: Queries, relations: Ids, core: Array) -> Queries:
         pairs = self.relations[relations][:, :, None] * entities[:, None, :]
         return pairs.reshape(len(pairs), -1) @ core.reshape(-1, core.shape[-1])
 
 
 def create_model(
-    config: KGEConfig, num_entities: int, num_relations: int, generator: np.random.Generator
+    config: KGEModelConfig, num_entities: int, num_relations: int, generator: np.random.Generator
 ) -> EmbeddingModel:
-    """A model with random tables; `num_relations` counts the rows, those that are read backwards included."""
+    """Create a model with random tables.
 
-    def table(spread: float, *shape: int) -> Float[Array, "..."]:
-        return jnp.asarray(spread * generator.standard_normal(shape, np.float32))
+    Args:
+        config: The settings.
+        num_entities: Rows of the entity table.
+        num_relations: Rows of the relation table, including inverse relations.
+        generator: The random number generator.
+    """
 
-    dim, norm, margin = config.dim, config.norm, config.margin
-    if config.model in DISTANCES:
-        # At a scale of 1 two entities are about `margin` apart, and scores begin around 0.
-        parts = dim // 2 if config.model == "rotate" else dim
-        spread = margin / (1.5 * parts if norm == 1 else (2.5 * dim) ** 0.5)
-        entities = table(spread * config.init_scale, num_entities, dim)
-        if config.model == "transe":
+    def table(scale: float, *shape: int) -> Float[Array, "..."]:
+        return jnp.asarray(scale * generator.standard_normal(shape, np.float32))
+
+    dim, norm, margin = config.embedding_dim, config.norm, config.margin
+    if config.name in DISTANCE_MODELS:
+        # With this scale, two entities are about `margin` apart, so that scores start around 0.
+        num_coordinates = dim // 2 if config.name == "rotate" else dim
+        scale = margin / (1.5 * num_coordinates if norm == 1 else (2.5 * dim) ** 0.5)
+        entities = table(scale * config.init_scale, num_entities, dim)
+        if config.name == "transe":
             return TransE(
-                entities, table(spread * config.init_scale, num_relations, dim), norm=norm, margin=margin
+                entities, table(scale * config.init_scale, num_relations, dim), norm=norm, margin=margin
             )
-        angles = generator.uniform(-np.pi, np.pi, (num_relations, parts))
-        angles[:, : round(config.identity_share * parts)] *= _NEARLY
+        angles = generator.uniform(-np.pi, np.pi, (num_relations, num_coordinates))
+        angles[:, : round(config.identity_fraction * num_coordinates)] *= _IDENTITY_NOISE
         return RotatE(entities, jnp.asarray(angles, jnp.float32), norm=norm, margin=margin)
     entities = table(dim**-0.5 * config.init_scale, num_entities, dim)
-    if config.model == "tucker":
-        width = config.relation_dim
-        relations, core = table(width**-0.5, num_relations, width), table(1.0, width, dim, dim)
+    if config.name == "tucker":
+        relation_dim = config.relation_dim
+        relations = table(relation_dim**-0.5, num_relations, relation_dim)
+        core = table(1.0, relation_dim, dim, dim)
         return TuckER(entities=entities, relations=relations, core=core, dropout=config.dropout)
     weights = generator.standard_normal((num_relations, dim))
-    parts, product = (dim // 2, ComplEx) if config.model == "complex" else (dim, DistMult)
-    alike = np.arange(dim) % parts < round(config.identity_share * parts)
-    # One is a number whose imaginary part, in the second half, is zero.
-    one = np.where(np.arange(dim) < parts, 1.0, 0.0)
-    relations = jnp.asarray(np.where(alike, one + _NEARLY * weights, weights), jnp.float32)
-    return product(entities, relations, dropout=config.dropout)
+    num_coordinates, model = (dim // 2, ComplEx) if config.name == "complex" else (dim, DistMult)
+    is_identity = np.arange(dim) % num_coordinates < round(config.identity_fraction * num_coordinates)
+    # The complex number 1 has an imaginary part, stored in the second half, of 0.
+    one = np.where(np.arange(dim) < num_coordinates, 1.0, 0.0)
+    relations = jnp.asarray(np.where(is_identity, one + _IDENTITY_NOISE * weights, weights), jnp.float32)
+    return model(entities, relations, dropout=config.dropout)
 
 
-def _halves(values: Array) -> tuple[Array, Array]:
-    """Real and imaginary parts, which a row holds one after the other."""
+def _split_complex(values: Array) -> tuple[Array, Array]:
+    """Return the real and imaginary parts, which are stored one after the other."""
     real, imaginary = jnp.split(values, 2, axis=-1)
     return real, imaginary
 
 
-def _times(left: Array, right: Array) -> Array:
-    (a, b), (c, d) = _halves(left), _halves(right)
+def complex_product(left: Array, right: Array) -> Array:
+    """Multiply vectors of complex numbers, stored as all real parts followed by all imaginary parts."""
+    (a, b), (c, d) = _split_complex(left), _split_complex(right)
     return jnp.concatenate([a * c - b * d, a * d + b * c], axis=-1)
 
 
 def _conjugate(values: Array) -> Array:
-    real, imaginary = _halves(values)
+    real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
 
 
 def _moduli(values: Array) -> Array:
-    real, imaginary = _halves(values)
-    return jnp.sqrt(real**2 + imaginary**2 + _TINY)
+    real, imaginary = _split_complex(values)
+    return jnp.sqrt(real**2 + imaginary**2 + _EPSILON)

@@ -1,91 +1,91 @@
-"""Rules for entities that nobody has seen: mined on one graph, they rank the queries of another.
-
-Ranking the graph that was mined, among all entities, is in `rank`. Rules with constants do not carry over.
-"""
+"""Inductive evaluation: rules mined on one graph rank queries about entities of another graph."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from phalanx.kg.candidates import (
+from phalanx.kg.evaluation import (
     CandidateLists,
-    RankMetrics,
-    list_metrics,
+    LinkPredictionResult,
+    TieRule,
+    TripleScores,
+    evaluate_scores,
     make_candidates,
-    ranks_of,
-    summarize,
 )
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.rules.predictor import Aggregation, RulePredictor
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.rules.predictor import Aggregation, RuleApplier, RulePredictor, rule_weights
 from phalanx.kg.rules.ruleset import BODY, BODY_CONSTANT, HEAD, HEAD_CONSTANT, RuleSet
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""What an entity's other relations may count for beside the rules; the best on validation is taken."""
-_QUESTIONS_AT_ONCE = 256
+"""Candidate weights of the role model; the best one on the source's validation queries is selected."""
+_MAX_PATHS = 2000
+_PAIRS_PER_BATCH = 256
 
 
-def transfer_rules(rules: RuleSet, index: IndexManager) -> RuleSet:
-    """The rules by the predicates' numbers in another graph; without those that it cannot have."""
-    place = {name: number for number, name in enumerate(index.predicates)}
-    numbers = np.array([place.get(name, -1) for name in rules.index.predicates])
+def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
+    """Convert rules to the ids of another graph; rules with constants or unknown relations are left out."""
+    ids = np.array([vocabulary.predicate_ids.get(name, -1) for name in rules.vocabulary.predicates])
     rows = rules.rows.copy()
     relations = np.concatenate([rows[:, HEAD : HEAD + 1], rows[:, BODY]], axis=1)
-    moved = np.where(relations >= 0, 2 * numbers[np.maximum(relations, 0) // 2] + relations % 2, -1)
-    known = np.all((relations < 0) | (numbers[np.maximum(relations, 0) // 2] >= 0), axis=1)
-    plain = (rows[:, HEAD_CONSTANT] < 0) & (rows[:, BODY_CONSTANT] < 0)
-    rows[:, HEAD], rows[:, BODY] = moved[:, 0], moved[:, 1:]
-    kept = known & plain
-    return RuleSet(index, np.ascontiguousarray(rows[kept]), rules.confidence[kept])
+    new_ids = ids[np.maximum(relations, 0) // 2]
+    converted = np.where(relations >= 0, 2 * new_ids + relations % 2, -1)
+    is_known = np.all((relations < 0) | (new_ids >= 0), axis=1)
+    has_no_constants = (rows[:, HEAD_CONSTANT] < 0) & (rows[:, BODY_CONSTANT] < 0)
+    rows[:, HEAD], rows[:, BODY] = converted[:, 0], converted[:, 1:]
+    kept = is_known & has_no_constants
+    return RuleSet(vocabulary, np.ascontiguousarray(rows[kept]), rules.confidence[kept])
 
 
 class RoleModel:
-    """What entities of some relation take part in besides: naive Bayes over directed relations.
+    """Naive Bayes model of the relations in which the answers of a relation also occur.
 
-    Learned from the facts of one graph, by predicates' names, and applied to the facts of any other.
+    It is learned from the facts of one graph and, because relations are identified by name, can be applied to
+    the facts of any other graph.
     """
 
-    def __init__(self, data: DataHandler, index: IndexManager) -> None:
-        self.predicates = index.predicates
-        facts = index.encode_atoms(data.facts) - 1
-        has = _incidence(facts, len(index.predicates), index.num_constants)
-        everyone = (has > 0).mean(axis=0)
-        counts = np.zeros((has.shape[1], has.shape[1]))
-        total = np.zeros(has.shape[1])
-        for role, column in ((0, 2), (1, 1)):
+    def __init__(self, knowledge_base: KnowledgeBase) -> None:
+        vocabulary, facts = knowledge_base.vocabulary, knowledge_base.triples("train")
+        self._predicate_ids = vocabulary.predicate_ids
+        roles = _count_roles(facts, vocabulary.num_predicates, vocabulary.num_entities)
+        overall = (roles > 0).mean(axis=0)
+        counts = np.zeros((roles.shape[1], roles.shape[1]))
+        total = np.zeros(roles.shape[1])
+        for side, column in ((0, 2), (1, 1)):
             for relation, entity in zip(facts[:, 0].tolist(), facts[:, column].tolist(), strict=True):
-                answer = 2 * relation + role
-                # Without the fact itself, which a query does not have either.
-                others = has[entity] - (np.arange(has.shape[1]) == answer)
+                answer = 2 * relation + side
+                # Without the fact itself, because a query is not a fact either.
+                others = roles[entity] - (np.arange(roles.shape[1]) == answer)
                 counts[answer] += others > 0
                 total[answer] += 1
-        rate = (counts + 2 * everyone + 1e-3) / (total[:, None] + 2 + 2e-3)
-        base = np.clip(everyone, 1e-3, 1 - 1e-3)
+        rate = (counts + 2 * overall + 1e-3) / (total[:, None] + 2 + 2e-3)
+        base = np.clip(overall, 1e-3, 1 - 1e-3)
         rate = np.clip(rate, 1e-4, 1 - 1e-4)
-        self._yes = np.log(rate / base)
-        self._no = np.log((1 - rate) / (1 - base))
+        self._log_odds_present = np.log(rate / base)
+        self._log_odds_absent = np.log((1 - rate) / (1 - base))
 
-    def scores(self, data: DataHandler, index: IndexManager) -> Float64[np.ndarray, "answers entities"]:
-        """How well each entity of a graph fits each answer: 2r for tails of r, 2r + 1 for heads."""
-        place = {name: number for number, name in enumerate(self.predicates)}
-        missing = [name for name in index.predicates if name not in place]
+    def scores(self, knowledge_base: KnowledgeBase) -> Float64[np.ndarray, "directed_relations entities"]:
+        """Score how well each entity of a graph fits as the tail (2r) or the head (2r + 1) of relation r."""
+        vocabulary = knowledge_base.vocabulary
+        missing = [name for name in vocabulary.predicates if name not in self._predicate_ids]
         if missing:
-            raise ValueError(f"the graph that was learned from has no predicate {missing[0]!r}")
-        own = np.array([place[name] for name in index.predicates])
-        columns = np.stack([2 * own, 2 * own + 1], axis=1).reshape(-1)
-        facts = index.encode_atoms(data.facts) - 1
-        has = (_incidence(facts, len(index.predicates), index.num_constants) > 0).astype(np.float64)
-        yes, no = self._yes[np.ix_(columns, columns)], self._no[np.ix_(columns, columns)]
-        fit: Float64[np.ndarray, "answers entities"] = yes @ has.T + no @ (1 - has.T)
-        return fit
+            raise ValueError(f"the graph that the roles were learned from has no predicate {missing[0]!r}")
+        ids = np.array([self._predicate_ids[name] for name in vocabulary.predicates])
+        columns = np.stack([2 * ids, 2 * ids + 1], axis=1).reshape(-1)
+        facts = knowledge_base.triples("train")
+        roles = _count_roles(facts, vocabulary.num_predicates, vocabulary.num_entities)
+        present = (roles > 0).astype(np.float64)
+        yes = self._log_odds_present[np.ix_(columns, columns)]
+        no = self._log_odds_absent[np.ix_(columns, columns)]
+        scores: Float64[np.ndarray, "directed_relations entities"] = yes @ present.T + no @ (1 - present.T)
+        return scores
 
 
-def _incidence(facts: np.ndarray, predicates: int, constants: int) -> np.ndarray:
-    """How often each entity is the tail (2r) and the head (2r + 1) of each relation."""
-    table = np.zeros((constants, 2 * predicates), np.int32)
+def _count_roles(facts: np.ndarray, num_predicates: int, num_entities: int) -> np.ndarray:
+    """Count how often each entity is the tail (2r) and the head (2r + 1) of each relation r."""
+    table = np.zeros((num_entities, 2 * num_predicates), np.int32)
     np.add.at(table, (facts[:, 2], 2 * facts[:, 0]), 1)
     np.add.at(table, (facts[:, 1], 2 * facts[:, 0] + 1), 1)
     return table
@@ -93,83 +93,83 @@ def _incidence(facts: np.ndarray, predicates: int, constants: int) -> np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class InductiveResult:
-    """How queries about unseen entities rank."""
+    """The evaluation on unseen entities, and the selected weight of the role model."""
 
-    metrics: RankMetrics
+    result: LinkPredictionResult
     role_weight: float
-    rules: int
+    num_rules: int
 
 
-class TransferRanker:
-    """Ranks queries of a graph among random negatives, by rules and roles that were learned on any graph."""
+class _InductiveRanking:
+    """Scores candidate lists of one graph with rules and roles that were learned on any graph."""
 
-    def __init__(self, rules: RuleSet, roles: RoleModel, data: DataHandler, aggregation: Aggregation) -> None:
-        self.data, self.index = data, rules.index
-        self._ranker = RulePredictor(rules, data, limit=2000, threads=1)
-        self._weights = self._ranker.weights(aggregation)
-        self._how = "maximum" if aggregation == "maximum" else "sum"
-        self._fit = roles.scores(data, rules.index)
+    def __init__(
+        self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
+    ) -> None:
+        self.knowledge_base = knowledge_base
+        applier = RuleApplier(rules, knowledge_base, max_paths=_MAX_PATHS, num_threads=1)
+        self._predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
+        self._role_scores = roles.scores(knowledge_base)
 
-    def candidates(self, split: str, negatives: int, seed: int) -> CandidateLists:
-        """Each query among so many negatives of either side, none of which is known."""
-        known = self.index.encode_atoms(tuple(self.data.known))
-        asked = self.index.encode_atoms(self.data.queries(split))
-        return make_candidates(asked, known, self.index.num_constants, corruptions=negatives, seed=seed)
+    def candidates(self, split: str, num_negatives: int, seed: int) -> CandidateLists:
+        kb = self.knowledge_base
+        return make_candidates(
+            kb.triples(split),
+            kb.known_triples,
+            kb.vocabulary.num_entities,
+            num_candidates=num_negatives,
+            seed=seed,
+        )
 
     def scores(self, candidates: CandidateLists) -> tuple[np.ndarray, np.ndarray]:
-        """By rules, and by roles."""
-        lists, triples = candidates.list_of, candidates.triples - 1
-        side = candidates.side[lists]
-        asked = np.stack([triples[:, 1], 2 * triples[:, 0]], axis=1)
-        asked[side == 0] = np.stack([triples[:, 2], 2 * triples[:, 0] + 1], axis=1)[side == 0]
+        """Return the scores of all candidates by rules and by roles."""
+        triples, side = candidates.triples, candidates.side[candidates.list_index]
+        pairs = np.stack([triples[:, 1], 2 * triples[:, 0]], axis=1)
+        pairs[side == 0] = np.stack([triples[:, 2], 2 * triples[:, 0] + 1], axis=1)[side == 0]
         answers = np.where(side == 0, triples[:, 1], triples[:, 2])
-        rows, place = np.unique(asked, axis=0, return_inverse=True)
-        place = place.reshape(-1)
-        found = np.zeros(len(triples))
-        for begin in range(0, len(rows), _QUESTIONS_AT_ONCE):
-            some = np.ascontiguousarray(rows[begin : begin + _QUESTIONS_AT_ONCE]).astype(np.int32)
-            table = np.zeros((len(some), self.index.num_constants), np.float32)
-            self._ranker.applier.scores(some, self._how, self._weights, table)
-            here = np.flatnonzero((place >= begin) & (place < begin + len(some)))
-            found[here] = table[place[here] - begin, answers[here]]
-        return found, self._fit[rows[place, 1], answers]
-
-    def metrics(self, candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]) -> RankMetrics:
-        """Ties at random."""
-        by_list = list_metrics(ranks_of(candidates, score), "random", candidates.tie_draw)
-        return summarize(candidates, by_list, None, np.ones(len(candidates), bool))
+        unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        by_rules = np.zeros(len(triples))
+        for start in range(0, len(unique), _PAIRS_PER_BATCH):
+            batch = unique[start : start + _PAIRS_PER_BATCH]
+            table = self._predictor.raw_scores(batch)
+            rows = np.flatnonzero((inverse >= start) & (inverse < start + len(batch)))
+            by_rules[rows] = table[inverse[rows] - start, answers[rows]]
+        return by_rules, self._role_scores[unique[inverse, 1], answers]
 
 
 def evaluate_inductive(
     rules: RuleSet,
-    source: DataHandler,
-    target: DataHandler,
+    source: KnowledgeBase,
+    target: KnowledgeBase,
     split: str = "test",
     aggregation: Aggregation = "power",
     *,
-    negatives: int = 50,
+    ties: TieRule = "random",
+    num_negatives: int = 50,
     role_weights: Sequence[float] = ROLE_WEIGHTS,
     seed: int = 0,
 ) -> InductiveResult:
-    """Rank the queries of `target`, whose entities are new, by rules that were mined from `source`.
+    """Rank the queries of `target`, whose entities are unseen, with rules that were mined from `source`.
 
-    As GraIL does it: each query among 50 random negatives of its head and 50 of its tail, which no split has.
-    Beside the rules counts what else an entity takes part in (`Roles`, learned on the source's facts); how
-    much is chosen on the source's validation queries, without a look at the target.
+    The protocol is that of GraIL: each query is ranked among 50 random negatives of its head and 50 of its
+    tail that are in no split. The scores of the rules are combined with a `RoleModel` of the source's facts;
+    its weight is selected on the source's validation queries, without using the target.
     """
-    roles = RoleModel(source, rules.index)
-    plain = transfer_rules(rules, rules.index)
-    own = TransferRanker(plain, roles, source, aggregation)
-    drawn = own.candidates("valid", negatives, seed)
-    by_rules, by_roles = own.scores(drawn)
+    roles = RoleModel(source)
+    own = _InductiveRanking(transfer_rules(rules, source.vocabulary), roles, source, aggregation)
+    validation = own.candidates("valid", num_negatives, seed)
+    by_rules, by_roles = own.scores(validation)
 
     def hits(weight: float) -> float:
-        return own.metrics(drawn, by_rules + weight * by_roles).hits[10]
+        scores = TripleScores(by_rules + weight * by_roles)
+        return evaluate_scores(scores, validation, ties=ties).total.hits[10]
 
     best = max(role_weights, key=hits)
-    index = IndexManager(target)
-    moved = transfer_rules(rules, index)
-    other = TransferRanker(moved, roles, target, aggregation)
-    candidates = other.candidates(split, negatives, seed)
-    found: Any = other.scores(candidates)
-    return InductiveResult(other.metrics(candidates, found[0] + best * found[1]), best, len(moved))
+    transferred = transfer_rules(rules, target.vocabulary)
+    other = _InductiveRanking(transferred, roles, target, aggregation)
+    candidates = other.candidates(split, num_negatives, seed)
+    by_rules, by_roles = other.scores(candidates)
+    scores = TripleScores(by_rules + best * by_roles)
+    result = evaluate_scores(scores, candidates, ties=ties, vocabulary=target.vocabulary)
+    return InductiveResult(result, best, len(transferred))

@@ -1,158 +1,226 @@
-"""Mining: rules from triples, in rounds that are done whole.
-
-The rounds are those of the native engine, or of `plain` where there is none; both find the same.
-"""
+"""Rule mining: path rules and rules with constants, with support and confidence."""
 
 import itertools
-from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int32
+from pydantic import Field
 
-from phalanx.core.backends import native_module
+from phalanx.config import Config
 from phalanx.formatting import format_count
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.rules.config import MiningConfig
-from phalanx.kg.rules.ruleset import COLUMNS, RuleSet
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.rules.ruleset import MAX_BODY_LENGTH, NUM_COLUMNS, RuleSet
 from phalanx.kg.time_limit import TimeLimit
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.vocabulary import Vocabulary
+from phalanx.native import require_native
 
-_TRIPLES_A_ROUND = 1024
-_ENTITIES_A_ROUND = 256
-_CONSTANTS_A_ROUND = 1024
-_MANY = 100_000
-"""Facts whose numbering takes long enough to be said."""
-_LOOKING_SHARE = 0.3
-"""Of the seconds: when to stop looking for bodies and to measure what was found."""
-
-
-def engine() -> ModuleType:
-    """What mines and applies: C++, or plain Python."""
-    compiled = native_module()
-    if compiled is not None:
-        return compiled
-    from phalanx.kg.rules import plain
-
-    return plain
+_TRIPLES_PER_ROUND = 1024
+_ENTITIES_PER_ROUND = 256
+_CONSTANTS_PER_ROUND = 1024
+_SLOW_ENCODING_FACTS = 100_000
+"""From this number of facts on, a message is logged before they are encoded."""
+_SEARCH_TIME_FRACTION = 0.3
+"""Fraction of `max_seconds` after which the search for paths ends and the measurement starts."""
 
 
-def graph_of(triples: Int32[np.ndarray, "triples 3"], index: IndexManager) -> Any:
-    """Triples as `IndexManager` numbers them, as the engine's graph."""
-    return engine().MiningGraph(np.ascontiguousarray(triples - 1), index.num_constants, index.num_predicates)
+class MiningConfig(Config):
+    """Settings of `mine_rules`.
+
+    Without `max_seconds`, the same settings give the same rules on any number of threads.
+    """
+
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "length": "max_length",
+        "constants": "constant_rules",
+        "dangling": "dangling_rules",
+        "pessimism": "confidence_smoothing",
+        "max_constants": "max_constant_rules",
+        "triples": "max_triples",
+        "fan": "max_edges_per_step",
+        "max_bodies": "max_path_rules",
+        "enough": "max_predictions",
+        "limit": "max_paths",
+        "widest": "max_entity_degree",
+        "threads": "num_threads",
+        "seconds": "max_seconds",
+    }
+
+    max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
+    """Body atoms of a path rule. Longer rules take much more time."""
+    constant_rules: bool = True
+    """Whether to mine rules with constants, h(X,c) <- b(X,d)."""
+    dangling_rules: bool = True
+    """Whether to also mine rules h(X,c) <- b(X,Y)."""
+    min_support: int = Field(default=2, ge=1)
+    """Least number of correct predictions of a rule."""
+    min_confidence: float = Field(default=0.001, ge=0, le=1)
+    """Least confidence of a rule."""
+    confidence: Literal["standard", "pca"] = "standard"
+    """`standard`: fraction of predictions that are facts; `pca`: only counts predictions whose X has a fact
+    of the relation (partial completeness assumption, AMIE)."""
+    confidence_smoothing: float = Field(default=5.0, ge=0)
+    """Number of wrong predictions added to every rule, so that rules with few predictions are not certain."""
+    max_constant_rules: int = Field(default=1_000_000, ge=1)
+    """Rules with constants to keep, the most confident first."""
+    max_triples: int | None = Field(default=None, ge=1)
+    """Triples from which paths are searched, taken from all relations in turn; None for all."""
+    max_edges_per_step: int = Field(default=100, ge=1)
+    """Edges of an entity that the search for paths follows, evenly spaced."""
+    max_path_rules: int = Field(default=100_000, ge=1)
+    """Path rules whose confidence is measured, those that were found most often first."""
+    max_predictions: int = Field(default=20_000, ge=1)
+    """Distinct predictions (X, Y) after which the measurement of a rule ends."""
+    max_paths: int = Field(default=10_000, ge=1)
+    """Paths from one entity that are followed when a rule is measured."""
+    max_entity_degree: int = Field(default=5_000, ge=1)
+    """Entities with more edges are not used as X of a rule with constants."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the order of triples and entities."""
+    num_threads: int = Field(default=2, ge=1)
+    """Threads; does not change the result."""
+    max_seconds: float | None = Field(default=None, gt=0)
+    """Time limit, checked between rounds; with a limit, the result depends on the machine."""
+
+
+def build_graph(triples: Int32[np.ndarray, "triples 3"], vocabulary: Vocabulary) -> Any:
+    """Build the C++ graph of encoded triples."""
+    extension = require_native("rule mining and prediction with rules")
+    rows = np.ascontiguousarray(triples, np.int32)
+    return extension.TripleGraph(rows, vocabulary.num_entities, vocabulary.num_predicates)
 
 
 def mine_rules(
-    data: DataHandler, config: MiningConfig | None = None, budget: TimeLimit | None = None, **settings: Any
+    knowledge_base: KnowledgeBase,
+    config: MiningConfig | None = None,
+    time_limit: TimeLimit | None = None,
+    **settings: Any,
 ) -> RuleSet:
-    """The rules that the facts of a knowledge base suggest; validation and test queries are not looked at.
+    """Mine rules from the facts of a knowledge base; validation and test queries are not used.
 
-    Settings are those of `MiningConfig`, by name or as a whole. The budget is told every few seconds what is
-    being done.
+    Args:
+        knowledge_base: The facts. Predicates that do not have two arguments are left out.
+        config: The settings.
+        time_limit: Receives progress messages.
+        settings: Fields of `MiningConfig` to change.
 
-    >>> rules = mine(DataHandler(num_families=2), length=2, threads=1)
-    >>> rules.confidence[0] <= 1
+    >>> rules = mine_rules(KnowledgeBase.generate(num_families=2), max_length=2, num_threads=1)
+    >>> bool(rules.confidence[0] <= 1)
     True
     """
     config = MiningConfig(**{**(config or MiningConfig()).model_dump(), **settings})
-    budget = budget or TimeLimit()
-    data = data.binary()
-    if len(data.facts) > _MANY:
-        budget.say(f"numbering {format_count(len(data.facts), 'fact')}")
-    index = IndexManager(data)
-    graph = graph_of(index.encode_atoms(data.facts), index)
-    miner = engine().PathMiner(
-        graph, config.length, config.fan, config.enough, config.limit, config.seed, config.threads
+    time_limit = time_limit or TimeLimit()
+    knowledge_base = knowledge_base.binary()
+    if len(knowledge_base.facts) > _SLOW_ENCODING_FACTS:
+        time_limit.log(f"encoding {format_count(len(knowledge_base.facts), 'fact')}")
+    vocabulary = knowledge_base.vocabulary
+    graph = build_graph(knowledge_base.triples("train"), vocabulary)
+    miner = require_native("rule mining").PathRuleMiner(
+        graph,
+        config.max_length,
+        config.max_edges_per_step,
+        config.max_predictions,
+        config.max_paths,
+        config.seed,
+        config.num_threads,
     )
-    complete = _discover(miner, config, budget, len(data.facts))
-    pairs = miner.choose(config.min_support, config.max_bodies)
-    kept = _Best(index, config)
-    # Rules with constants take little time, and are to be there whenever time is up.
-    if config.constants:
-        complete &= _mine_constants(graph, kept, config, budget, index.num_constants)
-    for place in itertools.count():
-        if not miner.measure(_ENTITIES_A_ROUND):
+    is_complete = _find_paths(miner, config, time_limit, len(knowledge_base.facts))
+    num_rules = miner.select_rules(config.min_support, config.max_path_rules)
+    best = _BestRules(vocabulary, config)
+    # Rules with constants take little time and should be included whenever the time is up.
+    if config.constant_rules:
+        is_complete &= _mine_constant_rules(graph, best, config, time_limit, vocabulary.num_entities)
+    for number in itertools.count():
+        if not miner.count_predictions(_ENTITIES_PER_ROUND):
             break
-        share = min(1.0, (place + 1) * _ENTITIES_A_ROUND / max(1, index.num_constants))
-        budget.word(f"measuring {format_count(pairs, 'rule')}: {share:.0%} of the entities")
-        if _late(config, budget, 1.0):
-            complete = False
+        fraction = min(1.0, (number + 1) * _ENTITIES_PER_ROUND / max(1, vocabulary.num_entities))
+        time_limit.report(f"measuring {format_count(num_rules, 'rule')}: {fraction:.0%} of the entities")
+        if _is_late(config, time_limit, 1.0):
+            is_complete = False
             break
-    kept.shrink()
-    kept.add(*miner.rules(config.min_support))
-    return kept.best(complete)
+    best.shrink()
+    best.add(*miner.rules(config.min_support))
+    return best.result(is_complete)
 
 
-def _discover(miner: Any, config: MiningConfig, budget: TimeLimit, facts: int) -> bool:
-    wanted = facts if config.triples is None else min(facts, config.triples)
-    for begin in range(0, wanted, _TRIPLES_A_ROUND):
-        if not miner.discover(min(_TRIPLES_A_ROUND, wanted - begin)):
+def _find_paths(miner: Any, config: MiningConfig, time_limit: TimeLimit, num_facts: int) -> bool:
+    wanted = num_facts if config.max_triples is None else min(num_facts, config.max_triples)
+    for start in range(0, wanted, _TRIPLES_PER_ROUND):
+        if not miner.find_bodies(min(_TRIPLES_PER_ROUND, wanted - start)):
             break
-        budget.word(f"looking for paths: {begin + _TRIPLES_A_ROUND:,} of {format_count(wanted, 'triple')}")
-        if _late(config, budget, _LOOKING_SHARE):
+        time_limit.report(
+            f"searching for paths: {start + _TRIPLES_PER_ROUND:,} of {format_count(wanted, 'triple')}"
+        )
+        if _is_late(config, time_limit, _SEARCH_TIME_FRACTION):
             return False
     return True
 
 
-def _mine_constants(
-    graph: Any, kept: "_Best", config: MiningConfig, budget: TimeLimit, entities: int
+def _mine_constant_rules(
+    graph: Any, best: "_BestRules", config: MiningConfig, time_limit: TimeLimit, num_entities: int
 ) -> bool:
-    for begin in range(0, entities, _CONSTANTS_A_ROUND):
-        kept.add(
-            *engine().mine_constants(
+    for start in range(0, num_entities, _CONSTANTS_PER_ROUND):
+        best.add(
+            *require_native("rule mining").mine_constant_rules(
                 graph,
-                begin,
-                begin + _CONSTANTS_A_ROUND,
+                start,
+                start + _CONSTANTS_PER_ROUND,
                 config.min_support,
-                # The pca confidence is never less than the standard one, so that cannot bound it.
+                # PCA confidence is never less than standard confidence, which therefore cannot bound it.
                 config.min_confidence if config.confidence == "standard" else 0.0,
-                config.pessimism,
-                config.widest,
-                config.dangling,
+                config.confidence_smoothing,
+                config.max_entity_degree,
+                config.dangling_rules,
                 config.confidence == "pca",
-                config.threads,
+                config.num_threads,
             )
         )
-        budget.word(f"rules with constants: {begin:,} of {entities:,} entities")
-        if _late(config, budget, 0.8):
+        time_limit.report(f"mining rules with constants: {start:,} of {num_entities:,} entities")
+        if _is_late(config, time_limit, 0.8):
             return False
     return True
 
 
-def _late(config: MiningConfig, budget: TimeLimit, share: float) -> bool:
-    return config.seconds is not None and budget.spent > share * config.seconds
+def _is_late(config: MiningConfig, time_limit: TimeLimit, fraction: float) -> bool:
+    return config.max_seconds is not None and time_limit.elapsed > fraction * config.max_seconds
 
 
-class _Best:
-    """The best rules so far, so that memory is bounded."""
+class _BestRules:
+    """Collects the best rules in bounded memory."""
 
-    def __init__(self, index: IndexManager, config: MiningConfig) -> None:
-        self._index, self._config = index, config
-        self._rows = [np.zeros((0, COLUMNS), np.int32)]
+    def __init__(self, vocabulary: Vocabulary, config: MiningConfig) -> None:
+        self._vocabulary, self._config = vocabulary, config
+        self._rows = [np.zeros((0, NUM_COLUMNS), np.int32)]
         self._counts = [np.zeros((0, 3), np.int64)]
         self._size = 0
 
     def add(self, rows: np.ndarray, counts: np.ndarray) -> None:
-        # The engine's numbers are C's `long long`, which NumPy holds for another type than int64.
+        # The extension returns C's `long long`, which NumPy treats as a different type than int64.
         counts = counts.view(np.int64)
         confident = self._confidence(counts) >= self._config.min_confidence
         self._rows.append(rows[confident])
         self._counts.append(counts[confident])
         self._size += int(confident.sum())
-        if self._size > 2 * self._config.max_constants:
+        if self._size > 2 * self._config.max_constant_rules:
             self.shrink()
 
     def shrink(self) -> None:
-        best = self.best(complete=True, most=self._config.max_constants)
+        best = self.result(is_complete=True, max_rules=self._config.max_constant_rules)
         assert best.counts is not None
         self._rows, self._counts, self._size = [best.rows], [best.counts], len(best)
 
-    def best(self, complete: bool, most: int | None = None) -> RuleSet:
+    def result(self, is_complete: bool, max_rules: int | None = None) -> RuleSet:
         rows, counts = np.concatenate(self._rows), np.concatenate(self._counts)
-        confidence = self._confidence(counts)
-        return RuleSet.sorted(self._index, rows, confidence, counts, most=most, complete=complete)
+        return RuleSet.create_sorted(
+            self._vocabulary,
+            rows,
+            self._confidence(counts),
+            counts,
+            max_rules=max_rules,
+            is_complete=is_complete,
+        )
 
     def _confidence(self, counts: np.ndarray) -> np.ndarray:
-        tried = counts[:, 2 if self._config.confidence == "pca" else 1]
-        confidence: np.ndarray = counts[:, 0] / np.maximum(tried + self._config.pessimism, 1)
+        predictions = counts[:, 2 if self._config.confidence == "pca" else 1]
+        confidence: np.ndarray = counts[:, 0] / np.maximum(predictions + self._config.confidence_smoothing, 1)
         return confidence

@@ -1,232 +1,318 @@
-"""Ranking by rules: the queries of a whole split among all entities, heads and tails, at once.
+"""Link prediction with rules: aggregation of the confidences of several rules."""
 
-Rules are mined in `miner`. Ranking by proofs of any depth is in `phalanx.kg`.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float32, Float64, Int32
 
-from phalanx.kg.candidates import RankCounts
-from phalanx.kg.knowledge_base import DataHandler
-from phalanx.kg.questions import (
-    KGE_WEIGHTS,
-    QUESTIONS_AT_ONCE,
-    EntityScorer,
-    RuleRankingResult,
-    SplitRanker,
-    chosen_ranks,
-    in_order,
-    weighed,
+from phalanx.kg.evaluation import (
+    KnownAnswers,
+    LinkPredictionQueries,
+    LinkPredictor,
+    RankCounts,
+    count_ranks,
+    list_relations,
+    mean_reciprocal_rank,
 )
-from phalanx.kg.rules.mining import engine, graph_of
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.predictor_ensemble import Ensemble, merge_counts, select_per_relation
+from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.time_limit import TimeLimit
+from phalanx.native import require_native
 
-Aggregation = Literal["maximum", "noisy-or", "power", "learned"]
-AGGREGATIONS: tuple[Aggregation, ...] = ("maximum", "noisy-or", "power", "learned")
-BY_RELATION: Literal["by-relation"] = "by-relation"
-WAYS: tuple[tuple[Aggregation, float], ...] = (
-    ("maximum", 1.0),
-    ("noisy-or", 1.0),
+Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
+AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
+"""How the confidences of several rules that predict an answer become one score.
+
+- `maxplus`: compare the most confident rules, ties by the next ones, and so on (AnyBURL);
+- `noisyor`: rules are independent evidence;
+- `power`: between the two: the sum of the terms of noisy-or, each raised to a power;
+- `learned`: a weight per rule, learned on the facts;
+- `per_relation`: the best of `PER_RELATION_CHOICES` for each relation and side.
+"""
+PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
+    ("maxplus", 1.0),
+    ("noisyor", 1.0),
     ("power", 2.0),
     ("power", 3.0),
     ("power", 4.0),
     ("power", 6.0),
 )
-"""What `by-relation` has to choose from: an aggregation, and its power."""
-POWER = 2.0
-"""What `power` raises the terms of noisy-or to, unless told: the higher, the nearer to `maximum`."""
-_FLOOR = 1e-3
-"""The rules' score at which logarithms of it begin to count."""
-_RELATIONS_AT_ONCE = 8
+"""Aggregation and power among which `per_relation` selects on validation data."""
+DEFAULT_POWER = 2.0
+_SCORE_OFFSET = 1e-3
+"""Score at which the logarithm of a score starts to grow."""
+_RELATIONS_PER_ROUND = 8
+_QUERIES_PER_ROUND = 256
+_MAX_LEARNING_ENTITIES = 20_000
+_LEARNING_NEGATIVES = 200
 
 
-class Learning(NamedTuple):
-    """How rule weights are learned: Adagrad on the softmax loss of the facts, from where noisy-or begins."""
+class WeightLearning(NamedTuple):
+    """Settings for learning rule weights: Adagrad on the softmax loss of the facts, starting at noisy-or."""
 
-    epochs: int
-    rate: float
+    num_epochs: int
+    learning_rate: float
     decay: float
-    """Pulls a weight back to where it began."""
+    """Pulls a weight towards its initial value."""
 
 
-LEARNINGS = (Learning(0, 0.0, 0.0), Learning(3, 0.02, 0.3), Learning(5, 0.05, 0.03), Learning(10, 0.05, 0.01))
-"""The settings to choose from on validation; the first learns nothing."""
+LEARNING_CHOICES = (
+    WeightLearning(0, 0.0, 0.0),
+    WeightLearning(3, 0.02, 0.3),
+    WeightLearning(5, 0.05, 0.03),
+    WeightLearning(10, 0.05, 0.01),
+)
+"""Settings among which `learned` selects on validation data; the first one learns nothing."""
 
 
-class RulePredictor(SplitRanker):
-    """Applies rules to the queries of a knowledge base: the bodies hold by its training facts alone.
+class RuleApplier:
+    """Applies rules to the facts of a knowledge base; shared by predictors that only differ in weights."""
 
-    `limit` is how many paths from one entity a body is followed along.
+    def __init__(
+        self, rules: RuleSet, knowledge_base: KnowledgeBase, *, max_paths: int = 10_000, num_threads: int = 2
+    ) -> None:
+        self.rules, self.knowledge_base = rules, knowledge_base.binary()
+        # Rules of equal confidence are compared as equal.
+        ranks = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
+        graph = build_graph(rules.vocabulary.encode(self.knowledge_base.facts), rules.vocabulary)
+        extension = require_native("prediction with rules")
+        self.native = extension.RulePredictor(graph, rules.rows, ranks, max_paths, num_threads)
+        self._known_graph: tuple[KnownAnswers, Any] | None = None
+
+    def known_graph(self, known: KnownAnswers) -> Any:
+        """Return the C++ graph of known answers; the last one is cached."""
+        if self._known_graph is None or self._known_graph[0] is not known:
+            self._known_graph = known, build_graph(known.triples, self.rules.vocabulary)
+        return self._known_graph[1]
+
+
+class RulePredictor:
+    """Predicts links with rules whose bodies are true according to the facts of a knowledge base.
+
+    Use `RulePredictor.fit` to create one. The predictor compares rule lists without tables of scores
+    (`count_ranks`), because `maxplus` is lexicographic and has no exact score, and because tables would not
+    be feasible for millions of rules. `score_tails` and `score_heads` return approximate scores.
     """
 
     def __init__(
         self,
-        rules: RuleSet,
-        data: DataHandler,
-        *,
-        limit: int = 10_000,
-        threads: int = 2,
-        budget: TimeLimit | None = None,
-    ) -> None:
-        super().__init__(data, rules.index, budget)
-        self.rules = rules
-        self._known_graph = graph_of(self._known, self.index)
-        levels = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
-        self.applier = engine().RuleApplier(self.graph, rules.rows, levels, limit, threads)
-
-    def weights(
-        self, aggregation: Aggregation, learning: Learning = LEARNINGS[0], power: float = POWER
-    ) -> np.ndarray:
-        """Two for each rule, for the questions after its tail and after its head."""
-        if aggregation == "maximum":
-            return np.repeat(self.rules.confidence, 2)
-        # The logarithm of the chance that all are wrong; certain ones must stay finite.
-        weights = np.repeat(-np.log1p(-np.minimum(self.rules.confidence, 1 - 1e-6)), 2)
-        if aggregation == "power":
-            weights **= power
-        if aggregation == "learned" and learning.epochs:
-            relations = np.arange(2 * self.index.num_predicates, dtype=np.int32)
-            for begin in range(0, len(relations), _RELATIONS_AT_ONCE):
-                some = relations[begin : begin + _RELATIONS_AT_ONCE]
-                self.applier.learn(weights, some, 20_000, 200, *learning, 0)
-                self._budget.word(f"learning weights: relation {begin // 2 + 1} of {len(relations) // 2}")
-        return weights
-
-    def ranks(
-        self, split: str, aggregation: Aggregation, weights: Float64[np.ndarray, " weights"]
-    ) -> RankCounts:
-        """Of each query's tail, then of each query's head."""
-        asked = self.questions(split)
-        above, level = np.zeros(len(asked.targets), np.int64), np.zeros(len(asked.targets), np.int64)
-        how = "maximum" if aggregation == "maximum" else "sum"
-        for begin in range(0, len(asked.rows), QUESTIONS_AT_ONCE):
-            begins = asked.begins[begin : begin + QUESTIONS_AT_ONCE + 1]
-            here = slice(begins[0], begins[-1])
-            self.applier.rank(
-                self._known_graph,
-                asked.rows[begin : begin + QUESTIONS_AT_ONCE],
-                begins - begins[0],
-                asked.targets[here],
-                how,
-                weights,
-                above[here],
-                level[here],
-            )
-            self._budget.word(f"ranking {split}: {begin:,} of {len(asked.rows):,} questions")
-        return in_order(asked, above, level)
-
-    def ranks_with_kge(
-        self,
-        split: str,
+        applier: RuleApplier,
         aggregation: Aggregation,
-        weights: Float64[np.ndarray, " weights"],
-        kge: EntityScorer,
-        kge_weights: Sequence[float],
-    ) -> list[RankCounts]:
-        """By the logarithm of the rules' scores and, for each weight, so many times an embedding's."""
-        how = "maximum" if aggregation == "maximum" else "sum"
+        weights: Float64[np.ndarray, " twice_rules"],
+        selected: dict[str, Any] | None = None,
+    ) -> None:
+        self._applier, self.aggregation, self.weights = applier, aggregation, weights
+        self.selected = selected or {}
+        """Settings that were selected on validation data."""
 
-        def logarithms(rows: np.ndarray) -> np.ndarray:
-            table = np.zeros((len(rows), self.index.num_constants), np.float32)
-            self.applier.scores(rows, how, weights, table)
-            scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_FLOOR))
-            return scores
+    @classmethod
+    def fit(
+        cls,
+        rules: RuleSet,
+        knowledge_base: KnowledgeBase,
+        aggregation: Aggregation = "maxplus",
+        *,
+        kge: LinkPredictor | None = None,
+        power: float = DEFAULT_POWER,
+        max_paths: int = 10_000,
+        num_threads: int = 2,
+        time_limit: TimeLimit | None = None,
+    ) -> "RulePredictor | PerRelationPredictor | Ensemble":
+        """Create a predictor; select open settings on the validation queries.
 
-        return self.ranks_by_tables(split, logarithms, kge, kge_weights)
-
-
-def rank_by_rules(
-    rules: RuleSet,
-    data: DataHandler,
-    split: str = "test",
-    aggregation: Aggregation | Literal["by-relation"] = "maximum",
-    *,
-    kge: EntityScorer | None = None,
-    power: float = POWER,
-    limit: int = 10_000,
-    threads: int = 2,
-    seed: int = 0,
-    budget: TimeLimit | None = None,
-) -> RuleRankingResult:
-    """Rank every query of a split by rules: filtered by all splits, among all entities, heads and tails.
-
-    `maximum` orders answers by their most certain rule, ties by the next, and so on. `noisy-or` takes rules
-    for independent, and `power` is between the two: the sum of the terms of noisy-or, each to this power.
-    `learned` gives each rule a weight that is learned on the facts. How to learn, and for each relation and
-    side the weight of an embedding, are chosen on the validation queries; and so is, for each relation and
-    side, one of `WAYS` by `by-relation`.
-    """
-    every = (*AGGREGATIONS, BY_RELATION)
-    if aggregation not in every:
-        raise ValueError(f"aggregation must be one of {', '.join(every)}, got {aggregation!r}")
-    if (aggregation in ("learned", BY_RELATION) or kge is not None) and not data.valid_queries:
-        raise ValueError(f"{data.dataset} has no validation queries to choose by; add a valid.txt")
-    ranker = RulePredictor(rules, data, limit=limit, threads=threads, budget=budget)
-    if aggregation == BY_RELATION:
+        Args:
+            rules: Mined rules.
+            knowledge_base: Its facts are what the rules are applied to.
+            aggregation: One of `AGGREGATORS`.
+            kge: An embedding to combine with the rules, with a weight for each relation and side.
+            power: Exponent of `power`: 1 is noisy-or, larger values are closer to `maxplus`.
+            max_paths: Paths from one entity that a body is followed along.
+            num_threads: Threads; does not change the result.
+            time_limit: Receives progress messages.
+        """
+        if aggregation not in AGGREGATORS:
+            raise ValueError(f"aggregation must be one of {', '.join(AGGREGATORS)}, got {aggregation!r}")
+        if (aggregation in ("learned", "per_relation") or kge is not None) and not knowledge_base.valid:
+            raise ValueError(
+                f"{knowledge_base.name} has no validation queries to select settings with; add a valid.txt"
+            )
+        applier = RuleApplier(rules, knowledge_base, max_paths=max_paths, num_threads=num_threads)
+        if aggregation == "per_relation":
+            if kge is not None:
+                raise ValueError("an embedding can be combined with any aggregation except per_relation")
+            return PerRelationPredictor.fit(applier, time_limit)
+        choices = LEARNING_CHOICES if aggregation == "learned" else LEARNING_CHOICES[:1]
+        candidates = (
+            cls(
+                applier,
+                aggregation,
+                rule_weights(applier, aggregation, learning, power, time_limit),
+                {"learning": learning._asdict()} if aggregation == "learned" else {},
+            )
+            for learning in choices
+        )
         if kge is not None:
-            raise ValueError(f"an embedding is weighed beside one aggregation for all, not {BY_RELATION}")
-        return _rank_by_relation(ranker, split, seed)
-    learnings = LEARNINGS if aggregation == "learned" else LEARNINGS[:1]
-    kge_weights = (0.0,) if kge is None else KGE_WEIGHTS
-    best = (
-        -1.0,
-        learnings[0],
-        np.zeros(2 * rules.index.num_predicates),
-        ranker.weights(aggregation, power=power),
-    )
-    chosen: dict[str, Any] = {}
-    if len(learnings) + len(kge_weights) > 2:
-        for mrr, learning, weight, weights in _tries(ranker, aggregation, learnings, kge, kge_weights, power):
-            if mrr > best[0]:
-                best = (mrr, learning, weight, weights)
-        chosen = {"valid_mrr": best[0]}
-        chosen |= {"learning": best[1]._asdict()} if aggregation == "learned" else {}
-        chosen |= {} if kge is None else {"kge_weight": float(np.median(best[2]))}
-    if kge is None:
-        ranks = ranker.ranks(split, aggregation, best[3])
-    else:
-        used = np.unique(best[2]).tolist()
-        each = ranker.ranks_with_kge(split, aggregation, best[3], kge, used)
-        which = np.searchsorted(used, best[2])[ranker.list_relations(split)]
-        ranks = chosen_ranks(each, which)
-    return ranker.result(split, aggregation, ranks, chosen, len(rules), seed)
+            return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit=time_limit)
+        if len(choices) == 1:
+            return next(candidates)
+        triples, known = _validation(applier)
+
+        def validate(predictor: "RulePredictor") -> tuple[float, "RulePredictor"]:
+            counts = count_ranks(predictor, triples, known, time_limit)
+            return mean_reciprocal_rank(counts, "expected"), predictor
+
+        mrr, best = max(map(validate, candidates), key=lambda pair: pair[0])
+        best.selected = {"valid_mrr": mrr, **best.selected}
+        return best
+
+    @property
+    def description(self) -> str:
+        """Short description for results."""
+        return f"{len(self._applier.rules)} rules, {self.aggregation}"
+
+    @property
+    def _method(self) -> str:
+        return "maxplus" if self.aggregation == "maxplus" else "sum"
+
+    def count_ranks(
+        self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
+    ) -> RankCounts:
+        """Rank all answers by comparing lists of rules in C++."""
+        shape = len(queries.targets)
+        higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        graph = self._applier.known_graph(known)
+        for start in range(0, len(queries.pairs), _QUERIES_PER_ROUND):
+            starts = queries.starts[start : start + _QUERIES_PER_ROUND + 1]
+            lists = slice(starts[0], starts[-1])
+            self._applier.native.count_ranks(
+                graph,
+                queries.pairs[start : start + _QUERIES_PER_ROUND],
+                starts - starts[0],
+                queries.targets[lists],
+                self._method,
+                self.weights,
+                higher[lists],
+                tied[lists],
+            )
+            if time_limit is not None:
+                time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
+        return RankCounts(
+            queries.in_list_order(higher), queries.in_list_order(tied), known.count_candidates(queries)
+        )
+
+    def raw_scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Return the aggregated scores of all entities for (entity, directed relation) pairs."""
+        table = np.zeros((len(pairs), self._applier.rules.vocabulary.num_entities), np.float32)
+        self._applier.native.score(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
+        return table
+
+    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return log-scaled scores of all entities as tails; approximate for `maxplus`."""
+        return self._log_scores(np.stack([np.asarray(heads), 2 * np.asarray(relations)], axis=1))
+
+    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return log-scaled scores of all entities as heads; approximate for `maxplus`."""
+        return self._log_scores(np.stack([np.asarray(tails), 2 * np.asarray(relations) + 1], axis=1))
+
+    def _log_scores(self, pairs: np.ndarray) -> np.ndarray:
+        table = self.raw_scores(pairs)
+        scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_SCORE_OFFSET))
+        return scores
+
+    def predict(self, entity: int, directed_relation: int) -> dict[int, list[int]]:
+        """Return the answers of one query, each with the indices of its rules, most confident first."""
+        answers, starts, rules = self._applier.native.predict(entity, directed_relation)
+        return {
+            answer: rules[starts[number] : starts[number + 1]].tolist()
+            for number, answer in enumerate(answers.tolist())
+        }
 
 
-def _rank_by_relation(ranker: RulePredictor, split: str, seed: int) -> RuleRankingResult:
-    """For each relation and side by what is best on its validation queries."""
+class PerRelationPredictor:
+    """Uses, for each relation and side, the aggregation that is best on validation data."""
 
-    def found(on: str, ways: Sequence[int]) -> list[RankCounts]:
-        return [
-            ranker.ranks(on, WAYS[way][0], ranker.weights(WAYS[way][0], power=WAYS[way][1])) for way in ways
+    def __init__(
+        self, predictors: list[RulePredictor], choice: np.ndarray, selected: dict[str, Any], num_rules: int
+    ) -> None:
+        self._predictors, self._choice, self.selected = predictors, choice, selected
+        self.description = f"{num_rules} rules, per_relation"
+
+    @classmethod
+    def fit(cls, applier: RuleApplier, time_limit: TimeLimit | None = None) -> "PerRelationPredictor":
+        """Select an aggregation of `PER_RELATION_CHOICES` for each directed relation."""
+        predictors = [
+            RulePredictor(applier, name, rule_weights(applier, name, power=power))
+            for name, power in PER_RELATION_CHOICES
         ]
+        triples, known = _validation(applier)
+        counts = [count_ranks(predictor, triples, known, time_limit) for predictor in predictors]
+        num_relations = 2 * applier.rules.vocabulary.num_predicates
+        mrr, choice = select_per_relation(counts, list_relations(triples), num_relations)
+        times = {
+            f"{name} {power:g}": int((choice == number).sum())
+            for number, (name, power) in enumerate(PER_RELATION_CHOICES)
+        }
+        return cls(predictors, choice, {"valid_mrr": mrr, **times}, len(applier.rules))
 
-    relations, count = ranker.list_relations("valid"), 2 * ranker.index.num_predicates
-    mrr, best = weighed(found("valid", range(len(WAYS))), relations, range(len(WAYS)), count)
-    used = np.unique(best).tolist()
-    ranks = chosen_ranks(found(split, used), np.searchsorted(used, best)[ranker.list_relations(split)])
-    times = {f"{name} {power:g}": int((best == way).sum()) for way, (name, power) in enumerate(WAYS)}
-    return ranker.result(split, BY_RELATION, ranks, {"valid_mrr": mrr, **times}, len(ranker.rules), seed)
+    def count_ranks(
+        self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
+    ) -> RankCounts:
+        """Rank all answers with the predictor of their relation."""
+        used = np.unique(self._choice).tolist()
+        counts = [self._predictors[number].count_ranks(queries, known, time_limit) for number in used]
+        grouped = np.repeat(queries.pairs[:, 1].astype(np.int64), np.diff(queries.starts))
+        relations = queries.in_list_order(grouped)
+        return merge_counts(counts, np.searchsorted(used, self._choice)[relations])
+
+    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return the scores of the selected predictors."""
+        return self._score(np.asarray(relations), heads, 0)
+
+    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return the scores of the selected predictors."""
+        return self._score(np.asarray(relations), tails, 1)
+
+    def _score(self, relations: np.ndarray, entities: Any, side: int) -> np.ndarray:
+        choice = self._choice[2 * relations + side]
+        scores: list[Callable[[Any, Any], np.ndarray]] = [
+            (p.score_heads if side else p.score_tails) for p in self._predictors
+        ]
+        found = {number: scores[number](relations, entities) for number in np.unique(choice).tolist()}
+        return np.stack([found[number][row] for row, number in enumerate(choice.tolist())])
 
 
-def _tries(
-    ranker: RulePredictor,
+def rule_weights(
+    applier: RuleApplier,
     aggregation: Aggregation,
-    learnings: Sequence[Learning],
-    kge: EntityScorer | None,
-    kge_weights: Sequence[float],
-    power: float,
-) -> Iterator[tuple[float, Learning, np.ndarray, np.ndarray]]:
-    """What each setting comes to on validation, ties as they are on average; weights of each relation."""
-    relations = ranker.list_relations("valid")
-    for learning in learnings:
-        weights = ranker.weights(aggregation, learning, power)
-        if kge is None:
-            found = [ranker.ranks("valid", aggregation, weights)]
-        else:
-            found = ranker.ranks_with_kge("valid", aggregation, weights, kge, kge_weights)
-        mrr, of_relations = weighed(found, relations, kge_weights, 2 * ranker.index.num_predicates)
-        yield mrr, learning, of_relations, weights
+    learning: WeightLearning = LEARNING_CHOICES[0],
+    power: float = DEFAULT_POWER,
+    time_limit: TimeLimit | None = None,
+) -> Float64[np.ndarray, " twice_rules"]:
+    """Return two weights per rule, for queries about its tail and about its head."""
+    rules = applier.rules
+    if aggregation == "maxplus":
+        return np.repeat(rules.confidence, 2)
+    # Minus the logarithm of the probability that all rules are wrong; must be finite for certain rules.
+    weights = np.repeat(-np.log1p(-np.minimum(rules.confidence, 1 - 1e-6)), 2)
+    if aggregation == "power":
+        weights **= power
+    if aggregation == "learned" and learning.num_epochs:
+        relations = np.arange(2 * rules.vocabulary.num_predicates, dtype=np.int32)
+        for start in range(0, len(relations), _RELATIONS_PER_ROUND):
+            some = relations[start : start + _RELATIONS_PER_ROUND]
+            applier.native.fit_weights(
+                weights, some, _MAX_LEARNING_ENTITIES, _LEARNING_NEGATIVES, *learning, 0
+            )
+            if time_limit is not None:
+                time_limit.report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
+    return weights
+
+
+def _validation(applier: RuleApplier) -> tuple[np.ndarray, KnownAnswers]:
+    vocabulary, knowledge_base = applier.rules.vocabulary, applier.knowledge_base
+    triples = vocabulary.encode(knowledge_base.queries("valid"))
+    known = KnownAnswers(vocabulary.encode(sorted(knowledge_base.known)), vocabulary.num_entities)
+    return triples, known

@@ -1,7 +1,4 @@
-"""Mined rules as arrays, and the way between them and the rules of `rules.txt`.
-
-How they are found is in `miner`, how they are applied in `rank`.
-"""
+"""Mined rules as arrays, and their conversion from and to the rules of `rules.txt`."""
 
 import dataclasses
 import itertools
@@ -12,176 +9,182 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.kg.atoms import Atom, Rule
-from phalanx.kg.rules.config import LONGEST
-from phalanx.kg.vocabulary import IndexManager
+from phalanx.kg.vocabulary import Vocabulary
 
-HEAD, BODY, HEAD_CONSTANT, BODY_CONSTANT = 0, slice(1, 1 + LONGEST), 1 + LONGEST, 2 + LONGEST
-"""The columns of a rule: relations are 2r forth and 2r + 1 back, from 0; -1 where there is none."""
-COLUMNS = 3 + LONGEST
+MAX_BODY_LENGTH = 5
+"""Body atoms of a path rule; the C++ code reserves this many columns."""
+HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
+HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
+"""Columns of a rule. Relation r is 2r, or 2r + 1 if it is followed backwards; unused columns are -1."""
+NUM_COLUMNS = 3 + MAX_BODY_LENGTH
 
 
-class Shapes(NamedTuple):
-    """Rules as arrays, and those that have no such shape."""
+class ParsedRules(NamedTuple):
+    """Rules as arrays, and the rules that cannot be represented."""
 
     rules: "RuleSet"
-    left_out: tuple[Rule, ...]
+    unsupported: tuple[Rule, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class RuleSet:
-    """Rules with their confidences, the most certain first.
+    """Rules with their confidences, the most confident first.
 
-    Of two shapes: a path from X to Y, `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, or with constants,
-    `h(X,c) <- b(X,d)` and `h(X,c) <- b(X,Y)`, relations either way round. Different variables stand for
-    different entities.
+    A rule is a path from X to Y, `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, or has constants, `h(X,c) <- b(X,d)` or
+    `h(X,c) <- b(X,Y)`. Relations may be followed in both directions. Different variables stand for different
+    entities.
     """
 
-    index: IndexManager
+    vocabulary: Vocabulary
     rows: Int32[np.ndarray, "rules columns"]
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """Support, predictions, and predictions whose X has the relation (-1: not counted); None if read."""
-    complete: bool = True
-    """False where time was up before the work was done."""
+    """Support, predictions, and predictions whose X has the relation (-1: not counted); None if parsed."""
+    is_complete: bool = True
+    """False if the time limit was reached during mining."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @classmethod
-    def sorted(
+    def create_sorted(
         cls,
-        index: IndexManager,
+        vocabulary: Vocabulary,
         rows: Int32[np.ndarray, "rules columns"],
         confidence: Float64[np.ndarray, " rules"],
         counts: Int64[np.ndarray, "rules 3"] | None = None,
         *,
-        most: int | None = None,
-        complete: bool = True,
+        max_rules: int | None = None,
+        is_complete: bool = True,
     ) -> "RuleSet":
-        """Rules in order, the best `most` of them; equally certain ones by support, then as they come."""
+        """Sort rules by confidence, then by support, then in the given order; keep the first `max_rules`."""
         support = np.zeros(len(rows), np.int64) if counts is None else counts[:, 0]
-        order = np.lexsort((-support, -confidence))[:most]
+        order = np.lexsort((-support, -confidence))[:max_rules]
         kept = None if counts is None else counts[order]
-        return cls(index, rows[order], confidence[order], kept, complete)
+        return cls(vocabulary, rows[order], confidence[order], kept, is_complete)
 
-    def __getitem__(self, place: int) -> Rule:
-        """A rule as text has it; its name is its place, from 1."""
-        return self._rule(place, self._names)
+    def __getitem__(self, index: int) -> Rule:
+        """Return a rule with names; it is called r1, r2, ... by its position."""
+        return self._decode(index, self._variable_names)
 
     def __iter__(self) -> Iterator[Rule]:
-        names = self._names
-        return (self._rule(place, names) for place in range(len(self)))
+        names = self._variable_names
+        return (self._decode(index, names) for index in range(len(self)))
 
     @property
-    def _names(self) -> list[str]:
+    def _variable_names(self) -> list[str]:
         names = []
         for name in "XYABCD":
-            # A variable must not be called as a constant is.
-            while name in self.index.constant_str2idx:
+            # A variable must not have the name of a constant.
+            while name in self.vocabulary.entity_ids:
                 name = f"_{name}"
             names.append(name)
         return names
 
-    def _rule(self, place: int, names: Sequence[str]) -> Rule:
-        row = self.rows[place].tolist()
+    def _decode(self, index: int, names: Sequence[str]) -> Rule:
+        row = self.rows[index].tolist()
         x, y, *between = names
+        entities = self.vocabulary.entities
         body = [relation for relation in row[BODY] if relation >= 0]
         constants: list[str] = []
         if row[HEAD_CONSTANT] >= 0:
-            c = self.index.constants[row[HEAD_CONSTANT]]
-            d = y if row[BODY_CONSTANT] < 0 else self.index.constants[row[BODY_CONSTANT]]
+            c = entities[row[HEAD_CONSTANT]]
+            d = y if row[BODY_CONSTANT] < 0 else entities[row[BODY_CONSTANT]]
             constants = [c] if row[BODY_CONSTANT] < 0 else [c, d]
             head, atoms = self._atom(row[HEAD], x, c), [self._atom(body[0], x, d)]
         else:
-            stops = [x, *between[: len(body) - 1], y]
+            variables = [x, *between[: len(body) - 1], y]
             head = self._atom(row[HEAD], x, y)
-            atoms = [self._atom(r, a, b) for r, (a, b) in zip(body, itertools.pairwise(stops), strict=True)]
-        return Rule(f"r{place + 1}", float(self.confidence[place]), tuple(atoms), head, frozenset(constants))
+            atoms = [
+                self._atom(r, a, b) for r, (a, b) in zip(body, itertools.pairwise(variables), strict=True)
+            ]
+        return Rule(f"r{index + 1}", float(self.confidence[index]), tuple(atoms), head, frozenset(constants))
 
     def _atom(self, relation: int, first: str, second: str) -> Atom:
-        pair = (second, first) if relation % 2 else (first, second)
-        return Atom(self.index.predicates[relation // 2], *pair)
+        arguments = (second, first) if relation % 2 else (first, second)
+        return Atom(self.vocabulary.predicates[relation // 2], *arguments)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the lines of a `rules.txt`; the weights are the confidences."""
+        """Write the rules as a `rules.txt` in which the weights are the confidences."""
         with atomic_write(path, "w") as file:
             file.writelines(f"{rule}\n" for rule in self)
 
     @classmethod
-    def of_rules(cls, rules: Iterable[Rule], index: IndexManager) -> Shapes:
-        """Rules that were read, as arrays; those that say the same as a more certain one are not repeated."""
+    def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> ParsedRules:
+        """Convert rules; of equivalent rules, only the one with the largest weight is kept."""
         rows: dict[tuple[int, ...], float] = {}
-        left_out = []
+        unsupported = []
         for rule in rules:
-            row = _row(rule, index)
+            row = _encode_rule(rule, vocabulary)
             if row is None:
-                left_out.append(rule)
+                unsupported.append(rule)
             else:
                 rows[row] = max(rule.weight, rows.get(row, 0.0))
-        table = np.array(list(rows), np.int32).reshape(-1, COLUMNS)
+        table = np.array(list(rows), np.int32).reshape(-1, NUM_COLUMNS)
         weights = np.array(list(rows.values()), np.float64)
-        # In the order of the file, so that what was written reads back as it was.
+        # A stable sort keeps the order of a saved file.
         order = np.argsort(-weights, kind="stable")
-        return Shapes(cls(index, table[order], weights[order]), tuple(left_out))
+        return ParsedRules(cls(vocabulary, table[order], weights[order]), tuple(unsupported))
 
 
-def _row(rule: Rule, index: IndexManager) -> tuple[int, ...] | None:
-    """The numbers of a rule; None for one of another shape, or that can predict nothing here."""
+def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
+    """Return the row of a rule; None if it has another form or cannot predict anything."""
     names = {name for atom in (rule.head, *rule.body) for name in atom[1:] if name in rule.constants}
     predicates = {atom.predicate for atom in (rule.head, *rule.body)}
-    if not predicates <= set(index.predicates) or not names <= index.constant_str2idx.keys():
+    if not predicates <= vocabulary.predicate_ids.keys() or not names <= vocabulary.entity_ids.keys():
         return None
     if (
         not 0 <= rule.weight <= 1
-        or len(rule.body) > LONGEST
+        or len(rule.body) > MAX_BODY_LENGTH
         or any(len(atom) != 3 for atom in (rule.head, *rule.body))
         or any(a.first == a.second for a in (rule.head, *rule.body))
     ):
         return None
     x, y = rule.head[1:]
     if x not in rule.constants and y not in rule.constants:
-        return _path_row(rule, index) if not names else None
+        return _encode_path(rule, vocabulary) if not names else None
     if len(rule.body) != 1 or (x in rule.constants and y in rule.constants):
         return None
-    back = x in rule.constants
-    if back:
+    backwards = x in rule.constants
+    if backwards:
         x, y = y, x
-    steps = _steps(rule.body[0], x, index)
-    if steps is None:
+    step = _follow(rule.body[0], x, vocabulary)
+    if step is None:
         return None
-    relation, other = steps
-    d = -1 if other in rule.variables else index.constant_str2idx[other] - 1
-    head = 2 * (index.predicate_str2idx[rule.head.predicate] - 1) + back
-    padded = (relation, *(-1,) * (LONGEST - 1))
-    return head, *padded, index.constant_str2idx[y] - 1, d
+    relation, other = step
+    d = -1 if other in rule.variables else vocabulary.entity_ids[other]
+    head = 2 * vocabulary.predicate_ids[rule.head.predicate] + backwards
+    padded = (relation, *(-1,) * (MAX_BODY_LENGTH - 1))
+    return head, *padded, vocabulary.entity_ids[y], d
 
 
-def _path_row(rule: Rule, index: IndexManager) -> tuple[int, ...] | None:
-    left, at, body = list(rule.body), rule.head.first, []
-    seen = {at}
-    while left:
-        steps = [(atom, step) for atom in left if (step := _steps(atom, at, index)) is not None]
+def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
+    remaining, current, body = list(rule.body), rule.head.first, []
+    visited = {current}
+    while remaining:
+        steps = [(atom, step) for atom in remaining if (step := _follow(atom, current, vocabulary))]
         if len(steps) != 1:
             return None
-        atom, (relation, at) = steps[0]
-        left.remove(atom)
+        atom, (relation, current) = steps[0]
+        remaining.remove(atom)
         body.append(relation)
-        if at in seen or (at == rule.head.second and left):
+        if current in visited or (current == rule.head.second and remaining):
             return None
-        seen.add(at)
-    if at != rule.head.second:
+        visited.add(current)
+    if current != rule.head.second:
         return None
-    head = 2 * (index.predicate_str2idx[rule.head.predicate] - 1)
+    head = 2 * vocabulary.predicate_ids[rule.head.predicate]
     if body == [head]:
         return None
-    return head, *body, *(-1,) * (LONGEST - len(body)), -1, -1
+    return head, *body, *(-1,) * (MAX_BODY_LENGTH - len(body)), -1, -1
 
 
-def _steps(atom: Atom, at: str, index: IndexManager) -> tuple[int, str] | None:
-    """The relation that leads on from here by an atom, and where to."""
-    if at not in atom[1:]:
+def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
+    """Return the directed relation and the term that an atom leads to from a term."""
+    if current not in atom[1:]:
         return None
-    back = atom.second == at
-    return 2 * (index.predicate_str2idx[atom.predicate] - 1) + back, atom.first if back else atom.second
+    backwards = atom.second == current
+    relation = 2 * vocabulary.predicate_ids[atom.predicate] + backwards
+    return relation, atom.first if backwards else atom.second

@@ -1,5 +1,9 @@
-"""HTML report of one or several training runs."""
+"""HTML report of one or several runs."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.logging.report.page import (
+    build_page as build_page,
+    report_path as report_path,
+    save_page as save_page,
+    write_report as write_report,
+)
+from phalanx.logging.report.run_data import RunData as RunData, read_run as read_run

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from phalanx.arc.browser.report_panel import read_agent_panel
 from phalanx.formatting import escape_untrusted, format_count
-from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded, read_yaml
+from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
 from phalanx.logging.records import flat_settings
+from phalanx.logging.report.panels import Panel, read_panels
 from phalanx.logging.report.tables import (
     Table,
     evaluation_tables,
@@ -133,7 +133,7 @@ def _frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     for path in folder.glob("*.svg"):
         step = _STEP.fullmatch(path.stem)
         # A link could bring any file of this machine into a page that is passed on.
-        if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
+        if not is_regular_file(path) or path.stat().st_size > MAX_FILE_BYTES:
             continue
         if step or path.stem in ("initial", "final"):
             order = int(step[1]) if step else (-1 if path.stem == "initial" else 1 << 62)
@@ -141,7 +141,7 @@ def _frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     places: dict[str, int] = {}
     frames: list[list[Any]] = []
     for _, name, path in sorted(found)[:_MOST_FRAMES]:
-        place = places.setdefault(read_bounded(path).decode(errors="replace"), len(places))
+        place = places.setdefault(read_limited(path).decode(errors="replace"), len(places))
         if name == "final" and frames and frames[-1][1] == place and len(frames) > 1:
             frames[-1] = [f"{frames[-1][0]}, final", place]
         else:
@@ -191,8 +191,8 @@ class RunData:
     """What is missing or could not be read, in words."""
     handed_in: list[SubmissionData] = dataclasses.field(default_factory=list)
     """Answers to data sets, as `phalanx eval --data` writes them."""
-    agent: dict[str, Any] | None = None
-    """The policy, where the page can play it."""
+    panels: list[Panel] = dataclasses.field(default_factory=list)
+    """Panels of the run's environment."""
 
     @property
     def name(self) -> str:
@@ -216,13 +216,13 @@ def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
         return []
     found = []
     for part in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        summary = read_object(part / "summary.json", notes) if is_plain_file(part / "summary.json") else {}
+        summary = read_object(part / "summary.json", notes) if is_regular_file(part / "summary.json") else {}
         if not summary:
             continue
         pictures = {
             name: path.read_bytes()
             for name in ("failures", "operations")
-            if is_plain_file(path := part / f"{name}.svg") and path.stat().st_size <= MOST_BYTES
+            if is_regular_file(path := part / f"{name}.svg") and path.stat().st_size <= MAX_FILE_BYTES
         }
         said = summary.get("lines")
         lines = [escape_untrusted(str(line))[:500] for line in said[:20]] if isinstance(said, list) else []
@@ -251,7 +251,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         from phalanx.logging.report.seed_statistics import merged_seeds
 
         merged = merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
-        return dataclasses.replace(merged, agent=read_agent_panel(folder, merged.notes))
+        return dataclasses.replace(merged, panels=read_panels(folder, merged.notes))
     config = _read_config(folder, notes)
     metrics = metrics_table(read_whole_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = read_whole_records(folder / "evaluations.jsonl", notes, has_step)
@@ -268,9 +268,9 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in, agent = find_submissions(folder / "handed_in", notes), read_agent_panel(folder, notes)
+    handed_in, panels = find_submissions(folder / "handed_in", notes), read_panels(folder, notes)
     found = (folder, facts, config, metrics, evaluations, records, episodes)
-    return RunData(*found, absent + notes, handed_in, agent)
+    return RunData(*found, absent + notes, handed_in, panels)
 
 
 def _seeds(folder: Path) -> list[Path]:
@@ -295,7 +295,7 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     newest = found[max(found)]
     if len(found) > 1:
         notes.append(f"The run went on with another config; {newest.name} is shown, of {len(found)}.")
-    if not is_plain_file(newest):
+    if not is_regular_file(newest):
         notes.append(f"{newest.name} is a link or no file, and was left out.")
         return {}
     try:

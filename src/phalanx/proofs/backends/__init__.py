@@ -1,1 +1,61 @@
-"""Resolution: unifies the first goal of a state and lists successor states."""
+"""Resolution: expands proof states with the selected backend."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.core.backends import dispatch, vmappable_kernel
+from phalanx.proofs.backends import native, xla
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.program import Program
+from phalanx.proofs.state import ExpandRequest, SearchNode
+
+
+def expand(
+    config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode, *, restart: bool
+) -> SearchNode:
+    """Compute the successors of the goals of some nodes.
+
+    The first goal is resolved with its facts in ascending order (predicate, first, second), then with the
+    rules of its predicate in the program's order. A successor consists of the rule's body and the remaining
+    goals under the substitution, without ground goals that are facts (the query is not a fact if it is
+    excluded); if no goal is left, it is True. Successors with more than `max_goals` goals are removed and
+    counted. Successors that equal an earlier one or, with `prune_visited`, a visited state up to renaming of
+    variables are removed without being counted. The search stops when one more successor than fits is found;
+    it is cut off, and `overflow` is set.
+
+    The end action, if enabled, comes last. Without any successor, the only one is False. A True or False
+    state has itself as its only successor. With `skip_unary_actions`, goals with exactly one successor, not
+    counting the end action, are replaced by it unless it is True.
+
+    Args:
+        config: How goals are expanded; the backend must be resolved.
+        program: Facts and rules.
+        request: Which nodes to expand, and their queries.
+        node: The nodes.
+        restart: Whether to clear the visited states first.
+    """
+    key = (
+        config.end_proof_action,
+        config.max_skipped_states,
+        config.prune_visited,
+        config.backend,
+        restart,
+    )
+    if key not in program.compiled:
+        program.compiled[key] = _vmappable_expand(config, program, restart)
+    # The native backend has its own copy of the program's arrays.
+    arrays = () if config.backend == "native" else program.arrays
+    return program.compiled[key]((arrays,), request, node)
+
+
+def _vmappable_expand(config: ProofConfig, program: Program, restart: bool) -> Callable[..., SearchNode]:
+    native_expand = functools.partial(native.expand, config, program, restart)
+    xla_expand = functools.partial(xla.expand, config, program, restart)
+
+    def expand_flat(shared: tuple[Any], request: ExpandRequest, node: SearchNode) -> SearchNode:
+        return dispatch(
+            config.backend, lambda _, *rest: native_expand(*rest), xla_expand, *shared, request, node
+        )
+
+    return vmappable_kernel(expand_flat, lambda request, node: request.where.shape, constant=(True,))

@@ -1,10 +1,7 @@
-"""Search for proofs that a policy guides: a beam for each query, all queries of a batch in one compiled loop.
+"""Beam search for proofs with a policy: one beam per query, a batch of queries in one compiled loop."""
 
-Proofs that a policy finds by playing one action after another are in `evaluation`; ranking by what a search
-finds is in `ranking`.
-"""
-
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -15,94 +12,118 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
-from phalanx.core.profiling import batch_size_for_memory, retry_with_smaller_batches
+from phalanx.core.device_memory import batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
-from phalanx.proofs.backends import resolution
+from phalanx.proofs import backends
 from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.embedding_action import KGELeafScorer, closer_of, is_kge_action, remaining
+from phalanx.proofs.embedding_action import KGELeafScorer, is_kge_action, remove_first_goal
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode, empty_nodes
+from phalanx.proofs.state import ExpandRequest, SearchNode
 
-_BLOCK = 8
-"""Successors of one state that are scored together: few enough that little of a block stays empty."""
-_BLOCKS_AT_ONCE = 128
-"""Blocks that the network sees together: enough to keep its products busy."""
-_MOST_AT_ONCE = 256
-"""Queries in the loop at once: more of them would leave the processor's cache."""
-_QUERIES_IN_A_CALL = 1 << 15
-"""Queries that the compiled loop takes; fewer are filled up to these, so that it is compiled once."""
+_BLOCK_SIZE = 8
+"""Successors of one state that are scored together; small, so that few rows of a block are padding."""
+_BLOCKS_PER_CALL = 128
+"""Blocks that the network scores at a time; enough for efficient matrix products."""
+_MAX_ACTIVE_QUERIES = 256
+"""Queries that are searched at a time; more would not fit into the processor's cache."""
+_QUERIES_PER_CALL = 1 << 15
+"""Queries that the compiled loop accepts; shorter arrays are padded, so that it is compiled once."""
 
 
 @runtime_checkable
 class ProofPolicy(Protocol):
-    """A policy whose logits come from embeddings of the state and of its successors, each by itself."""
+    """A policy whose logits are computed from separate embeddings of the state and its successors."""
 
-    def embed_states(self, goals: Int32[Array, "*n atoms atom"]) -> Float[Array, "*n width"]:
-        """An embedding of each goal list; the end action's is that of its mark."""
+    def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float[Array, "*n dim"]:
+        """Return an embedding of each list of goals; the end action is embedded like any other successor."""
 
     def score(
-        self, state: Float[Array, " width"], successors: Float[Array, "states width"]
-    ) -> Float[Array, " states"]:
-        """The logits of a state's successors; each depends on its own embedding and the state's alone."""
+        self, state: Float[Array, " dim"], successors: Float[Array, "actions dim"]
+    ) -> Float[Array, " actions"]:
+        """Return the logits of a state's successors; each depends on its own embedding and the state's."""
 
 
 class UniformPolicy(eqx.Module):
-    """All actions alike: a search by it finds short proofs along which there is little choice."""
+    """A policy that selects all actions with equal probability."""
 
-    def embed_states(self, goals: Int32[Array, "*n atoms atom"]) -> Float32[Array, "*n 1"]:
+    def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float32[Array, "*n 1"]:
         return jnp.zeros((*goals.shape[:-2], 1), jnp.float32)
 
     def score(
-        self, state: Float32[Array, "1"], successors: Float32[Array, "states 1"]
-    ) -> Float32[Array, " states"]:
+        self, state: Float32[Array, "1"], successors: Float32[Array, "actions 1"]
+    ) -> Float32[Array, " actions"]:
         return successors[:, 0]
 
 
 class BeamSearchConfig(Config):
-    """How far and wide a search looks."""
+    """Width and depth of the search."""
 
-    width: int = Field(default=16, ge=1)
+    renamed_settings: ClassVar[dict[str, str]] = {"width": "beam_width"}
+
+    beam_width: int = Field(default=16, ge=1)
     """States of a query that are kept after each step, the most probable ones; 1 is the greedy policy."""
     max_depth: int = Field(default=6, ge=1)
-    """Steps of the longest proof that is looked for."""
+    """Steps of the longest proof."""
     patience: int = Field(default=0, ge=0)
-    """Steps to go on after the first proof of a query, for one that is longer but more probable."""
+    """Steps to continue after the first proof of a query, to find a longer but more probable one."""
+
+
+class SearchTrace(NamedTuple):
+    """The nodes that a best-first search expanded."""
+
+    paths: Mapping[int, list[np.ndarray]]
+    """For each proved query, the expanded goals from the query to the proof."""
+    dead_ends: Mapping[int, list[np.ndarray]]
+    """For each query, the expanded goals that are not on the path to its proof."""
 
 
 class SearchResult(NamedTuple):
-    """What a search came to, for each query."""
+    """The result of a search for each query."""
 
-    proved: Bool[Array, " queries"]
-    log_prob: Float32[Array, " queries"]
-    """The logarithm of the policy's probability of the best proof found; minus infinity without one."""
-    length: Int32[Array, " queries"]
-    """Steps of that proof; -1 without one."""
-    overflow: Bool[Array, " queries"]
-    """Whether a state had more successors than fit, so that some were never looked at."""
-    expansions: Int32[Array, " queries"]
-    """States whose successors were looked at."""
+    proved: Bool[Array, " queries"] | np.ndarray
+    log_prob: Any
+    """Log-probability of the best proof under the policy, minus infinity without a proof; None if the search
+    does not use a policy."""
+    length: Int32[Array, " queries"] | np.ndarray
+    """Steps of the proof; -1 without a proof."""
+    overflow: Bool[Array, " queries"] | np.ndarray
+    """Whether successors were cut off because there were more than `max_actions`."""
+    expansions: Int32[Array, " queries"] | np.ndarray
+    """Expanded states."""
+    trace: SearchTrace | None = None
+    """The expanded nodes of a best-first search."""
+
+    def proofs_per_expansion(self, max_expansions: int | None = None) -> float:
+        """Return the number of proofs divided by the number of expanded nodes.
+
+        Args:
+            max_expansions: Count only proofs and expansions within this limit per query.
+        """
+        expansions, proved = np.asarray(self.expansions), np.asarray(self.proved)
+        limit = int(expansions.max(initial=1)) if max_expansions is None else max_expansions
+        found = proved & (expansions <= limit)
+        return float(found.sum() / max(np.minimum(expansions, limit).sum(), 1))
 
 
 class _Lanes(NamedTuple):
-    """The searches that are under way; `width` nodes each, one after another."""
+    """The active searches; `beam_width` nodes per lane, one after another."""
 
     node: SearchNode
     log_prob: Float32[Array, "lanes width"]
-    """Of the way to each node; minus infinity where there is none."""
-    candidate: Int32[Array, " lanes"]
-    """The number of the query that is being proved; -1 for a lane that is out of work."""
+    """Log-probability of the path to each node; minus infinity if there is none."""
+    query_index: Int32[Array, " lanes"]
+    """Index of the query; -1 for an idle lane."""
     depth: Int32[Array, " lanes"]
-    waited: Int32[Array, " lanes"]
-    """Steps since the first proof."""
-    found: SearchResult
-    """So far."""
+    steps_since_proof: Int32[Array, " lanes"]
+    result: SearchResult
+    """The result so far."""
 
 
 class _Loop(NamedTuple):
     lanes: _Lanes
-    next: Int32[Array, ""]
-    """The first query that no lane has begun."""
+    next_query: Int32[Array, ""]
+    """The first query that has not been started."""
     results: SearchResult
 
 
@@ -116,63 +137,68 @@ def beam_search(
     kge: KGE | None = None,
     batch_size: int | None = None,
 ) -> SearchResult:
-    """Search for a proof of each query, which may not serve as a fact in it; the arrays are NumPy's.
+    """Search for a proof of each query, without using the query as a fact; returns NumPy arrays.
 
-    A proof's probability is that of an agent in the environment of this config that takes just these
-    actions; giving up and failing are possible actions, but no part of a proof. After each step the most
-    probable states are kept, equal ones once. A query is done when it is proved (and `patience` steps have
-    passed), when no state is left that could come to a better proof, or at `max_depth`; then its place in
-    the batch goes to the next query. `batch_size` queries are under way at a time, by default as many as
-    memory allows; neither it nor the order of the queries matters to what is found, but for rounding. With
-    `kge`, goals may be closed by that embedding, as in the environment; `log_prob` then has the logarithms of
-    the probabilities in it, the policy's and the embedding's.
+    The probability of a proof is that of an agent that takes exactly these actions; giving up and failing are
+    possible actions but not part of a proof. After each step, the most probable distinct states are kept. A
+    query ends when it is proved (and `patience` steps have passed), when no state can lead to a better proof,
+    or at `max_depth`; then the next query takes its lane. Except for rounding, the result does not depend on
+    `batch_size` or the order of the queries.
+
+    Args:
+        config: How goals are expanded.
+        program: Facts and rules.
+        policy: The policy.
+        queries: Ground atoms.
+        search: Width and depth of the search.
+        kge: An embedding that can close goals, as in the environment; `log_prob` then includes its
+            log-probabilities.
+        batch_size: Queries that are searched at a time; default: as many as fit into memory.
     """
     search = BeamSearchConfig() if search is None else search
-    engine = resolve_backend(config.engine)
-    # The memory of visited states must reach as far as this search does, not as far as an episode.
-    config = config.model_copy(update={"engine": engine, "max_depth": search.max_depth})
-    closer = closer_of(config, program, kge)
+    backend = resolve_backend(config.backend)
+    # The memory of visited states must cover the depth of this search, not the length of an episode.
+    config = config.model_copy(update={"backend": backend, "max_episode_steps": search.max_depth})
+    kge_scorer = KGELeafScorer.create(kge, config, program)
     if batch_size is None:
         batch_size = batch_size_for_memory(
-            bytes_per_query(config, search, program.arity), at_most=_MOST_AT_ONCE
+            bytes_per_query(config, search, program.arity), max_batch_size=_MAX_ACTIVE_QUERIES
         )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
     parts, start = [], 0
     while start < len(queries):
-        some = queries[start : start + _QUERIES_IN_A_CALL]
-        padded = np.ones((_QUERIES_IN_A_CALL, queries.shape[1]), np.int32)
+        some = queries[start : start + _QUERIES_PER_CALL]
+        padded = np.ones((_QUERIES_PER_CALL, queries.shape[1]), np.int32)
         padded[: len(some)] = some
 
-        def run(lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> SearchResult:
-            some = jax.device_put(padded), jnp.int32(count)
-            found = _search(config, program, closer, search, lanes, policy, *some)
+        def run(num_lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> SearchResult:
+            arguments = jax.device_put(padded), jnp.int32(count)
+            found = _search(config, program, kge_scorer, search, num_lanes, policy, *arguments)
             return jax.tree.map(lambda leaf: leaf[:count], jax.device_get(found))
 
         found, batch_size = retry_with_smaller_batches(run, batch_size)
-        parts.append(found)
+        parts.append(found[:5])
         start += len(some)
     if not parts:
-        return jax.device_get(_nothing_found(0))
+        return jax.device_get(_empty_result(0))
     joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
     result = SearchResult(*joined)
-    if np.isnan(result.log_prob).any():
-        row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
-        raise ValueError(
-            f"the policy gave logits that are no numbers in the search for {queries[row].tolist()}"
-        )
+    if np.isnan(joined[1]).any():
+        row = int(np.flatnonzero(np.isnan(joined[1]))[0])
+        raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
     return result
 
 
 def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 2) -> int:
-    """About the memory that one query takes while it is searched."""
-    atoms = 4 * (1 + arity) * config.padding_atoms
-    # Successors and visited states are held twice where they are moved; logits, marks and values once each.
-    return search.width * (
-        2 * config.padding_states * atoms + 3 * 4 * config.padding_states + 2 * (config.memory + 1) * atoms
+    """Estimate the memory that the search for one query needs."""
+    goals = 4 * (1 + arity) * config.max_goals
+    # Successors and visited states are held twice while they are moved; logits, predicates and values once.
+    return search.beam_width * (
+        2 * config.max_actions * goals + 3 * 4 * config.max_actions + 2 * (config.memory_size + 1) * goals
     )
 
 
-def _nothing_found(count: int) -> SearchResult:
+def _empty_result(count: int) -> SearchResult:
     return SearchResult(
         proved=jnp.zeros(count, bool),
         log_prob=jnp.full(count, -jnp.inf, jnp.float32),
@@ -186,201 +212,209 @@ def _nothing_found(count: int) -> SearchResult:
 def _search(
     config: ProofConfig,
     program: Program,
-    closer: KGELeafScorer | None,
+    kge_scorer: KGELeafScorer | None,
     search: BeamSearchConfig,
     num_lanes: int,
     policy: ProofPolicy,
     queries: Int32[Array, "queries atom"],
     count: Int32[Array, ""],
 ) -> SearchResult:
-    """Of the first `count` queries."""
-    rules, width = ResolutionSettings.of(config, program), search.width
-    expand = resolution.expand if closer is None else closer.expand
+    """Search for proofs of the first `count` queries."""
+    width = search.beam_width
+    expand = backends.expand if kge_scorer is None else kge_scorer.expand
 
     def step(loop: _Loop) -> _Loop:
         lanes = loop.lanes
-        query = queries[jnp.maximum(lanes.candidate, 0)]
-        open_ = lanes.log_prob > -jnp.inf
-        asked = ExpandRequest(
-            open_.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool)
+        query = queries[jnp.maximum(lanes.query_index, 0)]
+        is_open = lanes.log_prob > -jnp.inf
+        request = ExpandRequest(
+            is_open.reshape(-1), jnp.repeat(query, width, axis=0), jnp.ones(num_lanes * width, bool)
         )
-        offered = expand(rules, asked, lanes.node, restart=False)
-        # The policy sees the twin that an embedding would close; what is gone on with is what that leaves.
+        offered = expand(config, program, request, lanes.node, restart=False)
+        # The policy scores the successor with the `_kge` predicate; the search continues after its removal.
         node = offered
-        if closer is not None:
-            twins, rest = is_kge_action(program, offered.successors), remaining(program, offered.goals)
-            left = jnp.where(twins[..., None, None], rest[:, None], offered.successors)
-            node = offered._replace(successors=left)
-        real = jnp.arange(config.padding_states) < node.successor_count[:, None]
-        complete = jnp.any(real & (node.successors[:, :, 0, 0] == program.true_index), axis=1)
-        complete = open_ & complete.reshape(open_.shape)
-        found = lanes.found
-        proved, waited = found.proved | jnp.any(complete, axis=1), lanes.waited + found.proved
-        last = (lanes.depth + 1 >= search.max_depth) | (proved & (waited >= search.patience))
-        # In a query's last step only complete proofs matter, so the network sees no other states.
-        scored = complete | (open_ & ~last[:, None])
-        log_probs, marks = _log_probs(policy, offered, scored.reshape(-1))
-        if closer is not None:
-            cost = closer.cost(jnp.any(twins, axis=1), offered.goals[:, 0])
-            places = slice(0, config.padding_states)
-            log_probs = log_probs.at[:, places].add(jnp.where(twins, cost[:, None], 0.0))
-            marks = marks.at[:, places].set(jnp.where(twins, rest[:, :1, 0], marks[:, places]))
+        if kge_scorer is not None:
+            is_kge = is_kge_action(program, offered.successors)
+            rest = remove_first_goal(program, offered.goals)
+            successors = jnp.where(is_kge[..., None, None], rest[:, None], offered.successors)
+            node = offered._replace(successors=successors)
+        is_real = jnp.arange(config.max_actions) < node.num_actions[:, None]
+        is_complete = jnp.any(is_real & (node.successors[:, :, 0, 0] == program.true_index), axis=1)
+        is_complete = is_open & is_complete.reshape(is_open.shape)
+        result = lanes.result
+        proved = result.proved | jnp.any(is_complete, axis=1)
+        steps_since_proof = lanes.steps_since_proof + result.proved
+        is_last = (lanes.depth + 1 >= search.max_depth) | (proved & (steps_since_proof >= search.patience))
+        # In the last step of a query, only complete proofs matter, so the network scores no other states.
+        is_scored = is_complete | (is_open & ~is_last[:, None])
+        log_probs, predicates = _log_probs(policy, offered, is_scored.reshape(-1))
+        if kge_scorer is not None:
+            kge_log_prob = kge_scorer.log_probability(jnp.any(is_kge, axis=1), offered.goals[:, 0])
+            slots = slice(0, config.max_actions)
+            log_probs = log_probs.at[:, slots].add(jnp.where(is_kge, kge_log_prob[:, None], 0.0))
+            predicates = predicates.at[:, slots].set(jnp.where(is_kge, rest[:, :1, 0], predicates[:, slots]))
         log_probs = (log_probs + lanes.log_prob.reshape(-1, 1)).reshape(num_lanes, width, -1)
-        marks = marks.reshape(log_probs.shape)
+        predicates = predicates.reshape(log_probs.shape)
 
-        # What is not a number counts as a proof here, so that it is not lost among the states left out.
-        ends = (marks == program.true_index) | jnp.isnan(log_probs)
-        proof = jnp.max(jnp.where(ends, log_probs, -jnp.inf), axis=(1, 2))
-        better = proof > found.log_prob
-        found = SearchResult(
+        # NaN counts as a proof here, so that it is not lost among the discarded states.
+        is_end = (predicates == program.true_index) | jnp.isnan(log_probs)
+        proof = jnp.max(jnp.where(is_end, log_probs, -jnp.inf), axis=(1, 2))
+        is_better = proof > result.log_prob
+        result = SearchResult(
             proved=proved,
-            log_prob=jnp.maximum(found.log_prob, proof),
-            length=jnp.where(better, lanes.depth + 1, found.length),
-            overflow=found.overflow | jnp.any(open_ & node.overflow.reshape(open_.shape), axis=1),
-            expansions=found.expansions + jnp.sum(open_, axis=1),
+            log_prob=jnp.maximum(result.log_prob, proof),
+            length=jnp.where(is_better, lanes.depth + 1, result.length),
+            overflow=result.overflow | jnp.any(is_open & node.overflow.reshape(is_open.shape), axis=1),
+            expansions=result.expansions + jnp.sum(is_open, axis=1),
         )
-        # A way that is no more probable than a proof cannot become it: a step never adds probability.
-        hopeful = (marks <= program.num_predicates) & (log_probs > found.log_prob[:, None, None])
-        hopeful &= ~last[:, None, None]
-        node, log_prob = _best(node, jnp.where(hopeful, log_probs, -jnp.inf))
-        after = _Lanes(node, log_prob, lanes.candidate, lanes.depth + 1, waited, found)
-        over = (lanes.candidate >= 0) & (last | jnp.all(log_prob == -jnp.inf, axis=1))
-        place = jnp.where(over, lanes.candidate, queries.shape[0])
-        results = jax.tree.map(lambda all_, some: all_.at[place].set(some, mode="drop"), loop.results, found)
-        return _refilled(_Loop(after, loop.next, results), over, queries, count)
+        # A path that is less probable than a proof cannot lead to a better one: steps never add probability.
+        is_promising = (predicates <= program.num_predicates) & (log_probs > result.log_prob[:, None, None])
+        is_promising &= ~is_last[:, None, None]
+        node, log_prob = _select_best(node, jnp.where(is_promising, log_probs, -jnp.inf))
+        after = _Lanes(node, log_prob, lanes.query_index, lanes.depth + 1, steps_since_proof, result)
+        is_over = (lanes.query_index >= 0) & (is_last | jnp.all(log_prob == -jnp.inf, axis=1))
+        row = jnp.where(is_over, lanes.query_index, queries.shape[0])
+        results = jax.tree.map(lambda every, some: every.at[row].set(some, mode="drop"), loop.results, result)
+        return _start_queries(_Loop(after, loop.next_query, results), is_over, queries, count)
 
     blank = _Lanes(
-        empty_nodes(config, program, (num_lanes * width,)),
+        SearchNode.empty(config, program, (num_lanes * width,)),
         jnp.full((num_lanes, width), -jnp.inf, jnp.float32),
         jnp.full(num_lanes, -1, jnp.int32),
         jnp.zeros(num_lanes, jnp.int32),
         jnp.zeros(num_lanes, jnp.int32),
-        _nothing_found(num_lanes),
+        _empty_result(num_lanes),
     )
-    loop = _Loop(blank, jnp.int32(0), _nothing_found(queries.shape[0]))
-    loop = _refilled(loop, jnp.ones(num_lanes, bool), queries, count)
-    return jax.lax.while_loop(lambda loop: jnp.any(loop.lanes.candidate >= 0), step, loop).results
+    loop = _Loop(blank, jnp.int32(0), _empty_result(queries.shape[0]))
+    loop = _start_queries(loop, jnp.ones(num_lanes, bool), queries, count)
+    return jax.lax.while_loop(lambda loop: jnp.any(loop.lanes.query_index >= 0), step, loop).results
 
 
-def _refilled(
-    loop: _Loop, free: Bool[Array, " lanes"], queries: Int32[Array, "queries atom"], count: Int32[Array, ""]
+def _start_queries(
+    loop: _Loop,
+    is_free: Bool[Array, " lanes"],
+    queries: Int32[Array, "queries atom"],
+    count: Int32[Array, ""],
 ) -> _Loop:
-    """The free lanes with the next queries, as far as there are any."""
+    """Assign the next queries to free lanes."""
     lanes = loop.lanes
     num_lanes, width = lanes.log_prob.shape
-    number = loop.next + jnp.cumsum(free, dtype=jnp.int32) - 1
-    begins = free & (number < count)
-    first = jnp.zeros((width,), bool).at[0].set(True)
-    fresh = jnp.repeat(free, width)
-    start = jnp.zeros_like(lanes.node.goals).reshape(num_lanes, width, *lanes.node.goals.shape[1:])
-    start = start.at[:, 0, 0].set(queries[jnp.where(begins, number, 0)]).reshape(lanes.node.goals.shape)
+    index = loop.next_query + jnp.cumsum(is_free, dtype=jnp.int32) - 1
+    starts = is_free & (index < count)
+    is_first = jnp.zeros((width,), bool).at[0].set(True)
+    is_new = jnp.repeat(is_free, width)
+    goals = jnp.zeros_like(lanes.node.goals).reshape(num_lanes, width, *lanes.node.goals.shape[1:])
+    goals = goals.at[:, 0, 0].set(queries[jnp.where(starts, index, 0)]).reshape(lanes.node.goals.shape)
 
     node = lanes.node._replace(
-        goals=jnp.where(fresh[:, None, None], start, lanes.node.goals),
-        visited=jnp.where(fresh[:, None, None, None], 0, lanes.node.visited),
-        visited_count=jnp.where(fresh, 0, lanes.node.visited_count),
+        goals=jnp.where(is_new[:, None, None], goals, lanes.node.goals),
+        visited=jnp.where(is_new[:, None, None, None], 0, lanes.node.visited),
+        num_visited=jnp.where(is_new, 0, lanes.node.num_visited),
     )
-    log_prob = jnp.where(begins[:, None] & first, jnp.float32(0), -jnp.inf)
-    nothing = _nothing_found(num_lanes)
+    log_prob = jnp.where(starts[:, None] & is_first, jnp.float32(0), -jnp.inf)
+    empty = _empty_result(num_lanes)
     after = _Lanes(
         node,
-        jnp.where(free[:, None], log_prob, lanes.log_prob),
-        jnp.where(begins, number, jnp.where(free, -1, lanes.candidate)),
-        jnp.where(free, 0, lanes.depth),
-        jnp.where(free, 0, lanes.waited),
-        jax.tree.map(lambda new, old: jnp.where(free, new, old), nothing, lanes.found),
+        jnp.where(is_free[:, None], log_prob, lanes.log_prob),
+        jnp.where(starts, index, jnp.where(is_free, -1, lanes.query_index)),
+        jnp.where(is_free, 0, lanes.depth),
+        jnp.where(is_free, 0, lanes.steps_since_proof),
+        jax.tree.map(lambda new, old: jnp.where(is_free, new, old), empty, lanes.result),
     )
-    return _Loop(after, loop.next + jnp.sum(begins), loop.results)
+    return _Loop(after, loop.next_query + jnp.sum(starts), loop.results)
 
 
 def _log_probs(
     policy: ProofPolicy, node: SearchNode, where: Bool[Array, " nodes"]
-) -> tuple[Float32[Array, "nodes places"], Int32[Array, "nodes places"]]:
-    """Of each successor its log-probability and its first predicate; minus infinity and 0 where none is.
+) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
+    """Return the log-probability and the first predicate of each successor; minus infinity and 0 if absent.
 
-    The successors that there are, of which there are many fewer than places for them, are gathered in blocks
-    of one state each, and the network sees some blocks at a time until none is left.
+    There are far fewer successors than slots. They are gathered in blocks of one state each, and the network
+    scores several blocks at a time until none are left.
     """
-    nodes, states, *atoms = node.successors.shape
-    per_node = -(-states // _BLOCK)
-    chunk = min(_BLOCKS_AT_ONCE, nodes * per_node)
-    blocks = jnp.where(where, -(-node.successor_count // _BLOCK), 0)
-    ends = jnp.cumsum(blocks)
-    flat = node.successors.reshape(nodes * states, *atoms)
+    num_nodes, max_actions, *goal_shape = node.successors.shape
+    blocks_per_node = -(-max_actions // _BLOCK_SIZE)
+    chunk = min(_BLOCKS_PER_CALL, num_nodes * blocks_per_node)
+    num_blocks = jnp.where(where, -(-node.num_actions // _BLOCK_SIZE), 0)
+    ends = jnp.cumsum(num_blocks)
+    flat = node.successors.reshape(num_nodes * max_actions, *goal_shape)
 
-    def some(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        start, logits, marks = carry
+    def score_chunk(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        start, logits, predicates = carry
         number = start + jnp.arange(chunk, dtype=jnp.int32)
         owner = jnp.searchsorted(ends, number, side="right", method="scan_unrolled").astype(jnp.int32)
-        # Behind the last block is no owner; what is computed for it is dropped.
-        at = jnp.minimum(owner, nodes - 1)
-        block = number - (ends[at] - blocks[at])
-        places = jnp.minimum(block[:, None] * _BLOCK + jnp.arange(_BLOCK, dtype=jnp.int32), states - 1)
-        successors = flat[jnp.clip(at[:, None] * states + places, 0, nodes * states - 1)]
-        embedded = policy.embed_states(jnp.concatenate([node.goals[at][:, None], successors], axis=1))
+        # After the last block there is no owner; results for it are dropped.
+        clipped = jnp.minimum(owner, num_nodes - 1)
+        block = number - (ends[clipped] - num_blocks[clipped])
+        slots = jnp.minimum(
+            block[:, None] * _BLOCK_SIZE + jnp.arange(_BLOCK_SIZE, dtype=jnp.int32), max_actions - 1
+        )
+        rows = jnp.clip(clipped[:, None] * max_actions + slots, 0, num_nodes * max_actions - 1)
+        successors = flat[rows]
+        embedded = policy.embed_states(jnp.concatenate([node.goals[clipped][:, None], successors], axis=1))
         scored = jax.vmap(policy.score)(embedded[:, 0], embedded[:, 1:]).astype(jnp.float32)
         logits = logits.at[owner, block].set(scored, mode="drop")
-        marks = marks.at[owner, block].set(successors[:, :, 0, 0], mode="drop")
-        return start + chunk, logits, marks
+        predicates = predicates.at[owner, block].set(successors[:, :, 0, 0], mode="drop")
+        return start + chunk, logits, predicates
 
-    shape = (nodes, per_node, _BLOCK)
+    shape = (num_nodes, blocks_per_node, _BLOCK_SIZE)
     blank = (jnp.int32(0), jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.int32))
-    _, logits, marks = jax.lax.while_loop(lambda carry: carry[0] < ends[-1], some, blank)
-    real = where[:, None] & (jnp.arange(per_node * _BLOCK) < node.successor_count[:, None])
-    log_probs = masked_log_softmax(logits.reshape(nodes, -1), real)
-    return log_probs, jnp.where(real, marks.reshape(nodes, -1), 0)
+    _, logits, predicates = jax.lax.while_loop(lambda carry: carry[0] < ends[-1], score_chunk, blank)
+    is_real = where[:, None] & (jnp.arange(blocks_per_node * _BLOCK_SIZE) < node.num_actions[:, None])
+    log_probs = masked_log_softmax(logits.reshape(num_nodes, -1), is_real)
+    return log_probs, jnp.where(is_real, predicates.reshape(num_nodes, -1), 0)
 
 
-class _Choice(NamedTuple):
-    """The states that are kept, while they are being chosen."""
+class _Selection(NamedTuple):
+    """The states that have been selected so far."""
 
-    values: Float32[Array, "lanes width places"]
-    """Of what may still be chosen; minus infinity for the rest."""
+    values: Float32[Array, "lanes width slots"]
+    """Log-probabilities of the remaining successors; minus infinity for the others."""
     row_best: Float32[Array, "lanes width"]
     goals: Int32[Array, "lanes width cells"]
     parent: Int32[Array, "lanes width"]
     log_prob: Float32[Array, "lanes width"]
-    kept: Int32[Array, " lanes"]
+    num_selected: Int32[Array, " lanes"]
 
 
-def _best(
-    node: SearchNode, values: Float32[Array, "lanes width places"]
+def _select_best(
+    node: SearchNode, values: Float32[Array, "lanes width slots"]
 ) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
-    """Nodes at the best different successors of each lane, best first, and their log-probabilities.
+    """Return nodes at the best distinct successors of each lane, best first, and their log-probabilities.
 
-    One is taken at a time, from the node that has the best one left: only that node's successors are then
-    looked through again, where sorting would look at all places many times.
+    One successor is selected at a time, from the node with the best remaining one. Only that node's
+    successors are scanned again, whereas sorting would process all slots many times.
     """
     lanes, width, _ = values.shape
     states = node.successors.shape[1]
     row = jnp.arange(lanes)
     flat = node.successors.reshape(lanes * width * states, -1)
 
-    def more(choice: _Choice) -> Array:
-        return jnp.any((choice.kept < width) & (jnp.max(choice.row_best, axis=1) > -jnp.inf))
+    def more(selection: _Selection) -> Array:
+        return jnp.any((selection.num_selected < width) & (jnp.max(selection.row_best, axis=1) > -jnp.inf))
 
-    def take(choice: _Choice) -> _Choice:
-        parent = jnp.argmax(choice.row_best, axis=1).astype(jnp.int32)
-        mine = choice.values[row, parent]
+    def take(selection: _Selection) -> _Selection:
+        parent = jnp.argmax(selection.row_best, axis=1).astype(jnp.int32)
+        mine = selection.values[row, parent]
         place = jnp.argmax(mine, axis=1).astype(jnp.int32)
         value = jnp.max(mine, axis=1)
         goals = flat[(row * width + parent) * states + jnp.minimum(place, states - 1)]
-        chosen = jnp.arange(width) < choice.kept[:, None]
-        seen = jnp.any(chosen & jnp.all(choice.goals == goals[:, None], axis=2), axis=1)
-        taken = (value > -jnp.inf) & ~seen & (choice.kept < width)
-        at = jnp.where(taken, choice.kept, width)
+        chosen = jnp.arange(width) < selection.num_selected[:, None]
+        seen = jnp.any(chosen & jnp.all(selection.goals == goals[:, None], axis=2), axis=1)
+        taken = (value > -jnp.inf) & ~seen & (selection.num_selected < width)
+        at = jnp.where(taken, selection.num_selected, width)
         rest = jnp.where(jnp.arange(mine.shape[1]) == place[:, None], -jnp.inf, mine)
-        return _Choice(
-            values=choice.values.at[row, parent, place].set(-jnp.inf),
-            row_best=choice.row_best.at[row, parent].set(jnp.max(rest, axis=1)),
-            goals=choice.goals.at[row, at].set(goals, mode="drop"),
-            parent=choice.parent.at[row, at].set(parent, mode="drop"),
-            log_prob=choice.log_prob.at[row, at].set(value, mode="drop"),
-            kept=choice.kept + taken,
+        return _Selection(
+            values=selection.values.at[row, parent, place].set(-jnp.inf),
+            row_best=selection.row_best.at[row, parent].set(jnp.max(rest, axis=1)),
+            goals=selection.goals.at[row, at].set(goals, mode="drop"),
+            parent=selection.parent.at[row, at].set(parent, mode="drop"),
+            log_prob=selection.log_prob.at[row, at].set(value, mode="drop"),
+            num_selected=selection.num_selected + taken,
         )
 
     cells = node.goals[0].size
-    start = _Choice(
+    start = _Selection(
         values,
         jnp.max(values, axis=2),
         jnp.zeros((lanes, width, cells), jnp.int32),
@@ -388,11 +422,11 @@ def _best(
         jnp.full((lanes, width), -jnp.inf, jnp.float32),
         jnp.zeros(lanes, jnp.int32),
     )
-    choice = jax.lax.while_loop(more, take, start)
-    parent = (row[:, None] * width + choice.parent).reshape(-1)
+    selection = jax.lax.while_loop(more, take, start)
+    parent = (row[:, None] * width + selection.parent).reshape(-1)
     moved = node._replace(
-        goals=choice.goals.reshape(node.goals.shape),
+        goals=selection.goals.reshape(node.goals.shape),
         visited=node.visited[parent],
-        visited_count=node.visited_count[parent],
+        num_visited=node.num_visited[parent],
     )
-    return moved, choice.log_prob
+    return moved, selection.log_prob

@@ -1,48 +1,47 @@
-"""Best-first search for proofs: a frontier for each query, one node of each expanded in every batch.
-
-Which node is best is up to a guide: here are those that learn nothing; one that does is in `guide`. The beam
-that ranks whole splits is in `beam`.
-"""
+"""Best-first search for proofs: one frontier per query, all queries of a batch expanded together."""
 
 import heapq
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, Int64
+from jaxtyping import Array, Float32, Int32, Int64
 from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
-from phalanx.proofs.backends import resolution
+from phalanx.proofs import backends
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, ResolutionSettings, empty_nodes
+from phalanx.proofs.search.beam import SearchResult, SearchTrace
+from phalanx.proofs.state import ExpandRequest, SearchNode
 
 Numbers = Array | np.ndarray
 
 
 class BestFirstConfig(Config):
-    """How much is looked at."""
+    """Limits of the search."""
 
-    expansions: int = Field(default=100, ge=1)
-    """Nodes of a query that are expanded at most."""
+    renamed_settings: ClassVar[dict[str, str]] = {"expansions": "max_expansions"}
+
+    max_expansions: int = Field(default=100, ge=1)
+    """Nodes of a query that are expanded."""
     max_depth: int = Field(default=20, ge=1)
-    """Steps of the longest proof that is looked for."""
+    """Steps of the longest proof."""
     batch_size: int = Field(default=128, ge=1)
-    """Queries under way at a time."""
+    """Queries that are searched at a time."""
 
 
 class SuccessorBatch(NamedTuple):
-    """The successors of some expanded nodes, those of a node one after the other."""
+    """The successors of some expanded nodes, grouped by node."""
 
-    goals: Int32[np.ndarray, "successors atoms atom"]
+    goals: Int32[np.ndarray, "successors goals atom"]
     owner: Int64[np.ndarray, " successors"]
-    """Which of the expanded nodes each one belongs to; ascending."""
-    parents: Int32[np.ndarray, "nodes atoms atom"]
+    """Index of the expanded node of each successor; ascending."""
+    parents: Int32[np.ndarray, "nodes goals atom"]
     queries: Int32[np.ndarray, "nodes atom"]
     depth: Int64[np.ndarray, " nodes"]
     """Steps from the query to each expanded node."""
@@ -50,87 +49,20 @@ class SuccessorBatch(NamedTuple):
 
 @runtime_checkable
 class Heuristic(Protocol):
-    """What says which node comes next: that with the least cost of the way to it and of what lies ahead."""
+    """Determines the next node: the one with the least path cost plus estimated remaining cost."""
 
-    def rate(
-        self, siblings: SuccessorBatch
+    def costs(
+        self, batch: SuccessorBatch
     ) -> tuple[Float32[np.ndarray, " successors"], Float32[np.ndarray, " successors"]]:
-        """The cost of the step to each successor, and an estimate of what a proof costs from there."""
-
-
-class BreadthFirstHeuristic:
-    """Short ways first, in the order of facts and rules."""
-
-    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
-        ones = np.ones(len(siblings.goals), np.float32)
-        return ones, np.zeros_like(ones)
-
-
-class UniformHeuristic:
-    """A policy to which all actions are alike: few choices on the way first, equal ones by a seed.
-
-    Without the latter it would go by the order of the rules, in which mining has put the most certain first.
-    """
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = np.random.default_rng(seed)
-
-    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
-        count = np.bincount(siblings.owner, minlength=len(siblings.parents))
-        cost = np.log(np.maximum(count, 1))[siblings.owner].astype(np.float32)
-        return cost, 1e-3 * self._random.random(len(cost), np.float32)
-
-
-class RandomHeuristic:
-    """Any node of the frontier, by a seed."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = np.random.default_rng(seed)
-
-    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
-        estimate = self._random.random(len(siblings.goals), np.float32)
-        return np.zeros_like(estimate), estimate
-
-
-class ConfidenceHeuristic:
-    """The product of the rules' confidences first, then short ways; facts are certain."""
-
-    def __init__(self, confidence: Callable[[SuccessorBatch], Float32[np.ndarray, " successors"]]) -> None:
-        self._confidence = confidence
-
-    def rate(self, siblings: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
-        cost = -np.log(np.maximum(self._confidence(siblings), 1e-6)) + 1e-4
-        return cost.astype(np.float32), np.zeros(len(cost), np.float32)
-
-
-class SearchTrace(NamedTuple):
-    """What a search came to, for each query."""
-
-    proved: Bool[np.ndarray, " queries"]
-    expansions: Int64[np.ndarray, " queries"]
-    """Nodes expanded, the one that the proof ends with included."""
-    length: Int64[np.ndarray, " queries"]
-    """Steps of the proof; -1 without one."""
-    overflow: Bool[np.ndarray, " queries"]
-    """Whether successors were cut because there were more than fit."""
-    ways: Mapping[int, list[np.ndarray]]
-    """Of each proved query, the goals that were expanded on the way, from the query on."""
-    others: Mapping[int, list[np.ndarray]]
-    """Of each query, expanded goals that lead to no proof that was found."""
-
-    def proofs_per_expansion(self, budget: int | None = None) -> float:
-        """Proofs found within so many expansions of each query, over the nodes expanded for them."""
-        budget = int(self.expansions.max(initial=1)) if budget is None else budget
-        found = self.proved & (self.expansions <= budget)
-        return float(found.sum() / max(np.minimum(self.expansions, budget).sum(), 1))
+        """Return the cost of the step to each successor, and the estimated cost from there to a proof."""
 
 
 class _Frontier:
-    """One query's open nodes."""
+    """The search tree of one query."""
 
-    def __init__(self, number: int, query: np.ndarray, atoms: int) -> None:
+    def __init__(self, number: int, query: np.ndarray, max_goals: int) -> None:
         self.number, self.query = number, query
-        start = np.zeros((atoms, len(query)), np.int32)
+        start = np.zeros((max_goals, len(query)), np.int32)
         start[0] = query
         self.goals, self.parent, self.depth, self.cost = [start], [-1], [0], [0.0]
         self.heap: list[tuple[float, int]] = [(0.0, 0)]
@@ -138,102 +70,120 @@ class _Frontier:
         self.expanded: list[int] = []
         self.overflow = False
 
-    def way(self, node: int) -> list[int]:
-        found = [node]
-        while self.parent[found[-1]] >= 0:
-            found.append(self.parent[found[-1]])
-        return found[::-1]
+    def path_to(self, node: int) -> list[int]:
+        path = [node]
+        while self.parent[path[-1]] >= 0:
+            path.append(self.parent[path[-1]])
+        return path[::-1]
 
 
 def best_first_search(
     config: ProofConfig,
     program: Program,
-    guide: Heuristic,
+    heuristic: Heuristic,
     queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
-) -> SearchTrace:
-    """Search for a proof of each query, which may not serve as a fact in it, by the guide's costs.
+) -> SearchResult:
+    """Search for a proof of each query, without using the query as a fact.
 
-    A node is expanded once, whatever its variables are called; equal costs go by age. What an embedding or a
-    network would say of a state costs no expansion.
+    A node is expanded once, regardless of the names of its variables; among equal costs, the oldest node
+    comes first. The result has a trace but no log-probabilities.
+
+    Args:
+        config: How goals are expanded.
+        program: Facts and rules.
+        heuristic: Determines the order of expansion.
+        queries: Ground atoms.
+        search: Limits of the search.
     """
     search = BestFirstConfig() if search is None else search
-    update = {"engine": resolve_backend(config.engine), "memory_pruning": False, "end_proof_action": False}
-    config = config.model_copy(update=update)
+    config = expansion_config(config)
     waiting = iter(range(len(queries)))
-    lanes: list[_Frontier] = []
-    done: dict[int, tuple[_Frontier, int]] = {}
+    active: list[_Frontier] = []
+    finished: dict[int, tuple[_Frontier, int]] = {}
     while True:
-        while len(lanes) < search.batch_size and (number := next(waiting, None)) is not None:
-            lanes.append(_Frontier(number, queries[number], config.padding_atoms))
-        if not lanes:
+        while len(active) < search.batch_size and (number := next(waiting, None)) is not None:
+            active.append(_Frontier(number, queries[number], config.max_goals))
+        if not active:
             break
-        chosen = [heapq.heappop(lane.heap)[1] for lane in lanes]
-        going = []
-        for lane, node, proof in _expanded(config, program, guide, lanes, chosen, search):
-            lane.expanded.append(node)
-            if proof or not lane.heap or len(lane.expanded) >= search.expansions:
-                done[lane.number] = lane, node if proof else -1
+        nodes = [heapq.heappop(frontier.heap)[1] for frontier in active]
+        remaining = []
+        for frontier, node, is_proof in _expand_nodes(config, program, heuristic, active, nodes, search):
+            frontier.expanded.append(node)
+            if is_proof or not frontier.heap or len(frontier.expanded) >= search.max_expansions:
+                finished[frontier.number] = frontier, node if is_proof else -1
             else:
-                going.append(lane)
-        lanes = going
-    return _told(done, len(queries))
+                remaining.append(frontier)
+        active = remaining
+    return _collect_result(finished, len(queries))
 
 
-def _expanded(
+def expansion_config(config: ProofConfig) -> ProofConfig:
+    """Return a config for searches, which keep their own visited states and never give up."""
+    update = {"backend": resolve_backend(config.backend), "prune_visited": False, "end_proof_action": False}
+    copied: ProofConfig = config.model_copy(update=update)
+    return copied
+
+
+def _expand_nodes(
     config: ProofConfig,
     program: Program,
-    guide: Heuristic,
-    lanes: list[_Frontier],
-    chosen: list[int],
+    heuristic: Heuristic,
+    frontiers: list[_Frontier],
+    nodes: list[int],
     search: BestFirstConfig,
 ) -> list[tuple[_Frontier, int, bool]]:
-    """Each lane with the node that was expanded and whether it is one step from True; the rest is pushed."""
-    goals = np.stack([lane.goals[node] for lane, node in zip(lanes, chosen, strict=True)])
-    asked = np.stack([lane.query for lane in lanes])
-    successors, count, overflow = successors_of(config, program, goals, asked, search.batch_size)
-    real = np.arange(successors.shape[1]) < count[:, None]
-    marks = successors[:, :, 0, 0]
-    proofs = np.any(real & (marks == program.true_index), axis=1)
-    depth = np.array([lane.depth[node] for lane, node in zip(lanes, chosen, strict=True)], np.int64)
-    useful = ~proofs & (depth + 1 < search.max_depth)
-    owner, place = np.nonzero(real & (marks <= program.num_predicates) & useful[:, None])
+    """Expand a node of each frontier; return the node and whether True is among its successors."""
+    goals = np.stack([frontier.goals[node] for frontier, node in zip(frontiers, nodes, strict=True)])
+    queries = np.stack([frontier.query for frontier in frontiers])
+    successors, count, overflow = compute_successors(config, program, goals, queries, search.batch_size)
+    is_real = np.arange(successors.shape[1]) < count[:, None]
+    predicates = successors[:, :, 0, 0]
+    is_proof = np.any(is_real & (predicates == program.true_index), axis=1)
+    depth = np.array(
+        [frontier.depth[node] for frontier, node in zip(frontiers, nodes, strict=True)], np.int64
+    )
+    continues = ~is_proof & (depth + 1 < search.max_depth)
+    owner, index = np.nonzero(is_real & (predicates <= program.num_predicates) & continues[:, None])
     if len(owner):
-        children = successors[owner, place]
-        cost, ahead = guide.rate(SuccessorBatch(children, owner, goals, asked, depth))
-        for row, lane_number in enumerate(owner.tolist()):
-            lane, node = lanes[lane_number], chosen[lane_number]
+        children = successors[owner, index]
+        step_cost, cost_to_go = heuristic.costs(SuccessorBatch(children, owner, goals, queries, depth))
+        for row, number in enumerate(owner.tolist()):
+            frontier, node = frontiers[number], nodes[number]
             key = children[row].tobytes()
-            if key in lane.seen:
+            if key in frontier.seen:
                 continue
-            lane.seen.add(key)
-            total = lane.cost[node] + float(cost[row])
-            heapq.heappush(lane.heap, (total + float(ahead[row]), len(lane.goals)))
-            lane.goals.append(children[row])
-            lane.parent.append(node)
-            lane.depth.append(lane.depth[node] + 1)
-            lane.cost.append(total)
-    for lane, cut in zip(lanes, overflow.tolist(), strict=True):
-        lane.overflow |= cut
-    return list(zip(lanes, chosen, proofs.tolist(), strict=True))
+            frontier.seen.add(key)
+            cost = frontier.cost[node] + float(step_cost[row])
+            heapq.heappush(frontier.heap, (cost + float(cost_to_go[row]), len(frontier.goals)))
+            frontier.goals.append(children[row])
+            frontier.parent.append(node)
+            frontier.depth.append(frontier.depth[node] + 1)
+            frontier.cost.append(cost)
+    for frontier, cut_off in zip(frontiers, overflow.tolist(), strict=True):
+        frontier.overflow |= cut_off
+    return list(zip(frontiers, nodes, is_proof.tolist(), strict=True))
 
 
-def successors_of(
+def compute_successors(
     config: ProofConfig,
     program: Program,
-    goals: Int32[np.ndarray, "nodes atoms atom"],
+    goals: Int32[np.ndarray, "nodes goals atom"],
     queries: Int32[np.ndarray, "nodes atom"],
-    at_once: int,
+    batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The successors of some goals, how many there are, and whether some were cut; `at_once` are computed."""
+    """Return the successors of some goals, their number, and whether some were cut off.
+
+    Batches are padded to `batch_size`, so that the expansion is compiled once.
+    """
     parts = []
-    for begin in range(0, len(goals), at_once):
-        some = slice(begin, begin + at_once)
-        count = len(goals[some])
-        padded = np.zeros((at_once, *goals.shape[1:]), np.int32)
-        asked = np.ones((at_once, queries.shape[1]), np.int32)
-        padded[:count], asked[:count] = goals[some], queries[some]
-        found = _expand(config, program, padded, asked, np.arange(at_once) < count)
+    for start in range(0, len(goals), batch_size):
+        batch = slice(start, start + batch_size)
+        count = len(goals[batch])
+        padded_goals = np.zeros((batch_size, *goals.shape[1:]), np.int32)
+        padded_queries = np.ones((batch_size, queries.shape[1]), np.int32)
+        padded_goals[:count], padded_queries[:count] = goals[batch], queries[batch]
+        found = _expand(config, program, padded_goals, padded_queries, np.arange(batch_size) < count)
         parts.append([np.asarray(leaf)[:count] for leaf in found])
     joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
     return joined[0], joined[1], joined[2]
@@ -243,22 +193,22 @@ def successors_of(
 def _expand(
     config: ProofConfig, program: Program, goals: Numbers, queries: Numbers, where: Numbers
 ) -> tuple[Array, Array, Array]:
-    node = empty_nodes(config, program, where.shape)._replace(goals=jnp.asarray(goals))
-    asked = ExpandRequest(jnp.asarray(where), jnp.asarray(queries), jnp.ones(where.shape, bool))
-    found = resolution.expand(ResolutionSettings.of(config, program), asked, node, restart=True)
-    return jax.lax.optimization_barrier((found.successors, found.successor_count, found.overflow))
+    node = SearchNode.empty(config, program, where.shape)._replace(goals=jnp.asarray(goals))
+    request = ExpandRequest(jnp.asarray(where), jnp.asarray(queries), jnp.ones(where.shape, bool))
+    found = backends.expand(config, program, request, node, restart=True)
+    return jax.lax.optimization_barrier((found.successors, found.num_actions, found.overflow))
 
 
-def _told(done: Mapping[int, tuple[_Frontier, int]], count: int) -> SearchTrace:
-    ways, others = {}, {}
+def _collect_result(finished: Mapping[int, tuple[_Frontier, int]], count: int) -> SearchResult:
+    paths, dead_ends = {}, {}
     proved, overflow = np.zeros(count, bool), np.zeros(count, bool)
     expansions, length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
-    for number, (lane, last) in done.items():
-        on_the_way = lane.way(last) if last >= 0 else []
-        kept = set(on_the_way)
-        proved[number], overflow[number] = last >= 0, lane.overflow
-        expansions[number], length[number] = len(lane.expanded), len(on_the_way) if last >= 0 else -1
+    for number, (frontier, last) in finished.items():
+        path = frontier.path_to(last) if last >= 0 else []
+        on_path = set(path)
+        proved[number], overflow[number] = last >= 0, frontier.overflow
+        expansions[number], length[number] = len(frontier.expanded), len(path) if last >= 0 else -1
         if last >= 0:
-            ways[number] = [lane.goals[node] for node in on_the_way]
-        others[number] = [lane.goals[node] for node in lane.expanded if node not in kept]
-    return SearchTrace(proved, expansions, length, overflow, ways, others)
+            paths[number] = [frontier.goals[node] for node in path]
+        dead_ends[number] = [frontier.goals[node] for node in frontier.expanded if node not in on_path]
+    return SearchResult(proved, None, length, overflow, expansions, SearchTrace(paths, dead_ends))

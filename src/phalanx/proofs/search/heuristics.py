@@ -1,36 +1,17 @@
-"""A learned guide for best-first search: a small network over features of goals that says where proofs are.
+"""Heuristics for best-first search, from uniform to learned."""
 
-It is trained by searching: ways to proofs of training queries are its examples, and it guides the next round.
-The search is in `best_first`, the features in `goal_features`.
-"""
-
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # type: ignore[import-untyped, unused-ignore]
-from jaxtyping import Array, Float, Float32, Int32
-from pydantic import Field
+from jaxtyping import Array, Float, Float32
 
-from phalanx.config import Config
-from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key
-from phalanx.kg.time_limit import TimeLimit
 from phalanx.nn.layers import Dense
-from phalanx.proofs.config import ProofConfig
-from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import (
-    BestFirstConfig,
-    Heuristic,
-    SearchTrace,
-    SuccessorBatch,
-    UniformHeuristic,
-    best_first_search,
-    successors_of,
-)
+from phalanx.proofs.search.best_first import Heuristic as Heuristic, SuccessorBatch
 from phalanx.proofs.search.goal_features import (
     ATOM_FEATURES,
     STATE_FEATURES,
@@ -38,322 +19,143 @@ from phalanx.proofs.search.goal_features import (
     GoalFeatures,
 )
 
-_ROWS = 4096
-"""States that the network sees at once; fewer are filled up to these, so that it is compiled once."""
-_FEW = 512
-"""Where there are at most so many to rate, they are filled up to these: a frontier's successors are few."""
-_LOST = 32
-"""Of the states that a search expanded in vain, the last ones that are learned from."""
-_SLOTS = 3
-"""Places of a goal that have features of their own; further ones share the last."""
+ROWS_PER_BATCH = 4096
+"""States that the network scores at a time; batches are padded to this size, so that it is compiled once."""
+_SMALL_BATCH = 512
+"""Padded size of small batches; most frontiers have few successors."""
+_NUM_GOAL_POSITIONS = 3
+"""Goal positions with separate features; later positions share those of the last one."""
 
 
-class HeuristicConfig(Config):
-    """The network and how it learns."""
+class BreadthFirstHeuristic:
+    """Expands short paths first, in the order of facts and rules."""
 
-    width: int = Field(default=32, ge=1)
-    """Numbers of a predicate's vector and of the hidden layers."""
-    rounds: int = Field(default=2, ge=1)
-    """Rounds of searching and learning; the first is guided by what learns nothing."""
-    queries: int = Field(default=400, ge=1)
-    """Training queries in a round."""
-    epochs: int = Field(default=12, ge=1)
-    """How often all examples so far are gone through after a round."""
-    learning_rate: float = Field(default=0.005, gt=0)
-    """Adam's step."""
-    value_weight: float = Field(default=1.0, ge=0)
-    """What the estimate of a proof being ahead counts for, beside the policy's cost of the way."""
-    search: BestFirstConfig = BestFirstConfig()
-    """How training queries are searched."""
-    seed: int = Field(default=0, ge=0)
-    """Of the weights, the queries and the order."""
+    def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
+        ones = np.ones(len(batch.goals), np.float32)
+        return ones, np.zeros_like(ones)
+
+
+class UniformHeuristic:
+    """Expands the most probable paths under a uniform policy first; ties are broken at random.
+
+    Without random tie-breaking, the order of the rules would matter, and mined rules are sorted by
+    confidence.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
+        count = np.bincount(batch.owner, minlength=len(batch.parents))
+        cost = np.log(np.maximum(count, 1))[batch.owner].astype(np.float32)
+        return cost, 1e-3 * self._random.random(len(cost), np.float32)
+
+
+class RandomHeuristic:
+    """Expands a random node of the frontier."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
+        cost_to_go = self._random.random(len(batch.goals), np.float32)
+        return np.zeros_like(cost_to_go), cost_to_go
+
+
+class ConfidenceHeuristic:
+    """Expands paths by the product of their rules' confidences, then by length; facts have confidence 1.
+
+    Args:
+        confidence: Returns the confidence of the rule of each successor, such as
+            `GoalFeatureExtractor.confidence`.
+    """
+
+    def __init__(self, confidence: Callable[[SuccessorBatch], Float32[np.ndarray, " successors"]]) -> None:
+        self._confidence = confidence
+
+    def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
+        cost = -np.log(np.maximum(self._confidence(batch), 1e-6)) + 1e-4
+        return cost.astype(np.float32), np.zeros(len(cost), np.float32)
 
 
 class HeuristicNetwork(eqx.Module):
-    """From a state's features to a logit among its siblings and to one of its leading to a proof."""
+    """Maps the features of a state to a logit among its siblings and to a logit of leading to a proof."""
 
-    predicates: Float[Array, "predicates width"]
-    queries: Float[Array, "predicates width"]
+    predicates: Float[Array, "predicates dim"]
+    queries: Float[Array, "predicates dim"]
     atoms: Dense
     hidden: Dense
     last: Dense
 
-    def __init__(self, num_predicates: int, width: int, *, key: Key) -> None:
+    def __init__(self, num_predicates: int, hidden_dim: int, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
-        shape = (num_predicates + 1, width)
+        shape = (num_predicates + 1, hidden_dim)
         self.predicates = 0.3 * jax.random.normal(keys[0], shape)
         self.queries = 0.3 * jax.random.normal(keys[1], shape)
-        self.atoms = Dense(width + ATOM_FEATURES + _SLOTS, width, key=keys[2])
-        self.hidden = Dense(3 * width + STATE_FEATURES, width, key=keys[3])
-        self.last = Dense(width, 2, key=keys[4])
+        self.atoms = Dense(hidden_dim + ATOM_FEATURES + _NUM_GOAL_POSITIONS, hidden_dim, key=keys[2])
+        self.hidden = Dense(3 * hidden_dim + STATE_FEATURES, hidden_dim, key=keys[3])
+        self.last = Dense(hidden_dim, 2, key=keys[4])
 
-    def __call__(self, described: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        real = described.predicates > 0
-        slots = jnp.minimum(jnp.arange(real.shape[1]), _SLOTS - 1)
-        placed = jnp.broadcast_to(jax.nn.one_hot(slots, _SLOTS), (*real.shape, _SLOTS))
-        parts = [self.predicates[described.predicates], described.atoms, placed]
-        each = jax.nn.relu(self.atoms(jnp.concatenate(parts, axis=-1)))
-        each = jnp.where(real[..., None], each, 0.0)
-        asked = self.queries[described.queries]
-        # The product lets a goal's worth depend on what is to be proved.
-        whole = [jnp.sum(each, axis=1), each[:, 0] * asked, asked, described.states]
-        logit, value = self.last(jax.nn.relu(self.hidden(jnp.concatenate(whole, axis=-1)))).T
+    def __call__(self, features: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        is_goal = features.predicates > 0
+        positions = jnp.minimum(jnp.arange(is_goal.shape[1]), _NUM_GOAL_POSITIONS - 1)
+        position = jnp.broadcast_to(
+            jax.nn.one_hot(positions, _NUM_GOAL_POSITIONS), (*is_goal.shape, _NUM_GOAL_POSITIONS)
+        )
+        parts = [self.predicates[features.predicates], features.atoms, position]
+        goals = jax.nn.relu(self.atoms(jnp.concatenate(parts, axis=-1)))
+        goals = jnp.where(is_goal[..., None], goals, 0.0)
+        query = self.queries[features.queries]
+        # The product makes the value of a goal depend on the query.
+        state = [jnp.sum(goals, axis=1), goals[:, 0] * query, query, features.states]
+        logit, value = self.last(jax.nn.relu(self.hidden(jnp.concatenate(state, axis=-1)))).T
         return logit, value
 
 
 class LearnedHeuristic:
-    """A network as a guide: a step costs minus its log-probability, what is ahead minus that of a proof."""
+    """A heuristic network: step costs are negative log-probabilities, as is the estimated remaining cost.
+
+    Args:
+        network: The network.
+        features: Computes its inputs.
+        value_weight: Weight of the estimated remaining cost.
+    """
 
     def __init__(
         self, network: HeuristicNetwork, features: GoalFeatureExtractor, value_weight: float
     ) -> None:
         self.network, self._features, self._value_weight = network, features, value_weight
 
-    def rate(
-        self, siblings: SuccessorBatch
+    def costs(
+        self, batch: SuccessorBatch
     ) -> tuple[Float32[np.ndarray, " successors"], Float32[np.ndarray, " successors"]]:
-        logits, hopes = score_successors(self.network, self._features(siblings))
-        top = np.full(len(siblings.parents), -np.inf)
-        np.maximum.at(top, siblings.owner, logits)
-        mass = np.bincount(siblings.owner, weights=np.exp(logits - top[siblings.owner]), minlength=len(top))
-        cost = np.log(np.maximum(mass, 1e-30))[siblings.owner] - (logits - top[siblings.owner])
-        return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -hopes)).astype(np.float32)
+        logits, values = score_successors(self.network, self._features(batch))
+        largest = np.full(len(batch.parents), -np.inf)
+        np.maximum.at(largest, batch.owner, logits)
+        shifted = logits - largest[batch.owner]
+        total = np.bincount(batch.owner, weights=np.exp(shifted), minlength=len(largest))
+        cost = np.log(np.maximum(total, 1e-30))[batch.owner] - shifted
+        return cost.astype(np.float32), (self._value_weight * np.logaddexp(0, -values)).astype(np.float32)
 
 
-class FoundProof(NamedTuple):
-    """A proof that a search has found: what was expanded on the way to it, and some of what was in vain."""
-
-    query: Int32[np.ndarray, " atom"]
-    way: Int32[np.ndarray, "steps atoms atom"]
-    lost: Int32[np.ndarray, "states atoms atom"]
-
-    @classmethod
-    def of(cls, tried: SearchTrace, asked: Int32[np.ndarray, "queries atom"], number: int) -> "FoundProof":
-        """What a search found for one of its queries."""
-        way, lost = np.stack(tried.ways[number]), tried.others[number][-_LOST:]
-        return cls(asked[number], way, np.stack(lost) if lost else way[:0])
-
-
-def score_successors(network: HeuristicNetwork, described: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """The network's two logits for any number of states."""
+def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two logits of the network for any number of states."""
     parts = []
-    for begin in range(0, len(described.predicates), _ROWS):
-        some = GoalFeatures(*(leaf[begin : begin + _ROWS] for leaf in described))
-        found = _forward(network, _filled(some, _FEW if len(some.predicates) <= _FEW else _ROWS))
-        parts.append([np.asarray(leaf)[: len(some.predicates)] for leaf in found])
-    logits, hopes = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
-    return logits.astype(np.float64), hopes.astype(np.float64)
+    for start in range(0, len(features.predicates), ROWS_PER_BATCH):
+        batch = GoalFeatures(*(leaf[start : start + ROWS_PER_BATCH] for leaf in features))
+        count = len(batch.predicates)
+        found = _forward(network, pad_features(batch, _SMALL_BATCH if count <= _SMALL_BATCH else None))
+        parts.append([np.asarray(leaf)[:count] for leaf in found])
+    logits, values = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
+    return logits.astype(np.float64), values.astype(np.float64)
 
 
 @eqx.filter_jit
-def _forward(network: HeuristicNetwork, described: GoalFeatures) -> tuple[Array, Array]:
-    return network(described)
+def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, Array]:
+    return network(features)
 
 
-def _filled(described: GoalFeatures, rows: int = _ROWS) -> GoalFeatures:
-    short = rows - len(described.predicates)
-    return GoalFeatures(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in described))
-
-
-class ChoiceExample(NamedTuple):
-    """An expanded state on the way to a proof: its successors, and which of them the way takes."""
-
-    described: GoalFeatures
-    taken: int
-
-
-class HeuristicExamples(NamedTuple):
-    """What searches have taught so far."""
-
-    choices: list[ChoiceExample]
-    lost: list[GoalFeatures]
-    """States that were expanded and led to no proof that was found."""
-
-
-class HeuristicTrainer:
-    """Rounds of searching and learning: what each search finds is added to what is learned from.
-
-    The searches of a round and the order of its minibatches follow from the seed and the round's number, so
-    that a training that was stopped goes on to the same weights, once `taught` is what it was.
-    """
-
-    def __init__(
-        self,
-        config: HeuristicConfig,
-        environment: ProofConfig,
-        program: Program,
-        features: GoalFeatureExtractor,
-        queries: Int32[np.ndarray, "queries atom"],
-        *,
-        first: Heuristic | None = None,
-    ) -> None:
-        self.config, self.environment, self.program, self.features = config, environment, program, features
-        self._queries, self._first = queries, UniformHeuristic(config.seed) if first is None else first
-        self._order = np.random.default_rng(config.seed).permutation(len(queries))
-        self.taught: list[FoundProof] = []
-        """What the searches so far have found."""
-        self._examples = HeuristicExamples([], [])
-
-    def round(self, network: HeuristicNetwork, number: int) -> tuple[HeuristicNetwork, SearchTrace]:
-        """The network after one more round, and what its search came to; the first is guided by `first`."""
-        config = self.config
-        places = range(number * config.queries, (number + 1) * config.queries)
-        asked = self._queries[np.take(self._order, places, mode="wrap")]
-        guide = LearnedHeuristic(network, self.features, config.value_weight) if number else self._first
-        tried = best_first_search(self.environment, self.program, guide, asked, config.search)
-        self.learn([FoundProof.of(tried, asked, query) for query in tried.ways])
-        if self._examples.choices:
-            network = _fitted(network, self._examples, config, np.random.default_rng((config.seed, number)))
-        return network, tried
-
-    def learn(self, found: Sequence[FoundProof]) -> None:
-        """Take proofs into what is learned from."""
-        self.taught += found
-        for one in found:
-            _learn_from(one, self.environment, self.program, self.features, self.config, self._examples)
-
-
-def train_heuristic(
-    config: HeuristicConfig,
-    environment: ProofConfig,
-    program: Program,
-    features: GoalFeatureExtractor,
-    queries: Int32[np.ndarray, "queries atom"],
-    *,
-    first: Heuristic | None = None,
-    budget: TimeLimit | None = None,
-) -> LearnedHeuristic:
-    """A guide that has learned from searches for proofs of these queries, none of which is its own fact."""
-    trainer = HeuristicTrainer(config, environment, program, features, queries, first=first)
-    network, budget = untrained_heuristic(config, program, features).network, budget or TimeLimit()
-    for number in range(config.rounds):
-        network, tried = trainer.round(network, number)
-        proved = int(tried.proved.sum())
-        budget.word(f"round {number + 1}: {proved} of {len(tried.proved)} training queries proved")
-    return LearnedHeuristic(network, features, config.value_weight)
-
-
-def untrained_heuristic(
-    config: HeuristicConfig, program: Program, features: GoalFeatureExtractor
-) -> LearnedHeuristic:
-    """What a training with this config starts from."""
-    network = HeuristicNetwork(program.num_predicates, config.width, key=jax.random.PRNGKey(config.seed))
-    return LearnedHeuristic(network, features, config.value_weight)
-
-
-def _learn_from(
-    taught: FoundProof,
-    environment: ProofConfig,
-    program: Program,
-    features: GoalFeatureExtractor,
-    config: HeuristicConfig,
-    examples: HeuristicExamples,
-) -> None:
-    """Adds the choices on the way to a proof, and the states that were expanded in vain."""
-    plain = environment.model_copy(
-        update={
-            "memory_pruning": False,
-            "end_proof_action": False,
-            "engine": resolve_backend(environment.engine),
-        }
-    )
-    goals, query = taught.way, np.repeat(taught.query[None], len(taught.way), axis=0)
-    found, count, _ = successors_of(plain, program, goals, query, config.search.batch_size)
-    for step in range(len(goals) - 1):
-        rows = found[step, : count[step]]
-        rows = rows[rows[:, 0, 0] <= program.num_predicates]
-        same = np.flatnonzero((rows == goals[step + 1]).all(axis=(1, 2)))
-        owner, depth = np.zeros(len(rows), np.int64), np.array([step])
-        described = features(SuccessorBatch(rows, owner, goals[step : step + 1], query[:1], depth))
-        examples.choices.append(ChoiceExample(described, int(same[0])))
-    if len(taught.lost):
-        owner = np.arange(len(taught.lost))
-        # A lost state is told as its own successor: what led to it is not known any more.
-        asked = np.repeat(query[:1], len(owner), 0)
-        siblings = SuccessorBatch(taught.lost, owner, taught.lost, asked, np.zeros_like(owner))
-        examples.lost.append(features(siblings))
-
-
-def _fitted(
-    network: HeuristicNetwork,
-    examples: HeuristicExamples,
-    config: HeuristicConfig,
-    random: np.random.Generator,
-) -> HeuristicNetwork:
-    optimizer = optax.adam(config.learning_rate)
-    state = optimizer.init(eqx.filter(network, eqx.is_array))
-    for _ in range(config.epochs):
-        for described, group, taken, value in _minibatches(examples, random):
-            network, state, _ = _step(network, state, described, group, taken, value, config.learning_rate)
-    return network
-
-
-def _minibatches(examples: HeuristicExamples, random: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-    """Whole groups of siblings, as many as fit, and some lost states behind them.
-
-    A group's number is -1 for a lost state and for padding; the value is 1, 0, or -1 where nothing is known.
-    """
-    order = random.permutation(len(examples.choices)).tolist()
-    lost = random.permutation(len(examples.lost)).tolist()
-    while order:
-        parts: list[GoalFeatures] = []
-        group: list[int] = []
-        taken: list[bool] = []
-        value: list[int] = []
-        used, number = 0, 0
-        while order and used + len(examples.choices[order[-1]].described.predicates) <= _ROWS * 3 // 4:
-            example = examples.choices[order.pop()]
-            size = len(example.described.predicates)
-            parts.append(example.described)
-            group += [number] * size
-            number += 1
-            chosen = [place == example.taken for place in range(size)]
-            taken += chosen
-            value += [1 if one else -1 for one in chosen]
-            used += size
-        if not parts:
-            # More siblings than fit: left out, as a search meets few of these.
-            order.pop()
-            continue
-        while lost and used + len(examples.lost[lost[-1]].predicates) <= _ROWS:
-            described = examples.lost[lost.pop()]
-            parts.append(described)
-            size = len(described.predicates)
-            group, taken, value = group + [-1] * size, taken + [False] * size, value + [0] * size
-            used += size
-        short = _ROWS - used
-        joined = GoalFeatures(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
-        yield (
-            _filled(joined),
-            np.array(group + [-1] * short, np.int32),
-            np.array(taken + [False] * short),
-            np.array(value + [-1] * short, np.int32),
-        )
-
-
-@eqx.filter_jit
-def _step(
-    network: HeuristicNetwork,
-    state: Any,
-    described: GoalFeatures,
-    group: Array,
-    taken: Array,
-    value: Array,
-    learning_rate: float,
-) -> tuple[HeuristicNetwork, Any, Array]:
-    group, taken, value = jnp.asarray(group), jnp.asarray(taken), jnp.asarray(value)
-
-    def loss_of(network: HeuristicNetwork) -> Array:
-        logits, hopes = network(described)
-        place = jnp.where(group >= 0, group, _ROWS)
-        top = jax.ops.segment_max(logits, place, _ROWS + 1)
-        mass = jax.ops.segment_sum(jnp.exp(logits - top[place]), place, _ROWS + 1)
-        choice = jnp.where(taken, jnp.log(mass)[place] + top[place] - logits, 0.0)
-        known = value >= 0
-        belief = jnp.where(value == 1, jax.nn.softplus(-hopes), jax.nn.softplus(hopes))
-        policy = jnp.sum(choice) / jnp.maximum(jnp.sum(taken), 1)
-        return policy + jnp.sum(jnp.where(known, belief, 0.0)) / jnp.maximum(jnp.sum(known), 1)
-
-    loss, gradient = eqx.filter_value_and_grad(loss_of)(network)
-    updates, state = optax.adam(learning_rate).update(gradient, state)
-    return eqx.apply_updates(network, updates), state, loss
+def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
+    """Pad features with zeros to a number of rows, by default `ROWS_PER_BATCH`."""
+    missing = (ROWS_PER_BATCH if num_rows is None else num_rows) - len(features.predicates)
+    return GoalFeatures(*(np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in features))

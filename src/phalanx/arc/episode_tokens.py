@@ -1,0 +1,156 @@
+"""ARC episodes as tokens.
+
+WORKING c c c ROW c c c ROW  TARGET c c ROW c c ROW  ACTION operation row column END
+|-------- observation: loss mask 0 -------------| |---- action: loss mask 1 ----|
+"""
+
+import dataclasses
+import enum
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from jaxtyping import Array, Bool, Float64, Int8, Int32
+
+from phalanx.arc.config import ArcConfig, SelectionFormat
+from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, operation_name
+from phalanx.arc.state import ArcState
+from phalanx.data.episode_tokens import StepTokens, TokenPart, full_part, join_parts, repeated_token
+
+GridName = Literal["input", "working", "target"]
+
+_ArcMark = enum.IntEnum("_ArcMark", ("PAD", "END", "ROW", "INPUT", "WORKING", "TARGET", "ACTION"), start=0)
+_COLORS = len(_ArcMark)
+_OPERATIONS = _COLORS + NUM_COLORS
+_NO_OPERATION = _OPERATIONS + NUM_OPERATIONS
+_PLACES = _NO_OPERATION + 1
+_NO_PLACE = _PLACES + 32
+_ARC_VOCABULARY = _NO_PLACE + 1
+_CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
+
+
+@dataclasses.dataclass(frozen=True)
+class ArcTokenizer:
+    """93 tokens for grids of up to 32 by 32. An operation that does not exist, or a cell off the board, has a
+    token too, and is read back as -1.
+
+    Views are a dictionary of grids [rows, columns] with -1 outside the area, and the `similarity`. An episode
+    succeeds when it is solved; its difficulty is the part of the cells that are wrong at the start.
+    """
+
+    selection_format: SelectionFormat = "point"
+    """How actions name cells."""
+    grids: tuple[GridName, ...] = ("working", "target")
+    """What is seen of a state, in this order."""
+
+    max_steps: int | None = None
+    """Maximum number of steps of an episode, if it is known."""
+    name: ClassVar[str] = "arc"
+
+    def __post_init__(self) -> None:
+        if not self.grids or any(grid not in get_args(GridName) for grid in self.grids):
+            raise ValueError(f"grids must be some of {get_args(GridName)}, got {self.grids}")
+
+    @classmethod
+    def for_config(cls, config: ArcConfig) -> "ArcTokenizer":
+        """Create the tokenizer for a config. In evaluation mode, the target grid is not encoded."""
+        hidden = config.episode.mode == "evaluation"
+        grids: tuple[GridName, ...] = ("input", "working") if hidden else ("working", "target")
+        return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
+
+    @property
+    def vocab_size(self) -> int:
+        """93."""
+        return _ARC_VOCABULARY
+
+    def view(self, states: ArcState) -> dict[str, Array]:
+        """The grids, and how much of the target is reached."""
+        grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
+        return grids | {"similarity": states.similarity}
+
+    def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
+        """The tokens of a batch of views and actions."""
+        steps = len(seen["similarity"])
+        parts: list[TokenPart] = []
+        for name in self.grids:
+            parts += [repeated_token(_ArcMark[name.upper()], steps), _grid(seen[name])]
+        operation = np.asarray(actions.operation)
+        known = (operation >= 0) & (operation < NUM_OPERATIONS)
+        token = np.where(known, _OPERATIONS + operation, _NO_OPERATION).astype(np.int32)
+        done = [repeated_token(_ArcMark.ACTION, steps), full_part(token[:, None])]
+        if self.selection_format == "mask":
+            done.append(_grid(np.asarray(actions.selection).astype(np.int8)))
+        else:
+            names = _CELL_FIELDS[self.selection_format]
+            places = np.stack([np.asarray(getattr(actions, name)) for name in names], axis=1)
+            inside = (places >= 0) & (places < 32)
+            done.append(full_part(np.where(inside, _PLACES + places, _NO_PLACE).astype(np.int32)))
+        return join_parts(parts, [*done, repeated_token(_ArcMark.END, steps)])
+
+    def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Grids by name, each as large as its area, and the action's fields."""
+        rest = tokens.tolist()
+        seen: dict[str, np.ndarray] = {}
+        for name in self.grids:
+            _expect(rest, _ArcMark[name.upper()])
+            seen[name] = _read_grid(rest)
+        _expect(rest, _ArcMark.ACTION)
+        operation = rest.pop(0) - _OPERATIONS
+        action: dict[str, Any] = {"operation": operation if operation < NUM_OPERATIONS else -1}
+        if self.selection_format == "mask":
+            action["selection"] = _read_grid(rest).astype(bool)
+        else:
+            for field in _CELL_FIELDS[self.selection_format]:
+                place = rest.pop(0) - _PLACES
+                action[field] = place if place < 32 else -1
+        _expect(rest, _ArcMark.END)
+        return seen, action
+
+    def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
+        """Whether the episodes were solved."""
+        return np.asarray(infos.solved)
+
+    def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
+        """The part of the cells that are wrong at the start."""
+        return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
+
+    def token_name(self, token: int) -> str:
+        """Return a readable name of a token."""
+        if not 0 <= token < _ARC_VOCABULARY:
+            raise ValueError(f"there is no token {token}; tokens are 0 to {_ARC_VOCABULARY - 1}")
+        if token < _COLORS:
+            return _ArcMark(token).name
+        if token < _OPERATIONS:
+            return str(token - _COLORS)
+        if token < _NO_OPERATION:
+            return operation_name(token - _OPERATIONS)
+        if token == _NO_OPERATION:
+            return "no operation"
+        return "off the board" if token == _NO_PLACE else f"@{token - _PLACES}"
+
+
+def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
+    """Row after row, each with ROW behind it; cells of -1 are outside and do not count."""
+    steps, rows, columns = grids.shape
+    tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
+    tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS
+    counts = np.empty(tokens.shape, bool)
+    counts[:, :, :columns] = grids >= 0
+    counts[:, :, columns] = counts[:, :, :columns].any(axis=2)
+    return TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
+
+
+def _read_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:
+    """Take rows off the front while there are any."""
+    rows: list[list[int]] = []
+    while _COLORS <= rest[0] < _OPERATIONS:
+        end = rest.index(_ArcMark.ROW)
+        rows.append([token - _COLORS for token in rest[:end]])
+        del rest[: end + 1]
+    return np.array(rows, np.int8).reshape(len(rows), -1 if rows else 0)
+
+
+def _expect(rest: list[int], token: int) -> None:
+    if not rest or rest[0] != token:
+        found = "the end" if not rest else f"token {rest[0]}"
+        raise ValueError(f"these are not the tokens of a step: expected token {int(token)}, found {found}")
+    del rest[0]

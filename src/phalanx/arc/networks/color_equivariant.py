@@ -1,0 +1,330 @@
+"""Color-equivariant policy network, in XLA or with native stem and blocks.
+
+The C++ kernels compute stem, residual blocks and their backward pass together, eight examples at a time.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, Float, Int8
+
+from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.networks.stem_and_heads import NUM_PLACES, ArcNetworkConfig, Observation, grids_of
+from phalanx.arc.operations import NUM_COLORS, Operation
+from phalanx.core.backends import is_cpu_only, register_ffi_targets
+from phalanx.core.environment import Key
+from phalanx.core.vector import broadcast_unbatched
+from phalanx.native import is_native_available
+from phalanx.nn.layers import Conv3x3, Dense, pool
+
+WIDTHS = (8, 12, 16, 24, 32)
+"""Values of `hidden_dim` that the kernels are compiled for."""
+_LANES = 8
+
+Grids = Int8[Array, "*batch grids rows columns"]
+BatchedPlanes = Float[Array, "*batch colors rows columns width"]
+
+
+class TrunkParams(NamedTuple):
+    """Parameters of the stem and the blocks; the leading axis of the blocks' arrays is the block."""
+
+    stem: Float[Array, "marks width"]
+    stem_bias: Float[Array, " width"]
+    colors: Float[Array, "colors width"]
+    convolution: Float[Array, "depth window width width"]
+    across: Float[Array, "depth pooled width"]
+    across_bias: Float[Array, "depth width"]
+    context: Float[Array, "depth pooled width"]
+    context_bias: Float[Array, "depth width"]
+
+
+_MARKS = 4
+"""Number of input features of a cell in a color's plane: own color, black, another color, outside the
+grid."""
+
+Planes = Float[Array, "colors rows columns width"]
+
+
+class ColorEquivariantBlock(eqx.Module):
+    """A residual block: a 3x3 convolution in each plane, features pooled over colors, features pooled over
+    cells."""
+
+    convolution: Conv3x3
+    across: Dense
+    context: Dense
+
+    def __init__(self, width: int, *, key: Key) -> None:
+        keys = jax.random.split(key, 3)
+        self.convolution = Conv3x3(width, width, key=keys[0])
+        self.across = Dense(2 * width, width, key=keys[1])
+        self.context = Dense(2 * width, width, key=keys[2])
+
+    def __call__(self, planes: Planes, inside: Bool[Array, "rows columns"]) -> Planes:
+        around = jax.vmap(self.convolution)(planes)
+        across = self.across(_over_colors(planes))
+        context = self.context(jax.vmap(pool, (0, None))(planes, inside))
+        return planes + jax.nn.relu(around + across + context[:, None, None])
+
+
+class ColorEquivariantNetwork(eqx.Module):
+    """Residual 3x3 convolutions with one plane of features per color and weights that all colors share.
+
+    What the network learns about one color applies to all of them, so it needs far less data. A learned
+    vector per color still allows differences: black is empty, and gray is a wall in many tasks.
+    """
+
+    stem: Dense
+    colors: Float[Array, "colors width"]
+    blocks: tuple[ColorEquivariantBlock, ...]
+    paint: Dense
+    """Logits of filling and flood filling a cell with the plane's color."""
+    others: Dense | None
+    """Logits of the operations without a color at a cell; None if there are no such operations."""
+    operations: Dense
+    """Logits of filling, flood filling and each operation without a color, from features of the entire
+    grid."""
+    hidden: Dense
+    value: Dense
+    ids: tuple[int, ...] = eqx.field(static=True)
+    num_places: int = eqx.field(static=True)
+    native: bool = eqx.field(static=True)
+    """Whether stem and blocks run in the C++ kernels."""
+
+    def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
+        if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:
+            raise ValueError(
+                "network.kind=color_equivariant needs patch_size=1, selection_head=cells and no "
+                "demonstrations; choose kind=conv"
+            )
+        keys = jax.random.split(key, 6 + config.num_layers)
+        see, width = arc.observation, config.hidden_dim
+        grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
+        self.ids, self.num_places = arc.action.operations, NUM_PLACES[arc.action.selection_format]
+        others = len(self.ids) - len(self._painting)
+        self.stem = Dense(grids * _MARKS, width, key=keys[0])
+        self.colors = jnp.zeros((NUM_COLORS, width))
+        self.paint = Dense(width, 2 * self.num_places, key=keys[1], scale=0.01)
+        self.others = Dense(2 * width, others * self.num_places, key=keys[2], scale=0.01) if others else None
+        self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
+        self.hidden = Dense(2 * width, 4 * width, key=keys[4])
+        self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
+        self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
+        self.native = width in WIDTHS and is_native_available() and is_cpu_only()
+        if self.native:
+            register_ffi_targets()
+
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.ids, observation), value
+
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value of one observation."""
+        grids = grids_of(observation)
+        return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
+
+    def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
+        """Compute the action distributions and values of a batch of observations.
+
+        The result equals `jax.vmap` of the network. The gradient of the parameters is faster, because the
+        native trunk sums it over the batch, while `vmap` needs one gradient per example.
+        """
+        if not self.native:
+            return jax.vmap(self)(observations)
+        planes = trunk(jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations), self._trunk_params())
+
+        def finish(planes: Planes, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+            logits, value = self._heads(planes, grids_of(observation)[0] >= 0)
+            return ArcDistribution.from_logits(logits, self.ids, observation), value
+
+        return jax.vmap(finish)(planes, observations)
+
+    def _heads(
+        self, planes: Planes, inside: Bool[Array, "rows columns"]
+    ) -> tuple[ArcLogits, Float[Array, ""]]:
+        places = tuple(CellLogits(cells) for cells in self._cells(planes))
+        summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
+        operations = self._whole_grid(summary) + joint_operation_logits(places[0], self.ids, inside)
+        return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(summary)))[0]
+
+    def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
+        if not self.native:
+            planes = self.stem(_marks(grids)) + self.colors[:, None, None]
+            for block in self.blocks:
+                planes = block(planes, inside)
+            return planes
+        return trunk(jnp.stack(grids), self._trunk_params())
+
+    def _trunk_params(self) -> TrunkParams:
+        blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
+        return TrunkParams(
+            self.stem.weight,
+            self.stem.bias,
+            self.colors,
+            blocks.convolution.weight,
+            blocks.across.weight,
+            blocks.across.bias,
+            blocks.context.weight,
+            blocks.context.bias,
+        )
+
+    @property
+    def _painting(self) -> tuple[int, ...]:
+        """Operations with a color. Their ids are the smallest, so they come first."""
+        return tuple(operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9)
+
+    def _whole_grid(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
+        # One logit for filling and one for flood filling, whatever the color: the cells' logits decide the
+        # color.
+        logits = self.operations(summary)
+        fills = sum(operation <= Operation.FILL_9 for operation in self._painting)
+        floods = len(self._painting) - fills
+        return jnp.concatenate([jnp.repeat(logits[0], fills), jnp.repeat(logits[1], floods), logits[2:]])
+
+    def _cells(self, planes: Planes) -> Float[Array, "places operations rows columns"]:
+        rows, columns = planes.shape[1:3]
+        painted = self.paint(planes).reshape(NUM_COLORS, rows, columns, self.num_places, 2)
+        # [selections, fill or flood fill, colors] is the order of the operations.
+        painted = painted.transpose(3, 4, 0, 1, 2).reshape(self.num_places, 2 * NUM_COLORS, rows, columns)
+        painted = painted[:, jnp.asarray(self._painting, int)]
+        if self.others is None:
+            return painted
+        others = self.others(_over_colors(planes)).reshape(rows, columns, self.num_places, -1)
+        return jnp.concatenate([painted, others.transpose(2, 3, 0, 1)], axis=1)
+
+
+def _over_colors(planes: Planes) -> Float[Array, "rows columns pooled"]:
+    return jnp.concatenate([jnp.mean(planes, axis=0), jnp.max(planes, axis=0)], axis=-1)
+
+
+def _marks(grids: list[Array]) -> Float[Array, "colors rows columns marks"]:
+    colors = jnp.arange(NUM_COLORS, dtype=jnp.int8)[:, None, None]
+    marks = []
+    for grid in grids:
+        own, empty, outside = grid == colors, grid == 0, grid < 0
+        other = ~own & ~empty & ~outside
+        marks += [own, *(jnp.broadcast_to(mark, own.shape) for mark in (empty, other, outside))]
+    return jnp.stack(marks, axis=-1).astype(jnp.float32)
+
+
+@jax.custom_vjp
+def trunk(grids: Grids, weights: TrunkParams) -> BatchedPlanes:
+    """Compute stem and blocks with the C++ kernels, for one example or a batch of any shape.
+
+    Args:
+        grids: Grids of colors, -1 outside.
+        weights: Parameters.
+    """
+    return _forward(grids, weights)[0]
+
+
+def _trunk_forward(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, Any]:
+    planes, features, active = _forward_saving(grids, weights)
+    return planes, (grids, weights, features, active)
+
+
+def _trunk_backward(residuals: Any, cotangent: BatchedPlanes) -> tuple[None, TrunkParams]:
+    return None, TrunkParams(*_backward(*residuals, cotangent))
+
+
+trunk.defvjp(_trunk_forward, _trunk_backward)
+
+
+def _sizes(grids: Grids, weights: TrunkParams) -> tuple[tuple[int, ...], int, int, int, int]:
+    """Return batch shape, number of examples, number of blocks, number of cells and number of features."""
+    batch, (rows, columns) = grids.shape[:-3], grids.shape[-2:]
+    depth, width = weights.convolution.shape[0], weights.convolution.shape[-1]
+    return batch, int(np.prod(batch, dtype=np.int64)), depth, rows * columns, width
+
+
+def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
+    return grids.reshape(-1, *grids.shape[-3:])
+
+
+def _one_call(function: Callable) -> Callable:
+    """Let `vmap` of a forward pass remain one call.
+
+    The first argument, the grids, and the first result have the batch axes. The other results are residuals
+    of the entire batch. If the parameters are mapped too, there is one call per mapped example.
+    """
+    run = custom_vmap(function)
+
+    @run.def_vmap
+    def _(axis_size: int, in_batched: Any, grids: Any, weights: Any) -> tuple[Any, Any]:
+        grids = broadcast_unbatched(grids, in_batched[0], axis_size)
+        if any(jax.tree.leaves(in_batched[1])):
+            weights = broadcast_unbatched(weights, in_batched[1], axis_size)
+            results = jax.lax.map(lambda one: run(*one), (grids, weights))
+            return results, jax.tree.map(lambda _: True, results)
+        results = run(grids, weights)
+        return results, tuple(number == 0 for number in range(len(results)))
+
+    return run
+
+
+@_one_call
+def _forward(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes]:
+    batch, samples, _, _, width = _sizes(grids, weights)
+    shape = (NUM_COLORS, *grids.shape[-2:], width)
+    result = jax.ShapeDtypeStruct((samples, *shape), jnp.float32)
+    planes = jax.ffi.ffi_call("phalanx_arc_color_equivariant_forward", result)(_flat(grids), *weights)
+    return (planes.reshape(*batch, *shape),)
+
+
+@_one_call
+def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, Array, Array]:
+    """Return the planes and the residuals: the features of every layer, and which units are active."""
+    batch, samples, depth, cells, width = _sizes(grids, weights)
+    shape = (NUM_COLORS, *grids.shape[-2:], width)
+    units = -(-samples // _LANES)
+    layer = NUM_COLORS * cells * width
+    results = (
+        jax.ShapeDtypeStruct((samples, *shape), jnp.float32),
+        jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32),
+        jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8),
+    )
+    planes, features, active = jax.ffi.ffi_call(
+        "phalanx_arc_color_equivariant_forward_with_residuals", results
+    )(_flat(grids), *weights)
+    return planes.reshape(*batch, *shape), features, active
+
+
+@custom_vmap
+def _backward(
+    grids: Grids, weights: TrunkParams, features: Array, active: Array, cotangent: BatchedPlanes
+) -> tuple[Array, ...]:
+    """Compute the parameters' gradients, summed over the batch in a fixed order."""
+    results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
+    flat = cotangent.reshape(-1, *cotangent.shape[-4:])
+    return tuple(
+        jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)(
+            _flat(grids), *weights, features, active, flat
+        )
+    )
+
+
+@_backward.def_vmap
+def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+    # The gradient of each mapped example is a sum over that example only, so there is one call per example.
+    operands = tuple(
+        broadcast_unbatched(value, batched, axis_size)
+        for value, batched in zip(args, in_batched, strict=True)
+    )
+
+    def one_example(operands: Any) -> tuple[Array, ...]:
+        grids, weights, features, active, cotangent = operands
+        if not in_batched[2]:
+            # The forward pass was one call for all examples, whose residuals cannot be separated.
+            _, features, active = _forward_saving(grids, weights)
+        return _backward(grids, weights, features, active, cotangent)
+
+    if not in_batched[2]:
+        # Unused, so they are not copied for each example.
+        operands = (*operands[:2], *(jnp.zeros(axis_size) for _ in range(2)), operands[4])
+    results = jax.lax.map(one_example, operands)
+    return results, jax.tree.map(lambda _: True, results)

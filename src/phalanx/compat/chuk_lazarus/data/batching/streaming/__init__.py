@@ -1,0 +1,1 @@
+"""Drop-in replacements for `chuk_lazarus.data.batching.streaming`."""

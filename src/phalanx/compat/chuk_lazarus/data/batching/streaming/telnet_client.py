@@ -1,0 +1,27 @@
+"""Drop-in replacement for `chuk_lazarus.data.batching.streaming.telnet_client`."""
+
+from phalanx.puzzles.server.client import (
+    PuzzleClient as TelnetGymClient,
+    PuzzleClientConfig as TelnetClientConfig,
+)
+from phalanx.puzzles.server.protocol import (
+    PuzzleCompletion,
+    PuzzleDifficulty,
+    PuzzleGame,
+    PuzzleHint,
+    PuzzleObservation,
+    PuzzleResult,
+    PuzzleStats,
+)
+
+__all__ = [
+    "PuzzleCompletion",
+    "PuzzleDifficulty",
+    "PuzzleGame",
+    "PuzzleHint",
+    "PuzzleObservation",
+    "PuzzleResult",
+    "PuzzleStats",
+    "TelnetClientConfig",
+    "TelnetGymClient",
+]

@@ -1,0 +1,140 @@
+"""`DataHandler`: a `KnowledgeBase` with DeepProofLog's constructor and attribute names."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from phalanx.kg.atoms import Atom
+from phalanx.kg.formats import find_atoms, list_knowledge_bases
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
+
+
+class DataHandler(KnowledgeBase):
+    """A knowledge base with its queries.
+
+    `DataHandler()` is the generated family knowledge base. `DataHandler("family", path="data/kg")` and
+    `DataHandler(path="data/kg/family")` read the folder `data/kg/family`.
+
+    Args:
+        dataset: Name of the knowledge base in `path`.
+        path: Folder of one or several knowledge bases, or a file of triples.
+        on_leak: Handling of validation and test queries that are facts.
+        train_depth: Keep only training queries with these proof depths; facts are not affected.
+        valid_depth: Keep only validation queries with these proof depths.
+        test_depth: Keep only test queries with these proof depths.
+        generated: `num_families`, `generations` and `seed` of the generated knowledge base.
+    """
+
+    def __init__(
+        self,
+        dataset: str = GENERATED,
+        path: str | Path | None = None,
+        *,
+        on_leak: OnLeak = "warn",
+        train_depth: Collection[int] | None = None,
+        valid_depth: Collection[int] | None = None,
+        test_depth: Collection[int] | None = None,
+        **generated: Any,
+    ) -> None:
+        if dataset == GENERATED and path is None:
+            base = KnowledgeBase.generate(on_leak=on_leak, **generated)
+        elif generated:
+            raise ValueError(
+                f"{' and '.join(generated)} apply to the generated knowledge base only, but {path} is read "
+                "from files: remove them, or remove the path"
+            )
+        else:
+            base = KnowledgeBase.load(_find_folder(dataset, path), on_leak=on_leak)
+        self._copy(base, {"train": train_depth, "valid": valid_depth, "test": test_depth})
+
+    @classmethod
+    def from_knowledge(
+        cls, base: KnowledgeBase, name: str | None = None, *, on_leak: OnLeak | None = None
+    ) -> "DataHandler":
+        """Create a handler of a knowledge base in memory."""
+        handler = cls.__new__(cls)
+        handler._copy(base.replace(name=name or base.name, on_leak=on_leak or base.on_leak), {})
+        return handler
+
+    def _copy(self, base: KnowledgeBase, depths: Mapping[str, Collection[int] | None]) -> None:
+        for field in dataclasses.fields(base):
+            # Knowledge bases are frozen.
+            object.__setattr__(self, field.name, getattr(base, field.name))
+        selected = {
+            split: _select_by_depth(base, split, wanted)
+            for split, wanted in depths.items()
+            if wanted is not None
+        }
+        object.__setattr__(self, "_selected", selected)
+
+    def queries(self, split: str) -> tuple[Atom, ...]:
+        """Return the queries of a split with the requested depths."""
+        selected: Mapping[str, tuple[Atom, ...]] = self.__dict__["_selected"]
+        return selected.get(split) or super().queries(split)
+
+    @property
+    def dataset(self) -> str:
+        """Name of the knowledge base."""
+        return self.name
+
+    @property
+    def train_queries(self) -> tuple[Atom, ...]:
+        """The facts as queries; each must be proved without itself."""
+        return self.queries("train")
+
+    @property
+    def valid_queries(self) -> tuple[Atom, ...]:
+        """Queries to select settings with."""
+        return self.queries("valid")
+
+    @property
+    def test_queries(self) -> tuple[Atom, ...]:
+        """Queries to report results on."""
+        return self.queries("test")
+
+    @property
+    def train_depths(self) -> Mapping[Atom, int] | None:
+        """Depths of training queries, if given."""
+        return self.depths("train")
+
+    @property
+    def valid_depths(self) -> Mapping[Atom, int] | None:
+        """Depths of validation queries, if given."""
+        return self.depths("valid")
+
+    @property
+    def test_depths(self) -> Mapping[Atom, int] | None:
+        """Depths of test queries, if given."""
+        return self.depths("test")
+
+    def facts_for(self, query: Atom) -> tuple[Atom, ...]:
+        """Return the facts that a proof of this query may use: all except the query."""
+        return tuple(atom for atom in self.facts if atom != query)
+
+
+def _select_by_depth(base: KnowledgeBase, split: str, wanted: Collection[int]) -> tuple[Atom, ...]:
+    depths = base.depths(split)
+    if depths is None:
+        raise ValueError(
+            f"{base.name} has no {split}_depths.txt to select {split} queries by depth; create it with "
+            "`phalanx kg depths`"
+        )
+    return tuple(atom for atom in base.queries(split) if depths.get(atom) in wanted)
+
+
+def _find_folder(dataset: str, path: str | Path | None) -> Path:
+    if path is None:
+        raise ValueError(
+            f"there is no built-in knowledge base {dataset!r}: pass the path of its folder (only "
+            f"{GENERATED!r} needs none)"
+        )
+    folder = Path(path)
+    if dataset == GENERATED or (folder.name == dataset and find_atoms(folder, "train")):
+        return folder
+    if not (folder / dataset).is_dir():
+        if not folder.is_dir():
+            raise FileNotFoundError(f"no knowledge base {dataset!r}: {folder} is not a folder")
+        available = ", ".join(child.name for child in list_knowledge_bases(folder)) or "none"
+        raise FileNotFoundError(f"no knowledge base {dataset!r} in {folder}; available: {available}")
+    return folder / dataset

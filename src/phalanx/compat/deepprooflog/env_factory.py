@@ -1,0 +1,77 @@
+"""`create_environments`: training, test and validation environments from a script's arguments."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+from phalanx.compat.deepprooflog.data_handler import DataHandler
+from phalanx.compat.deepprooflog.index_manager import IndexManager
+from phalanx.compat.deepprooflog.settings import RENAMED_SETTINGS, build_config
+from phalanx.kg.kge.embedding import KGE
+from phalanx.proofs.config import ProofConfig
+
+_NESTED = {
+    "reward_type": ("reward", "type"),
+    "train_neg_ratio": ("queries", "negative_ratio"),
+}
+"""Arguments of training scripts that are in a section of `ProofConfig`."""
+
+
+def create_environments(
+    args: Any,
+    dh: DataHandler,
+    index_manager: IndexManager,
+    *,
+    kge_engine: KGE | None = None,
+    **settings: Any,
+) -> tuple[BatchedVecEnv, BatchedVecEnv, BatchedVecEnv]:
+    """Create environments for the training, test and validation queries.
+
+    Without test or validation queries, those of another split are used.
+
+    Args:
+        args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`, and any
+            field of `ProofConfig`, `reward_type` and `train_neg_ratio`. Arguments that do not concern
+            environments, such as a learning rate, are ignored; `use_parallel_envs` is ignored with a warning.
+        dh: Facts, rules and queries.
+        index_manager: The state indices.
+        kge_engine: An embedding that can close goals.
+        settings: Further arguments of `BatchedVecEnv`.
+    """
+    given = dict(args) if isinstance(args, Mapping) else dict(vars(args))
+    known = {*ProofConfig.model_fields, *RENAMED_SETTINGS}
+    fields = {name: value for name, value in given.items() if name in known}
+    for name, (section, field) in _NESTED.items():
+        if name in given:
+            fields[section] = {**dict(fields.get(section, {})), field: given[name]}
+    if "n_envs" not in given:
+        raise TypeError(f"args has no n_envs, the number of environments in a batch; got {given}")
+    if given.get("use_parallel_envs"):
+        warnings.warn(
+            "use_parallel_envs is ignored: a BatchedVecEnv steps all environments in one process",
+            UserWarning,
+            stacklevel=2,
+        )
+    batch_size, eval_batch_size = given["n_envs"], given.get("n_eval_envs", given["n_envs"])
+    seed, config = int(given.get("seed", 0)), build_config(index_manager, None, fields)
+    test = dh.test_queries or dh.valid_queries or dh.train_queries
+
+    def create(queries: Any, size: Any, mode: str, seed: int) -> BatchedVecEnv:
+        return BatchedVecEnv(
+            index_manager=index_manager,
+            data_handler=dh,
+            queries=queries,
+            batch_size=size,
+            mode=mode,
+            kge_engine=kge_engine,
+            seed=seed,
+            config=config,
+            **settings,
+        )
+
+    return (
+        create(dh.train_queries, batch_size, "train", seed),
+        create(test, eval_batch_size, "eval", seed + 1),
+        create(dh.valid_queries or dh.train_queries, eval_batch_size, "eval", seed + 2),
+    )

@@ -1,0 +1,6 @@
+"""`jaxarc.agents`."""
+
+from phalanx.arc.random_agent import (
+    RandomAgent as RandomAgent,
+    VectorizedRandomAgent as VectorizedRandomAgent,
+)

@@ -1,0 +1,5 @@
+"""`jaxarc.envs`: all names of its modules."""
+
+from phalanx.compat.jaxarc.envs.config import *  # noqa: F403
+from phalanx.compat.jaxarc.envs.functional import *  # noqa: F403
+from phalanx.compat.jaxarc.envs.structured_actions import *  # noqa: F403

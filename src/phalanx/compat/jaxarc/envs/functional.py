@@ -1,0 +1,85 @@
+"""`jaxarc.envs.functional`: functions of a config and task data, for one environment or a batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from phalanx.arc import functional as arc_functional
+from phalanx.arc.actions import (
+    check_bounds_jax as check_bounds_jax,
+    validate_action as validate_action_jax,
+)
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.observation import create_observation as create_observation
+from phalanx.arc.operations import NUM_OPERATIONS as NUM_OPERATIONS
+from phalanx.arc.reward import StepInfo as StepInfo
+from phalanx.arc.state import ArcState
+from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.compat.jaxarc.batch_processing import (
+    BatchPerformanceMonitor as BatchPerformanceMonitor,
+    NetworkPolicy as NetworkPolicy,
+    analyze_memory_usage as analyze_memory_usage,
+    batch_policy_rollout as batch_policy_rollout,
+    combine_batch_results as combine_batch_results,
+    compute_batch_values as compute_batch_values,
+    extract_state_features as extract_state_features,
+    find_optimal_batch_size as find_optimal_batch_size,
+    inspect_batch_states as inspect_batch_states,
+    pad_actions as pad_actions,
+    pad_states as pad_states,
+    process_dynamic_batch as process_dynamic_batch,
+    stack_actions as stack_actions,
+    stack_states as stack_states,
+    unpad_results as unpad_results,
+    warm_up_batch_functions as warm_up_batch_functions,
+)
+from phalanx.core import vector
+from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.episodes import AgentFunction, run_episode_batch as run_episode_batch
+from phalanx.core.vector import batch_step as batch_step
+
+arc_step = arc_functional.arc_step
+
+
+def arc_reset(key: Key, config: ArcConfig, task_data: Any = None) -> tuple[ArcState, Any]:
+    """Start one episode; `task_data` is a task, several tasks or a task buffer."""
+    return arc_functional.arc_reset(key, config, task_data)
+
+
+def batch_reset(keys: Keys, config: Any, task_data: Any = None) -> tuple[PyTree, PyTree]:
+    """Start one episode per key; `task_data` is a task, several tasks or a task buffer."""
+    return vector.batch_reset(keys, config, task_data)
+
+
+def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any, ...]:
+    """Take a step if the action is valid; otherwise, keep the state, with reward -1.
+
+    `arc_step` itself never raises either: it keeps the state and subtracts the configured penalty.
+    """
+    after, observation, reward, done, info = arc_step(state, action, config)
+    valid = validate_action_jax(action, state, config)
+    kept = jax.tree.map(lambda new, old: jnp.where(valid, new, old), after, state)
+    return kept, observation, jnp.where(valid, reward, -1.0), done & valid, info
+
+
+def create_batch_episode_runner(
+    agent_fn: AgentFunction, max_steps: int, config: Environment | ArcConfig
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a function `runner(states, agent_state=None, key=None)` that calls `run_episode_batch`."""
+
+    def runner(states: PyTree, agent_state: PyTree = None, key: Key | None = None) -> tuple[Any, ...]:
+        return run_episode_batch(states, agent_fn, max_steps, config, agent_state=agent_state, key=key)
+
+    return runner
+
+
+def create_mock_task() -> ArcTask:
+    """Create a task with a black 16x16 input grid, in whose output column 7 is blue."""
+    before = np.zeros((16, 16), np.int8)
+    after = before.copy()
+    after[:, 7] = 1
+    return ArcTask(id="mock", demos=(GridPair(as_grid(before), as_grid(after)),), tests=())

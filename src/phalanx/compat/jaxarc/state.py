@@ -1,0 +1,5 @@
+"""`jaxarc.state`."""
+
+from phalanx.arc.state import ArcState as ArcEnvState
+
+__all__ = ["ArcEnvState"]

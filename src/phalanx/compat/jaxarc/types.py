@@ -1,0 +1,5 @@
+"""`jaxarc.types`."""
+
+from phalanx.arc.tasks import ArcTask as JaxArcTask
+
+__all__ = ["JaxArcTask"]

@@ -1,0 +1,86 @@
+"""Protocol for converting the episodes of an environment to tokens and back."""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int32
+
+
+class StepTokens(NamedTuple):
+    """Concatenated tokens of steps. The tokens of a step are those of its observation, then of its action."""
+
+    tokens: Int32[np.ndarray, " tokens"]
+    seen: Int32[np.ndarray, " steps"]
+    """Number of observation tokens of each step (loss mask 0)."""
+    done: Int32[np.ndarray, " steps"]
+    """Number of action tokens of each step (loss mask 1)."""
+
+
+@runtime_checkable
+class EpisodeTokenizer(Protocol):
+    """Converts the steps of an environment to tokens and back.
+
+    A tokenizer must be hashable, for example a frozen dataclass. `view` is traced by JAX; the other methods
+    take and return NumPy arrays.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the environment, the default dataset of its samples."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        ...
+
+    @property
+    def max_steps(self) -> int | None:
+        """Maximum number of steps of an episode; None if it is not known."""
+        ...
+
+    def view(self, states: Any) -> Any:
+        """Select what is encoded of a batch of states. Traced by JAX."""
+        ...
+
+    def encode(self, seen: Any, actions: Any) -> StepTokens:
+        """Encode a batch of views and actions."""
+        ...
+
+    def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
+        """Decode the view and the action of one step."""
+        ...
+
+    def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
+        """Return whether episodes succeeded, given the infos of their last steps."""
+        ...
+
+    def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
+        """Return the difficulty of episodes from 0 to 1, given their first views; NaN if it is not known."""
+        ...
+
+
+class TokenPart(NamedTuple):
+    """Some tokens of each step. Those with `counts` False are padding and are removed by `join_parts`."""
+
+    tokens: Int32[np.ndarray, "steps width"]
+    counts: Bool[np.ndarray, "steps width"]
+
+
+def full_part(tokens: Int32[np.ndarray, "steps width"]) -> TokenPart:
+    """Create a part without padding."""
+    return TokenPart(tokens, np.ones(tokens.shape, bool))
+
+
+def repeated_token(token: int, steps: int) -> TokenPart:
+    """Create a part with the same token in every step."""
+    return full_part(np.full((steps, 1), token, np.int32))
+
+
+def join_parts(seen: list[TokenPart], done: list[TokenPart]) -> StepTokens:
+    """Concatenate the parts of observations and of actions, without padding."""
+    every = [*seen, *done]
+    tokens = np.concatenate([part.tokens for part in every], axis=1)
+    counts = np.concatenate([part.counts for part in every], axis=1)
+    lengths = [sum(part.counts.sum(axis=1) for part in parts) for parts in (seen, done)]
+    return StepTokens(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))

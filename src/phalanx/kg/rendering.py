@@ -1,0 +1,225 @@
+"""Proof trees as SVG, and the boxes and badges that drawings of proofs share."""
+
+from typing import Any, NamedTuple
+
+import drawsvg as draw
+
+from phalanx.formatting import format_count
+from phalanx.kg.proof_tree import Proof
+from phalanx.svg import (
+    ACCENT,
+    ACCENT_TINT,
+    BAD,
+    BORDER,
+    CARD,
+    GOOD,
+    GOOD_TINT,
+    LINE,
+    MARGIN,
+    MUTED,
+    TEXT,
+    TRACK,
+    SvgBlock,
+    badge,
+    clean,
+    new_drawing,
+    short,
+    text_line,
+    text_width,
+)
+
+FONT_SIZE = 13
+HEADER_HEIGHT = 56
+_BOX_HEIGHT = 32
+_BOX_GAP = 22
+_LEVEL_GAP = 84
+"""Distance from the bottom of a goal to the goals below it; the rule is drawn in between."""
+_MAX_CHARACTERS = 64
+"""Longer atoms are truncated; their tooltip contains the full text."""
+
+
+class BoxStyle(NamedTuple):
+    """Colors of a box."""
+
+    fill: str
+    stroke: str
+    ink: str
+
+
+QUERY = BoxStyle(ACCENT, ACCENT, "#FFFFFF")
+NEXT_GOAL = BoxStyle(ACCENT_TINT, ACCENT, TEXT)
+GOAL = BoxStyle(CARD, LINE, TEXT)
+FACT = BoxStyle(GOOD_TINT, GOOD, TEXT)
+PROVED = BoxStyle(GOOD, GOOD, "#FFFFFF")
+FAILED = BoxStyle(BAD, BAD, "#FFFFFF")
+RUNNING = BoxStyle(TRACK, TRACK, MUTED)
+
+
+class _LaidOutProof(NamedTuple):
+    """A goal's box and everything below it, measured from the left edge of the subtree."""
+
+    proof: Proof
+    width: float
+    middle: float
+    children: tuple["_LaidOutProof", ...]
+
+
+def draw_proof(proof: Proof) -> draw.Drawing:
+    """Draw a proof as a tree with the query at the top and the facts at the bottom, and list its rules."""
+    tree = _lay_out(proof)
+    rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
+    result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)
+    legend = [
+        f"{', '.join(map(rule.format_atom, rule.body))} → {rule.format_atom(rule.head)}" for rule in rules
+    ]
+    name_width = max((mono_width(rule.name, 12) for rule in rules), default=12) + 18
+    content_width = max(
+        tree.width,
+        max((name_width + mono_width(text, 12) for text in legend), default=0),
+        text_width("Proof", 17, bold=True) + result.width + 30,
+    )
+    width = content_width + 2 * MARGIN
+    levels = _count_levels(tree)
+    top = MARGIN + HEADER_HEIGHT - 12
+    bottom = top + levels * _BOX_HEIGHT + (levels - 1) * _LEVEL_GAP
+    drawing = new_sized_drawing(width, bottom + MARGIN + 42 + len(rules) * 20, f"Proof of {proof.goal}")
+    drawing.append(text_line("Proof", 17, MARGIN, MARGIN + 16, bold=True))
+    drawing.append(result.at(width - MARGIN - result.width, MARGIN, class_="badge"))
+    _draw_tree(tree, MARGIN + (content_width - tree.width) / 2, top, drawing, is_root=True)
+    drawing.append(
+        draw.Line(MARGIN, short(bottom + 20), short(width - MARGIN), short(bottom + 20), stroke=BORDER)
+    )
+    y = bottom + 42
+    for rule, text in zip(rules, legend, strict=True):
+        drawing.append(text_line(rule.name, 12, MARGIN, y, mono=True, fill=ACCENT, bold=True))
+        drawing.append(text_line(text, 12, MARGIN + name_width, y, mono=True, fill=MUTED))
+        y += 20
+    drawing.append(draw_box("", MARGIN, y - 10, 12, 12, FACT, radius=3))
+    drawing.append(text_line("a fact", 12, MARGIN + name_width, y, fill=MUTED))
+    return drawing
+
+
+def _lay_out(proof: Proof) -> _LaidOutProof:
+    children = tuple(map(_lay_out, proof.children))
+    own = max(box_width(str(proof.goal)), _edge_label_width(proof))
+    below = sum(child.width for child in children) + _BOX_GAP * max(len(children) - 1, 0)
+    if not children:
+        return _LaidOutProof(proof, own, own / 2, ())
+    # The goal is centered between its first and its last child.
+    middle = (children[0].middle + below - children[-1].width + children[-1].middle) / 2
+    left, right = max(middle, own / 2), max(below - middle, own / 2)
+    return _LaidOutProof(proof, left + right, left, children)
+
+
+def box_width(text: str) -> float:
+    """Return the width of a box around a text."""
+    return mono_width(truncate_atom(text), FONT_SIZE) + 26
+
+
+def _edge_label_width(proof: Proof) -> float:
+    """The name of the rule is centered on the edge; the values of its variables are to the right of it."""
+    if proof.rule is None:
+        return 0
+    return mono_width(proof.rule.name, 12) + 20 + 2 * (mono_width(_format_values(proof), 11) + 10)
+
+
+def _format_values(proof: Proof) -> str:
+    return truncate_atom(", ".join(f"{name} = {term}" for name, term in proof.substitution))
+
+
+def _count_levels(tree: _LaidOutProof) -> int:
+    return 1 + max(map(_count_levels, tree.children), default=0)
+
+
+def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, is_root: bool = False) -> None:
+    proof = tree.proof
+    middle, bottom = x + tree.middle, y + _BOX_HEIGHT
+    if proof.rule is not None:
+        span = sum(child.width for child in tree.children) + _BOX_GAP * (len(tree.children) - 1)
+        first, last = tree.children[0], tree.children[-1]
+        child_x = middle - (first.middle + span - last.width + last.middle) / 2
+        knee, name = bottom + 42, proof.rule.name
+        edges = f"M{short(middle)} {short(bottom)}V{short(knee)}"
+        for child in tree.children:
+            edges += _edge_path(middle, knee, child_x + child.middle, y + _BOX_HEIGHT + _LEVEL_GAP)
+            _draw_tree(child, child_x, y + _BOX_HEIGHT + _LEVEL_GAP, drawing)
+            child_x += child.width + _BOX_GAP
+        drawing.append(draw.Path(edges, fill="none", stroke=LINE, stroke_width=1.4, class_="edge"))
+        width = mono_width(name, 12) + 20
+        group = draw_box(
+            name, middle - width / 2, bottom + 16, width, 24, NEXT_GOAL, size=12, radius=12, class_="rule"
+        )
+        group.append(draw.Title(clean(str(proof.rule))))
+        drawing.append(group)
+        values = _format_values(proof)
+        drawing.append(text_line(values, 11, middle + width / 2 + 8, bottom + 32, mono=True, fill=MUTED))
+    style = QUERY if is_root else FACT if proof.rule is None else GOAL
+    width, kind = box_width(str(proof.goal)), "fact" if proof.rule is None else "goal"
+    text = truncate_atom(str(proof.goal))
+    group = draw_box(text, middle - width / 2, y, width, _BOX_HEIGHT, style, class_=kind)
+    group.append(draw.Title(clean(f"{proof.goal}, selected as {proof.selected_goal}")))
+    drawing.append(group)
+
+
+def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
+    """Return the path from a rule to a goal: horizontally, around a corner, and down."""
+    if abs(to_x - x) < 1:
+        return f"M{short(x)} {short(y)}V{short(to_y)}"
+    radius = min(12.0, abs(to_x - x))
+    side = 1 if to_x > x else -1
+    level = y + 14
+    return (
+        f"M{short(x)} {short(y)}V{short(level)}H{short(to_x - side * radius)}"
+        f"Q{short(to_x)} {short(level)} {short(to_x)} {short(level + radius)}"
+        f"V{short(to_y)}"
+    )
+
+
+def mono_width(text: str, size: float) -> float:
+    """Return the width of a text in the monospaced font."""
+    return text_width(text, size, mono=True)
+
+
+def truncate_atom(text: str) -> str:
+    """Truncate a text that is too long for a box."""
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
+
+
+def draw_badge(text: str, style: BoxStyle) -> SvgBlock:
+    """Draw a badge in the colors of a box."""
+    return badge(text, fill=style.fill, ink=style.ink, size=12)
+
+
+def draw_box(
+    text: str, x: float, y: float, width: float, height: float, style: BoxStyle, **attributes: Any
+) -> draw.Group:
+    """Draw a rounded box with centered monospaced text.
+
+    Args:
+        text: The text; may be empty.
+        x: Left edge.
+        y: Top edge.
+        width: Width of the box.
+        height: Height of the box.
+        style: The colors.
+        attributes: `size` and `radius`, and SVG attributes of the group.
+    """
+    size, radius = attributes.pop("size", FONT_SIZE), attributes.pop("radius", 8)
+    group = draw.Group(**attributes)
+    group.append(
+        draw.Rectangle(
+            short(x), short(y), short(width), short(height),
+            rx=radius, fill=style.fill, stroke=style.stroke, stroke_width=1.2,
+        )
+    )  # fmt: skip
+    if text:
+        baseline = y + height / 2 + size * 0.35
+        group.append(
+            text_line(text, size, x + width / 2, baseline, fill=style.ink, mono=True, anchor="middle")
+        )
+    return group
+
+
+def new_sized_drawing(width: float, height: float, title: str) -> draw.Drawing:
+    """Create an empty drawing with rounded sizes."""
+    return new_drawing(round(width, 1), round(height, 1), title)

@@ -1,0 +1,44 @@
+"""Known answers by relation and entity, for filtered rankings, candidate lists and training labels."""
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from phalanx.kg.joins import encode_tuples, expand_ranges
+
+HEAD, TAIL = 1, 2
+"""Columns of a triple (relation, head, tail)."""
+
+
+class TripleIndex:
+    """The entities in one column of triples, grouped by relation and the entity in the other column.
+
+    Args:
+        triples: Triples (relation, head, tail).
+        column: The column to look up: `HEAD` or `TAIL`.
+    """
+
+    def __init__(self, triples: Int32[np.ndarray, "triples 3"], column: int) -> None:
+        self._column = column
+        self._size = 1 + int(triples[:, 3 - column].max(initial=0))
+        keys = self._keys(triples)
+        order = np.argsort(keys, kind="stable")
+        self._sorted_keys, self.entities = keys[order], triples[order, column]
+
+    def ranges(self, queries: Int32[np.ndarray, "queries 3"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the answers of each query start in `entities`, and how many there are."""
+        keys = self._keys(queries)
+        starts = np.searchsorted(self._sorted_keys, keys)
+        counts = np.searchsorted(self._sorted_keys, keys, side="right") - starts
+        return starts, np.where(queries[:, 3 - self._column] < self._size, counts, 0)
+
+    def mask(
+        self, queries: Int32[np.ndarray, "queries 3"], num_entities: int
+    ) -> Bool[np.ndarray, "queries entities"]:
+        """Return which entities are known answers of each query."""
+        rows, indices = expand_ranges(*self.ranges(queries))
+        mask = np.zeros((len(queries), num_entities), bool)
+        mask[rows, self.entities[indices]] = True
+        return mask
+
+    def _keys(self, triples: np.ndarray) -> np.ndarray:
+        return encode_tuples((triples[:, 0], triples[:, 3 - self._column]), self._size)

@@ -1,0 +1,65 @@
+"""Conversion of prompts and completions to token ids and back."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from phalanx.data.tokenizers import Tokenizer, load_tokenizer
+from phalanx.text.env import TextVectorEnvironment
+
+_REPLACEMENT = "?"
+
+
+class PromptTokenizer:
+    """Encodes prompts and completions, and decodes completions.
+
+    Args:
+        tokenizer: A tokenizer, or the name of one, such as `characters` or `bytes`.
+        prompt_suffix: Text after every prompt. It separates the prompt from the completion.
+        completion_end: Text of one token that ends a completion. None uses the end-of-text token.
+        unknown: Handling of characters in prompts that the tokenizer cannot encode: raise an `error`, or
+            `replace` them with a question mark.
+    """
+
+    def __init__(
+        self,
+        tokenizer: str | Tokenizer,
+        prompt_suffix: str = ">",
+        completion_end: str | None = None,
+        unknown: Literal["error", "replace"] = "error",
+    ) -> None:
+        self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        self.prompt_suffix, self.completion_end, self.unknown = prompt_suffix, completion_end, unknown
+        stop_token_id = self.tokenizer.eos_token_id
+        if completion_end is not None:
+            [stop_token_id] = self.tokenizer.encode(completion_end)
+        if stop_token_id is None:
+            raise ValueError("the tokenizer has no end-of-text token; set completion_end")
+        self.stop_token_id: int = stop_token_id
+        self._encodable: dict[str, bool] = {}
+
+    @classmethod
+    def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
+        """Create the tokenizer of an environment's prompts and answers."""
+        return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Encode a prompt, including its suffix."""
+        if self.unknown == "replace":
+            prompt = "".join(c if self._is_encodable(c) else _REPLACEMENT for c in prompt)
+        return self.tokenizer.encode(prompt + self.prompt_suffix)
+
+    def encode_completion(self, completion: str) -> list[int]:
+        """Encode a completion, including its stop token."""
+        return [*self.tokenizer.encode(completion), self.stop_token_id]
+
+    def decode(self, completion_ids: Sequence[int]) -> str:
+        """Decode a completion, without its stop token."""
+        return self.tokenizer.decode([token for token in completion_ids if token != self.stop_token_id])
+
+    def _is_encodable(self, character: str) -> bool:
+        if character not in self._encodable:
+            try:
+                self._encodable[character] = bool(self.tokenizer.encode(character))
+            except ValueError:
+                self._encodable[character] = False
+        return self._encodable[character]

@@ -1,0 +1,197 @@
+"""Indices of everything that a proof state can contain."""
+
+import functools
+from collections.abc import Iterable
+from typing import SupportsInt
+
+import numpy as np
+from jaxtyping import Int32
+
+from phalanx.kg.atoms import Atom, Rule
+from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
+
+TRUE, FALSE, END = "True", "False", "End"
+KGE_SUFFIX = "_kge"
+
+
+class ProofVocabulary:
+    """State indices of predicates, constants and variables; 0 is padding.
+
+    Predicates: the P predicates of the knowledge base (1 to P), `True`, `False`, `End`, and then a `_kge`
+    predicate for each of the P predicates (the action of scoring a goal with an embedding). Terms: the C
+    constants (1 to C), then the variables of a proof, as many for each goal of a state as goals have terms.
+    Indices of predicates and constants are those of the knowledge base's `Vocabulary` plus one. Embedding
+    tables need `num_predicate_embeddings` and `num_constant_embeddings` rows.
+
+    Args:
+        knowledge_base: The predicates and constants.
+        max_goals: The largest number of goals in a state.
+    """
+
+    padding = 0
+
+    def __init__(self, knowledge_base: KnowledgeBase, max_goals: int = 6) -> None:
+        if max_goals < 1:
+            raise ValueError(f"max_goals must be at least 1, got {max_goals}")
+        self.max_goals = max_goals
+        self.kg = knowledge_base.vocabulary
+        """Ids of the knowledge base, which start at 0."""
+        names = [*self.predicates, TRUE, FALSE, END, *(name + KGE_SUFFIX for name in self.predicates)]
+        self.predicate_indices: dict[str, int] = {name: index for index, name in enumerate(names, 1)}
+        if len(self.predicate_indices) != len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"the predicate name {repeated!r} is reserved: {TRUE}, {FALSE}, {END} and the name of "
+                f"another predicate followed by {KGE_SUFFIX} cannot be used"
+            )
+
+    @property
+    def predicates(self) -> tuple[str, ...]:
+        """Names of the predicates 1, 2, ..., P."""
+        return self.kg.predicates
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the constants 1, 2, ..., C."""
+        return self.kg.entities
+
+    @functools.cached_property
+    def constant_indices(self) -> dict[str, int]:
+        """Indices by name."""
+        return {name: index for index, name in enumerate(self.constants, 1)}
+
+    @property
+    def arity(self) -> int:
+        """Terms of an encoded atom."""
+        return self.kg.arity
+
+    @property
+    def num_predicates(self) -> int:
+        """P. Use `num_predicate_embeddings` for the size of a table."""
+        return self.kg.num_predicates
+
+    @property
+    def num_constants(self) -> int:
+        """C. Use `num_constant_embeddings` for the size of a table."""
+        return self.kg.num_entities
+
+    @property
+    def true_index(self) -> int:
+        """Predicate of a state without remaining goals."""
+        return self.num_predicates + 1
+
+    @property
+    def false_index(self) -> int:
+        """Predicate of a failed state."""
+        return self.num_predicates + 2
+
+    @property
+    def end_index(self) -> int:
+        """Predicate of the action that gives up."""
+        return self.num_predicates + 3
+
+    @property
+    def kge_offset(self) -> int:
+        """Difference between the indices of a `_kge` predicate and its predicate."""
+        return self.num_predicates + 3
+
+    @property
+    def first_variable(self) -> int:
+        """Index of the first variable."""
+        return self.num_constants + 1
+
+    @property
+    def num_variables(self) -> int:
+        """Variables that a state can contain."""
+        return self.arity * self.max_goals
+
+    @functools.cached_property
+    def predicate_names(self) -> dict[int, str]:
+        """Names by index, without padding."""
+        return {index: name for name, index in self.predicate_indices.items()}
+
+    @functools.cached_property
+    def term_names(self) -> dict[int, str]:
+        """Names of constants and variables (`_1`, `_2`, ...) by index, without padding."""
+        variables = (f"_{number}" for number in range(1, self.num_variables + 1))
+        return dict(enumerate([*self.constants, *variables], 1))
+
+    @property
+    def num_predicate_embeddings(self) -> int:
+        """Rows of a table with all predicates and padding."""
+        return max(self.predicate_names) + 1
+
+    @property
+    def num_constant_embeddings(self) -> int:
+        """Rows of a table with all constants, variables and padding."""
+        return max(self.term_names) + 1
+
+    @functools.cached_property
+    def constant_domains(self) -> Int32[np.ndarray, " constants_and_one"]:
+        """The number of each constant's domain; 0 for padding and constants in no domain."""
+        return np.concatenate([[0], self.kg.entity_domains]).astype(np.int32)
+
+    @functools.cached_property
+    def predicate_arities(self) -> Int32[np.ndarray, " predicates_and_one"]:
+        """The number of arguments of each predicate; 0 for padding."""
+        return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
+
+    def encode_atom(self, atom: Atom) -> EncodedAtom:
+        """Encode a ground atom; an unknown name raises `ValueError` with similar names."""
+        return tuple(index + 1 for index in self.kg.encode_atom(atom))
+
+    def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
+        """Encode ground atoms as rows, in order."""
+        return self.kg.encode(atoms) + np.int32(1)
+
+    def encode_rule(self, rule: Rule) -> EncodedRule:
+        """Encode a rule; variables are -1, -2, ... as they occur in the head and then in the body."""
+        head, body = self.kg.encode_rule(rule)
+        return _shift(head), tuple(map(_shift, body))
+
+    def encode_rules(self, rules: Iterable[Rule]) -> tuple[EncodedRule, ...]:
+        """Encode several rules."""
+        return tuple(self.encode_rule(rule) for rule in rules)
+
+    def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
+        """Return the atom of an encoded row; variables are named `_1`, `_2`, ..."""
+        predicate, *terms = (int(index) for index in row)
+        try:
+            name = self.predicate_names[predicate]
+            names = [self.term_names[index] for index in terms if index]
+        except KeyError as error:
+            raise ValueError(
+                f"{[predicate, *terms]} is not an atom: there is no index {error.args[0]}"
+            ) from None
+        if not names:
+            return Atom(name)
+        base = self.predicates[(predicate - 1) % self.kge_offset]
+        return Atom(name, *names[: self.kg.arities[base]])
+
+    def decode_state(self, state: Iterable[Iterable[SupportsInt]]) -> tuple[Atom, ...]:
+        """Return the goals of a state without padding."""
+        return tuple(self.decode_atom(row) for row in np.asarray(state) if row[0] != self.padding)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.num_predicates} predicates, {self.num_constants} constants, "
+            f"{self.num_variables} variables)"
+        )
+
+
+def _shift(atom: EncodedAtom) -> EncodedAtom:
+    # Variables are negative and stay as they are.
+    return tuple(index + 1 if index >= 0 else index for index in atom)
+
+
+def check_atoms(
+    atoms: Int32[np.ndarray, "atoms atom"], num_predicates: int, num_constants: int, kind: str = "triple"
+) -> None:
+    """Raise `ValueError` unless every row has a predicate from 1 to P and constants from 1 to C."""
+    limits = np.array([num_predicates, *[num_constants] * (atoms.shape[1] - 1)])
+    if wrong := np.flatnonzero(np.any((atoms < 1) | (atoms > limits), axis=1)).tolist():
+        raise ValueError(
+            f"{kind} {wrong[0]} is {atoms[wrong[0]].tolist()}, but predicates are 1..{num_predicates} and "
+            f"constants 1..{num_constants}"
+        )

@@ -1,1 +1,0 @@
-"""Behavior cloning on ARC."""

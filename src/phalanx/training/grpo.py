@@ -1,0 +1,764 @@
+"""Group Relative Policy Optimization (Shao et al., 2024, arXiv:2402.03300) for text environments.
+
+Each update samples `num_prompts` episodes, lets the model attempt each of them `num_generations` times, and
+compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
+
+Options: `importance_sampling_level="sequence"` is GSPO (Zheng et al., 2025, arXiv:2507.18071);
+`advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng et
+al., 2025, arXiv:2505.10978); `epsilon_high > epsilon` and a loss that is a mean over tokens are from DAPO
+(Yu et al., 2025, arXiv:2503.14476).
+"""
+
+import concurrent.futures
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
+from pydantic import Field
+
+from phalanx.core.environment import Key
+from phalanx.data.packing import pack_lengths
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
+from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
+from phalanx.lm.prompt_tokenizer import PromptTokenizer
+from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig
+from phalanx.lm.text_policy import LMPolicy, Turn
+from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
+from phalanx.logging.config import LoggingConfig
+from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
+from phalanx.training.config import CheckpointConfig, EpisodeEvaluationConfig, RunConfig
+from phalanx.training.curriculum import Curriculum, CurriculumConfig
+from phalanx.training.optimizer import OptimizerConfig, make_optimizer
+from phalanx.training.text_env import TrainingEnvConfig
+
+_PENDING_ROLLOUTS = "pending_rollouts"
+"""Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
+
+
+class GRPOConfig(RunConfig):
+    """Configuration for GRPO."""
+
+    preset_group = "grpo"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "environment": "env.id",
+        "overrides": "env.overrides",
+        "difficulty": "env.difficulty",
+        "turns": "env.turns",
+        "arcade.connections": "env.num_connections",
+        "arcade.max_refused": "env.max_invalid_answers",
+        "arcade": "env",
+        "compact": "prompt_format",
+        "max_new_tokens": "max_completion_length",
+        "legal_only": "legal_actions_only",
+        "ahead": "async_rollouts",
+        "grpo.groups": "num_prompts",
+        "grpo.group_size": "num_generations",
+        "grpo.epochs": "num_iterations",
+        "grpo.clip": "epsilon",
+        "grpo.clip_high": "epsilon_high",
+        "grpo.kl": "beta",
+        "grpo.level": "importance_sampling_level",
+        "grpo.scale": "scale_rewards",
+        "grpo.credit": "advantage_granularity",
+        "grpo.discount": "gamma",
+        "grpo.negative": "negative_advantage_weight",
+        "grpo.learned": "max_trained_generations",
+        "grpo.width": "max_length",
+        "grpo.rows": "microbatch_size",
+        "evaluation.puzzles": "evaluation.num_episodes",
+    }
+
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial model, the episodes and the sampled tokens."""
+    num_updates: int = Field(default=100, ge=1)
+    """Number of updates. Each has new rollouts."""
+    env: TrainingEnvConfig = TrainingEnvConfig(id="lights_out::multi")
+    """Text environment."""
+    tokenizer: str = "characters"
+    """Tokenizer of prompts and completions."""
+    prompt_format: Literal["compact", "full"] = "compact"
+    """`compact` prompts have few characters and no rules, for small models. Environments with only one format
+    ignore this setting."""
+    max_completion_length: int = Field(default=64, ge=1)
+    """Maximum number of generated tokens per answer."""
+    legal_actions_only: bool = False
+    """Restrict generation to legal actions in multi-turn environments."""
+
+    num_prompts: int = Field(default=16, ge=1)
+    """Episodes per update, each attempted `num_generations` times."""
+    num_generations: int = Field(default=8, ge=2)
+    """Attempts per episode: the group size."""
+    num_iterations: int = Field(default=1, ge=1)
+    """Optimizer steps per update. Each uses all completions of the update."""
+    epsilon: float = Field(default=0.2, gt=0)
+    """Lower clipping threshold. The importance ratio is clipped to `[1 - epsilon, 1 + epsilon_high]`."""
+    epsilon_high: float = Field(default=0.28, gt=0)
+    """Upper clipping threshold. A value above `epsilon` allows unlikely tokens to become likely faster."""
+    beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL divergence from the initial model. 0 saves its forward pass."""
+    importance_sampling_level: Literal["token", "sequence"] = "token"
+    """`token`: each token has its own importance ratio, and the loss is a mean over tokens. `sequence`: all
+    tokens of a completion share the geometric mean of their ratios, and the loss is a mean over
+    completions."""
+    scale_rewards: bool = True
+    """Divide advantages by the standard deviation of the rewards in their group."""
+    advantage_granularity: Literal["episode", "turn"] = "episode"
+    """`episode`: all turns of an attempt share the advantage of its total reward. `turn`: the advantage of a
+    turn compares its return with those of other turns with the same prompt, in any attempt."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
+    negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
+    """Factor of negative advantages. For tasks with a single solution, 0 keeps the direction of the expected
+    gradient and removes the noise of wrong answers, most of whose tokens are correct."""
+    max_trained_generations: int = Field(default=0, ge=0)
+    """Maximum number of distinct completions per prompt that are trained on, chosen from the best and the
+    worst. 0 means all."""
+    max_length: int = Field(default=192, ge=16)
+    """Length of packed rows. Must be at least the length of any prompt with its completion."""
+    microbatch_size: int = Field(default=16, ge=1)
+    """Rows per forward and backward pass. An optimizer step sums the gradients of all microbatches."""
+    async_rollouts: bool = False
+    """Run the next update's rollouts while training on the current ones. They come from parameters that are
+    one update old, which the importance ratio corrects."""
+
+    sampling: SamplingConfig = SamplingConfig()
+    """Sampling of completions. The temperature must be above 0."""
+    curriculum: CurriculumConfig = CurriculumConfig()
+    """Sampling of tasks and episodes."""
+    model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
+    """Architecture. With `--init-from`, that of the other run."""
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
+    """Optimizer and learning rate."""
+    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
+    """Evaluation on episodes of the validation split."""
+    checkpoint: CheckpointConfig = CheckpointConfig(every=20)
+    """Checkpoints."""
+    logging: LoggingConfig = LoggingConfig(
+        batched_logging_enabled=True, sampling_enabled=True, sample_frequency=20, log_frequency=1
+    )
+    """Logging."""
+
+
+class GRPOState(TrainState):
+    """Parameters, optimizer state, step and reference parameters."""
+
+    ref_params: PyTree
+    """Initial parameters, for the KL divergence."""
+
+
+# Advantages
+
+
+def group_advantages(
+    rewards: Float[np.ndarray, "prompts generations"], scale_rewards: bool = True
+) -> Float[np.ndarray, "prompts generations"]:
+    """Compute group-relative advantages: rewards minus the mean of their group, divided by its std.
+
+    >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
+    [[1.0, -1.0], [0.0, 0.0]]
+    """
+    advantages = rewards - rewards.mean(axis=1, keepdims=True)
+    # Rounding errors of a group with equal rewards would be scaled up.
+    advantages[np.abs(advantages) < 1e-9] = 0.0
+    if not scale_rewards:
+        return advantages
+    return advantages / (rewards.std(axis=1, keepdims=True) + 1e-6)
+
+
+def turn_advantages(
+    prompts: Sequence[Sequence[Hashable]],
+    rewards: Sequence[Sequence[float]],
+    gamma: float = 1.0,
+    scale_rewards: bool = True,
+) -> list[list[float]]:
+    """Compute advantages of turns: a turn's return relative to those of all turns with the same prompt.
+
+    A prompt that occurs only once has advantage 0.
+
+    Args:
+        prompts: Prompt of each turn, by attempt and turn.
+        rewards: Reward of each turn, by attempt and turn.
+        gamma: Discount factor per turn.
+        scale_rewards: Divide by the standard deviation.
+
+    >>> turn_advantages([["a", "b"], ["a"]], [[0.0, 1.0], [0.0]], scale_rewards=False)
+    [[0.5, 0.0], [-0.5]]
+    """
+    returns = [discounted_returns(attempt, gamma) for attempt in rewards]
+    turns_by_prompt: dict[Hashable, list[tuple[int, int]]] = {}
+    for attempt, attempt_prompts in enumerate(prompts):
+        for turn, prompt in enumerate(attempt_prompts):
+            turns_by_prompt.setdefault(prompt, []).append((attempt, turn))
+    advantages = [[0.0] * len(attempt) for attempt in rewards]
+    for turns in turns_by_prompt.values():
+        group = np.array([[returns[attempt][turn] for attempt, turn in turns]])
+        for (attempt, turn), advantage in zip(turns, group_advantages(group, scale_rewards)[0], strict=True):
+            advantages[attempt][turn] = float(advantage)
+    return advantages
+
+
+def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Compute the discounted sum of each reward and all later ones.
+
+    >>> discounted_returns([0.0, 0.0, 1.0], 0.5)
+    [0.25, 0.5, 1.0]
+    """
+    returns, future = [0.0] * len(rewards), 0.0
+    for turn in reversed(range(len(rewards))):
+        returns[turn] = future = rewards[turn] + gamma * future
+    return returns
+
+
+# Completions and packing
+
+
+class Completion(NamedTuple):
+    """A sampled completion with its log-probabilities and advantage."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    old_logps: Sequence[float]
+    """Log-probability of each completion token when it was sampled."""
+    advantage: float
+    allowed_token_ids: Sequence[Sequence[int]] = ()
+    """Tokens that could be sampled at each position. Empty if all could."""
+    weight: float = 1.0
+    """Number of equal completions that this one represents."""
+
+
+def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
+    """Merge equal completions of a prompt into one with the mean of their advantages and the sum of weights.
+
+    If a prompt has more than `max_per_prompt` distinct completions (0: no limit), only the best and the
+    worst are kept. Their weights are scaled so that the total weight of each sign of advantage stays the
+    same.
+
+    >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
+    >>> one.advantage, one.weight
+    (0.5, 2.0)
+    """
+    duplicates: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Completion]] = {}
+    for completion in completions:
+        ids = (tuple(completion.prompt_ids), tuple(completion.completion_ids))
+        duplicates.setdefault(ids, []).append(completion)
+    by_prompt: dict[tuple[int, ...], list[Completion]] = {}
+    for (prompt_ids, _), equal in duplicates.items():
+        weight = sum(completion.weight for completion in equal)
+        advantage = sum(completion.advantage * completion.weight for completion in equal) / weight
+        merged = equal[0]._replace(advantage=advantage, weight=weight)
+        by_prompt.setdefault(prompt_ids, []).append(merged)
+    return [kept for group in by_prompt.values() for kept in _keep_extremes(group, max_per_prompt)]
+
+
+def _keep_extremes(group: list[Completion], max_count: int) -> list[Completion]:
+    if not max_count or len(group) <= max_count:
+        return group
+    ordered = sorted(group, key=lambda completion: -completion.advantage)
+    positive = [completion for completion in ordered if completion.advantage > 0]
+    others = [completion for completion in reversed(ordered) if completion.advantage <= 0]
+    num_positive = min(len(positive), max(-(-max_count // 2), max_count - len(others)))
+    kept: list[Completion] = []
+    for side, count in ((positive, num_positive), (others, max_count - num_positive)):
+        total = sum(completion.weight for completion in side)
+        scale = total / max(sum(completion.weight for completion in side[:count]), 1)
+        kept += [completion._replace(weight=completion.weight * scale) for completion in side[:count]]
+    return kept
+
+
+class PackedCompletions(NamedTuple):
+    """Completions with their prompts in packed rows."""
+
+    input_ids: Int32[np.ndarray, "rows tokens"]
+    segment_ids: Int32[np.ndarray, "rows tokens"]
+    position_ids: Int32[np.ndarray, "rows tokens"]
+    completion_mask: Float32[np.ndarray, "rows tokens"]
+    """1 for tokens of completions."""
+    old_logps: Float32[np.ndarray, "rows tokens"]
+    advantages: Float32[np.ndarray, "rows tokens"]
+    weight: Float32[np.ndarray, "rows tokens"]
+    """Weight of the completion that the token belongs to."""
+    token_mask: Bool[np.ndarray, "rows tokens vocab"] | None = None
+    """Which tokens could be sampled at each position. None if all could everywhere."""
+
+
+def pack_completions(
+    completions: Sequence[Completion], max_length: int, num_rows: int, vocab_size: int = 0
+) -> list[PackedCompletions]:
+    """Pack completions into microbatches of `num_rows` rows. The last rows may be empty.
+
+    Args:
+        completions: Completions of at most `max_length` tokens, including their prompts.
+        max_length: Length of a row.
+        num_rows: Rows per microbatch.
+        vocab_size: Required if a completion has `allowed_token_ids`.
+    """
+    lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]
+    if not completions:
+        return []
+    if max(lengths) > max_length:
+        raise ValueError(
+            f"a prompt with its completion has {max(lengths)} tokens, more than max_length={max_length}; "
+            f"set max_length={max(lengths)}"
+        )
+    bins = pack_lengths(lengths, max_length)
+    total_rows = -(-(int(bins.max()) + 1) // num_rows) * num_rows
+    shape = (total_rows, max_length)
+    token_mask = None
+    if any(completion.allowed_token_ids for completion in completions):
+        token_mask = np.ones((*shape, vocab_size), bool)
+    packed = PackedCompletions(
+        input_ids=np.zeros(shape, np.int32),
+        segment_ids=np.zeros(shape, np.int32),
+        position_ids=np.zeros(shape, np.int32),
+        completion_mask=np.zeros(shape, np.float32),
+        old_logps=np.zeros(shape, np.float32),
+        advantages=np.zeros(shape, np.float32),
+        weight=np.zeros(shape, np.float32),
+        token_mask=token_mask,
+    )
+    used, num_segments = [0] * total_rows, [0] * total_rows
+    for completion, length, row in zip(completions, lengths, bins.tolist(), strict=True):
+        start, end = used[row], used[row] + length
+        completion_start = start + len(completion.prompt_ids)
+        used[row], num_segments[row] = end, num_segments[row] + 1
+        packed.input_ids[row, start:end] = [*completion.prompt_ids, *completion.completion_ids]
+        packed.segment_ids[row, start:end] = num_segments[row]
+        packed.position_ids[row, start:end] = np.arange(length)
+        packed.completion_mask[row, completion_start:end] = 1
+        packed.old_logps[row, completion_start:end] = completion.old_logps
+        packed.advantages[row, completion_start:end] = completion.advantage
+        packed.weight[row, completion_start:end] = completion.weight
+        for position, token_ids in enumerate(completion.allowed_token_ids, completion_start):
+            assert token_mask is not None
+            token_mask[row, position] = False
+            token_mask[row, position, token_ids] = True
+    return [
+        jax.tree.map(lambda array, first=first: array[first : first + num_rows], packed)
+        for first in range(0, total_rows, num_rows)
+    ]
+
+
+# Loss
+
+
+def completion_logps(
+    model: LanguageModel, batch: PackedCompletions, temperature: Float[Array, ""]
+) -> Float[Array, "rows targets"]:
+    """Compute the log-probability of every token but the first of each row, at the sampling temperature."""
+    input_ids = jnp.asarray(batch.input_ids)
+    logits = model(input_ids, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
+    if batch.token_mask is not None:
+        # Completions that were sampled among legal actions are trained among them, too.
+        logits = jnp.where(jnp.asarray(batch.token_mask)[:, 1:], logits, MASKED_LOGIT)
+    return token_logps(logits / temperature, input_ids[:, 1:])
+
+
+def grpo_loss(
+    logps: Float[Array, "rows tokens"],
+    old_logps: Float[Array, "rows tokens"],
+    ref_logps: Float[Array, "rows tokens"] | None,
+    advantages: Float[Array, "rows tokens"],
+    completion_mask: Float[Array, "rows tokens"],
+    weight: Float[Array, "rows tokens"],
+    segment_ids: Int32[Array, "rows tokens"],
+    num_items: Float[Array, ""],
+    *,
+    epsilon: float,
+    epsilon_high: float,
+    beta: float,
+    importance_sampling_level: Literal["token", "sequence"] = "token",
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Compute the GRPO loss of a microbatch and its metrics.
+
+    The loss and all metrics except `logp_diff_max` are sums divided by `num_items`, so those of several
+    microbatches can be added.
+
+    Args:
+        logps: Log-probabilities under the current parameters.
+        old_logps: Log-probabilities when the tokens were sampled.
+        ref_logps: Log-probabilities under the reference parameters. Only used if `beta` is not 0.
+        advantages: Advantage of the completion that each token belongs to.
+        completion_mask: 1 for tokens of completions, 0 for prompts and padding.
+        weight: Number of equal completions that each token's completion represents.
+        segment_ids: Segment of each token in its row. A segment has one completion.
+        num_items: Number of completion tokens (level `token`) or completions (level `sequence`) in all
+            microbatches of the step.
+        epsilon: Lower clipping threshold of the importance ratio.
+        epsilon_high: Upper clipping threshold of the importance ratio.
+        beta: Weight of the KL divergence.
+        importance_sampling_level: `token` or `sequence`.
+    """
+    is_completion = completion_mask > 0
+    logp_diff = jnp.where(is_completion, logps - old_logps, 0.0)
+    log_ratio, token_weight = logp_diff, weight * completion_mask / num_items
+    if importance_sampling_level == "sequence":
+        mean_diff, lengths = _completion_means(logp_diff, completion_mask, segment_ids)
+        log_ratio = jnp.where(is_completion, mean_diff, 0.0)
+        token_weight = jnp.where(is_completion, weight / jnp.maximum(lengths, 1), 0.0) / num_items
+    ratio = jnp.exp(log_ratio)
+    clipped_ratio = jnp.clip(ratio, 1 - epsilon, 1 + epsilon_high)
+    objective = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
+    metrics = {
+        "policy_loss": -jnp.sum(token_weight * objective),
+        "clip_fraction": jnp.sum(token_weight * (ratio * advantages > clipped_ratio * advantages)),
+        "logp_diff_max": jnp.max(jnp.abs(logp_diff)),
+        "mean_logp": jnp.sum(token_weight * logps),
+    }
+    loss = metrics["policy_loss"]
+    if beta and ref_logps is not None:
+        # Schulman's k3 estimator: unbiased and non-negative.
+        ref_diff = jnp.where(is_completion, ref_logps - logps, 0.0)
+        metrics["kl"] = jnp.sum(token_weight * (jnp.exp(ref_diff) - ref_diff - 1))
+        loss = loss + beta * metrics["kl"]
+    return loss, metrics | {"loss": loss}
+
+
+def _completion_means(
+    values: Float[Array, "rows tokens"],
+    completion_mask: Float[Array, "rows tokens"],
+    segment_ids: Int32[Array, "rows tokens"],
+) -> tuple[Float[Array, "rows tokens"], Float[Array, "rows tokens"]]:
+    """Return, for each token, the mean of the values over its completion, and the completion's length."""
+    rows, tokens = values.shape
+    completion_ids = (segment_ids + jnp.arange(rows)[:, None] * (tokens + 1)).reshape(-1)
+
+    def sum_by_completion(x: Array) -> Array:
+        sums = jax.ops.segment_sum(x.reshape(-1), completion_ids, num_segments=rows * (tokens + 1))
+        return sums[completion_ids].reshape(rows, tokens)
+
+    lengths = sum_by_completion(completion_mask)
+    return sum_by_completion(values * completion_mask) / jnp.maximum(lengths, 1), lengths
+
+
+# Algorithm
+
+
+class RolloutBatch(NamedTuple):
+    """The rollouts of one update: `num_generations` conversations for each episode."""
+
+    episodes: list[EpisodeId]
+    conversations: list[list[Conversation]]
+
+    @property
+    def rewards(self) -> Float[np.ndarray, "prompts generations"]:
+        """Total reward of each conversation."""
+        return np.array([[one.total_reward for one in group] for group in self.conversations])
+
+    @property
+    def solved(self) -> Bool[np.ndarray, "prompts generations"]:
+        """Whether each conversation solved its episode."""
+        return np.array([[one.solved for one in group] for group in self.conversations])
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to JSON values."""
+        groups = [[(one.turns, one.solved) for one in group] for group in self.conversations]
+        return {"episodes": self.episodes, "conversations": groups}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "RolloutBatch":
+        """Convert from the values that `to_json` returned."""
+        conversations = [
+            [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
+            for group in record["conversations"]
+        ]
+        return cls([EpisodeId(*episode) for episode in record["episodes"]], conversations)
+
+
+class GRPO(Algorithm[GRPOState]):
+    """Trains a language model on the rewards of a text environment.
+
+    With `async_rollouts`, it is still determined which parameters generate which rollouts, and rollouts that
+    were not yet trained on are saved with every checkpoint. A resumed run therefore gives the same results.
+    """
+
+    name = "grpo"
+    config_type = GRPOConfig
+    unit = "completion_tokens"
+    headline = ("reward_mean", "success_rate")
+
+    def __init__(self, config: GRPOConfig, environment: TextVectorEnvironment | None = None) -> None:
+        super().__init__(config)
+        if config.sampling.temperature <= 0:
+            raise ValueError("GRPO needs sampled completions; set sampling.temperature above 0")
+        if environment is None:
+            environment = config.env.make(config.prompt_format)
+        self.environment = environment
+        self.tokenizer = PromptTokenizer.for_env(config.tokenizer, environment)
+        vocab_size = self.tokenizer.tokenizer.vocab_size
+        if vocab_size > config.model.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {vocab_size} tokens, but model.vocab_size is {config.model.vocab_size}; "
+                f"set model.vocab_size={vocab_size}"
+            )
+        self._structure = model_structure(config.model)
+        self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
+        self._curriculum = Curriculum(environment, config.curriculum, config.seed)
+        self._pending: RolloutBatch | None = None
+        """Rollouts for the next update, if `async_rollouts`."""
+
+    def init(self, key: Key, params: PyTree | None = None) -> GRPOState:
+        """Create the initial state, from the parameters of another run if `params` is given."""
+        if params is None:
+            params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
+        return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
+
+    def with_seed(self, seed: int) -> "GRPO":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
+
+    @property
+    def _compilation_key(self) -> tuple[Any, ...]:
+        # The compiled programs do not depend on the environment.
+        algorithm, _, settings = super()._compilation_key
+        return algorithm, settings
+
+    def model(self, params: PyTree) -> LanguageModel:
+        """Return the model with these parameters."""
+        model: LanguageModel = eqx.combine(params, self._structure)
+        return model
+
+    def policy(self, state: GRPOState) -> LanguageModel:
+        return self.model(state.params)
+
+    def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
+        """Run rollouts, compute advantages and train on the completions."""
+        start_time, step = time.process_time(), int(state.step)
+        batch = self._pending or self._rollout(state.params, self._sample_episodes(step), step)
+        retry_fraction = self._curriculum.num_retries(batch.episodes) / len(batch.episodes)
+        self._curriculum.record(batch.episodes, batch.solved)
+        completions = self._completions(batch)
+        if self.config.async_rollouts:
+            # A training step reuses the memory of the parameters, so the rollouts get a copy.
+            params, episodes = copy_params(state.params), self._sample_episodes(step + 1)
+            with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
+                pending = executor.submit(self._rollout, params, episodes, step + 1)
+                state, metrics = self.train_step(state, completions)
+                self._pending = pending.result()
+        else:
+            state, metrics = self.train_step(state, completions)
+
+        conversations = [conversation for group in batch.conversations for conversation in group]
+        turns = [turn for conversation in conversations for turn in conversation.turns]
+        is_informative = np.any(group_advantages(batch.rewards, scale_rewards=False) != 0, axis=1)
+        metrics |= {
+            "frac_reward_zero_std": 1 - float(np.mean(is_informative)),
+            "cpu_seconds": time.process_time() - start_time,
+            "valid_action_rate": float(np.mean([not turn.error for turn in turns])),
+            "completion_length": float(np.mean([len(turn.completion_ids) for turn in turns])),
+            "retry_fraction": retry_fraction,
+        }
+        for task, rate in self._curriculum.success_rates.items():
+            kind_and_difficulty = "_".join(task.split(":")[:2])
+            metrics[f"success_rate_{kind_and_difficulty}"] = rate
+        episodes_log = {
+            "episode_returns": jax.device_put(batch.rewards.reshape(-1).astype(np.float32)),
+            "episode_lengths": jax.device_put(np.array([len(one.turns) for one in conversations], np.int32)),
+            "success_mask": jax.device_put(batch.solved.reshape(-1)),
+        }
+        counts = {
+            "completion_tokens": sum(len(turn.completion_ids) for turn in turns),
+            "episodes": len(conversations),
+        }
+        return state, UpdateResult(metrics, episodes_log, counts)
+
+    def _sample_episodes(self, step: int) -> list[EpisodeId]:
+        return self._curriculum.sample(step, self.config.num_prompts)
+
+    def _rollout(self, params: PyTree, episodes: list[EpisodeId], step: int) -> RolloutBatch:
+        """Attempt each episode `num_generations` times."""
+        size, policy = self.config.num_generations, self._lm_policy(self.model(params))
+        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+        attempts = [episode for episode in episodes for _ in range(size)]
+        conversations = rollout(policy, self.environment, attempts, key)
+        groups = [conversations[first : first + size] for first in range(0, len(conversations), size)]
+        return RolloutBatch(episodes, groups)
+
+    def _completions(self, batch: RolloutBatch) -> list[Completion]:
+        """Convert turns to completions with advantages."""
+        config = self.config
+        conversations = [conversation for group in batch.conversations for conversation in group]
+        if config.advantage_granularity == "turn":
+            prompts = [[turn.prompt for turn in one.turns] for one in conversations]
+            rewards = [[turn.reward for turn in one.turns] for one in conversations]
+            advantages = turn_advantages(prompts, rewards, config.gamma, config.scale_rewards)
+        else:
+            by_attempt = group_advantages(batch.rewards, config.scale_rewards)
+            advantages = [
+                [float(advantage)] * len(one.turns)
+                for one, advantage in zip(conversations, by_attempt.flat, strict=True)
+            ]
+        return [
+            Completion(
+                turn.prompt_ids, turn.completion_ids, turn.logps, float(advantage), turn.allowed_token_ids
+            )
+            for one, turn_values in zip(conversations, advantages, strict=True)
+            for turn, advantage in zip(one.turns, turn_values, strict=True)
+            if is_usable_state(turn.state_key, "train")
+        ]
+
+    def train_step(
+        self, state: GRPOState, completions: Sequence[Completion]
+    ) -> tuple[GRPOState, dict[str, Any]]:
+        """Take `num_iterations` optimizer steps on completions. `state` must not be used afterward.
+
+        The loss of a step is a mean over all completions. Those with advantage 0 count in the denominator,
+        but are not computed (unless `beta` is set), and equal ones are computed once.
+        """
+        config = self.config
+        trained = [
+            completion
+            if completion.advantage > 0
+            else completion._replace(advantage=completion.advantage * config.negative_advantage_weight)
+            for completion in merge_duplicates(completions, config.max_trained_generations)
+        ]
+        trained = [completion for completion in trained if completion.advantage or config.beta]
+        microbatches = pack_completions(
+            trained, config.max_length, config.microbatch_size, config.model.vocab_size
+        )
+        per_token = config.importance_sampling_level == "token"
+        num_items = jnp.float32(
+            sum(len(completion.completion_ids) if per_token else 1 for completion in completions)
+        )
+        params, opt_state = state.params, state.opt_state
+        iterations: list[dict[str, float]] = []
+        for _ in range(config.num_iterations if microbatches else 0):
+            gradients = self._zeros(params)
+            sums, logp_diff_max = dict[str, float](), 0.0
+            for microbatch in microbatches:
+                gradients, metrics = self._add_gradients(
+                    gradients, params, state.ref_params, microbatch, num_items
+                )
+                logp_diff_max = max(logp_diff_max, float(metrics.pop("logp_diff_max")))
+                sums = {name: sums.get(name, 0.0) + float(value) for name, value in metrics.items()}
+            params, opt_state, gradient_norm = self._apply_gradients(params, opt_state, gradients)
+            iterations.append(sums | {"logp_diff_max": logp_diff_max, "gradient_norm": float(gradient_norm)})
+        means: dict[str, Any] = {
+            name: float(np.mean([metrics[name] for metrics in iterations]))
+            for name in (iterations or [{}])[0]
+        }
+        # Before the first step, the difference is only rounding, unless sampler and learner disagree.
+        means["sampling_logp_diff_max"] = iterations[0]["logp_diff_max"] if iterations else 0.0
+        means["gradient_steps"] = len(iterations)
+        means["trained_tokens"] = sum(
+            len(completion.prompt_ids) + len(completion.completion_ids) for completion in trained
+        )
+        return GRPOState(params, opt_state, state.step + 1, state.ref_params), means
+
+    def loss(
+        self,
+        params: PyTree,
+        ref_params: PyTree,
+        batch: PackedCompletions,
+        num_items: Float[Array, ""],
+    ) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """Compute `grpo_loss` of a microbatch."""
+        config, temperature = self.config, jnp.float32(self.config.sampling.temperature)
+        logps = completion_logps(self.model(params), batch, temperature)
+        ref_logps = None
+        if config.beta:
+            ref_logps = jax.lax.stop_gradient(completion_logps(self.model(ref_params), batch, temperature))
+        # Values of a token are at its own index, and `logps` start with the second token.
+        return grpo_loss(
+            logps,
+            jnp.asarray(batch.old_logps)[:, 1:],
+            ref_logps,
+            jnp.asarray(batch.advantages)[:, 1:],
+            jnp.asarray(batch.completion_mask)[:, 1:],
+            jnp.asarray(batch.weight)[:, 1:],
+            jnp.asarray(batch.segment_ids)[:, 1:],
+            num_items,
+            epsilon=config.epsilon,
+            epsilon_high=config.epsilon_high,
+            beta=config.beta,
+            importance_sampling_level=config.importance_sampling_level,
+        )
+
+    @jit_method
+    def _zeros(self, params: PyTree) -> PyTree:
+        return jax.tree.map(jnp.zeros_like, params)
+
+    @jit_method(donate=("gradients",))
+    def _add_gradients(
+        self,
+        gradients: PyTree,
+        params: PyTree,
+        ref_params: PyTree,
+        batch: PackedCompletions,
+        num_items: Float[Array, ""],
+    ) -> tuple[PyTree, dict[str, Array]]:
+        def loss(params: PyTree) -> tuple[Array, dict[str, Array]]:
+            return self.loss(params, ref_params, batch, num_items)
+
+        gradient, metrics = jax.grad(loss, has_aux=True)(params)
+        return jax.tree.map(jnp.add, gradients, gradient), metrics
+
+    @jit_method(donate=("params", "opt_state"))
+    def _apply_gradients(
+        self, params: PyTree, opt_state: PyTree, gradients: PyTree
+    ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
+        updates, opt_state = self._optimizer.update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, optax.tree.norm(gradients)
+
+    def _lm_policy(self, model: LanguageModel) -> LMPolicy:
+        config = self.config
+        return LMPolicy(
+            model,
+            self.tokenizer,
+            config.sampling,
+            config.max_completion_length,
+            config.legal_actions_only,
+        )
+
+    def evaluate(self, state: GRPOState, update: int, final: bool) -> list[dict[str, Any]]:
+        """Evaluate greedily on episodes of the validation split."""
+        policy = self._lm_policy(self.policy(state))
+        return evaluation_records(policy, self.environment, self.config.evaluation.num_episodes)
+
+    def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
+        """Run one validation episode of each task."""
+        return sample_conversations(self._lm_policy(self.policy(state)), self.environment, update)
+
+    def data_fingerprint(self) -> str:
+        return self.environment.fingerprint
+
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+        """Return the state of the curriculum, and save the pending rollouts."""
+        state = self._curriculum.state_dict()
+        if self._pending is None:
+            return state
+        pending_folder = folder / _PENDING_ROLLOUTS
+        pending_folder.mkdir(exist_ok=True)
+        for path in pending_folder.glob("*.json"):
+            if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
+                path.unlink()
+        with atomic_write(pending_folder / f"{update}.json", "w", checksum=True) as file:
+            write_json(file, self._pending.to_json())
+        return state | {"pending_rollouts": f"{update}.json"}
+
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
+        self._curriculum.load_state_dict(saved)
+        if "pending_rollouts" in saved:
+            path = folder / _PENDING_ROLLOUTS / saved["pending_rollouts"]
+            self._pending = RolloutBatch.from_json(read_verified_json(path))
+
+    def export(self, state: GRPOState, folder: Path) -> None:
+        # The run loop does not call `close` itself.
+        self.close()
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+@eqx.filter_jit
+def copy_params(params: PyTree) -> PyTree:
+    """Copy parameters to new memory."""
+    return jax.tree.map(jnp.copy, eqx.filter(params, eqx.is_array))

@@ -1,1 +1,0 @@
-"""Training of language models: SFT and GRPO."""

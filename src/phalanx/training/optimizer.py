@@ -1,0 +1,112 @@
+"""Optimizers and the learning-rate schedule of all algorithms."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import optax  # type: ignore[import-untyped]
+from jaxtyping import Array, Float, PyTree
+from optax.contrib import MuonDimensionNumbers, muon  # type: ignore[import-untyped]
+from pydantic import Field
+
+from phalanx.config import Config
+
+ScheduleName = Literal["constant", "linear", "cosine"]
+
+
+class OptimizerConfig(Config):
+    """Optimizer, learning-rate schedule and gradient clipping."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "method": "name",
+        "learning_rate_end": "end_learning_rate",
+        "fall": "lr_schedule",
+        "warmup": "warmup_steps",
+        "clip": "max_grad_norm",
+        "accumulate": "grad_accum_steps",
+    }
+
+    name: Literal["adamw", "muon"] = "adamw"
+    """`adamw`, or `muon` (Jordan et al., 2024), which orthogonalizes the updates of the matrices of
+    transformer blocks and uses AdamW for everything else. Update sizes match, so a learning rate suits
+    both."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Highest learning rate, reached after the warm-up."""
+    end_learning_rate: float = Field(default=1e-4, ge=0)
+    """Learning rate at the end of training. Not used if `lr_schedule` is `constant`."""
+    lr_schedule: ScheduleName = "cosine"
+    """Shape of the decay from `learning_rate` to `end_learning_rate`."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises linearly to `learning_rate`."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay of matrices. Biases and norm scales are not decayed."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients with a larger global norm are scaled down to it. None disables clipping."""
+    grad_accum_steps: int = Field(default=1, ge=1)
+    """Batches per optimizer step. The step equals that on one batch with all their rows."""
+    b2: float = Field(default=0.999, gt=0, lt=1)
+    """Decay rate of Adam's second moment."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Value added to the denominator in Adam."""
+
+
+def scheduled_value(
+    schedule: ScheduleName, start: float, end: float, progress: Float[Array, ""] | float
+) -> Float[Array, ""]:
+    """Interpolate from `start` (progress 0) to `end` (progress 1)."""
+    progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
+    match schedule:
+        case "constant":
+            return jnp.full_like(progress, start)
+        case "linear":
+            return start + (end - start) * progress
+        case "cosine":
+            return end + (start - end) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
+
+
+def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
+    """Return the learning rate as a function of the step, from 0 to `num_steps`."""
+    warmup_steps = min(config.warmup_steps, num_steps - 1)
+    start, end = config.learning_rate, config.end_learning_rate
+
+    def decay(step: Any) -> Array:
+        return scheduled_value(config.lr_schedule, start, end, step / (num_steps - warmup_steps))
+
+    if not warmup_steps:
+        return decay
+    warmup = optax.linear_schedule(start / config.warmup_steps, start, warmup_steps)
+    return optax.join_schedules([warmup, decay], [warmup_steps])
+
+
+def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
+    """Create the optimizer for a training of `num_steps` steps."""
+
+    def is_matrix(params: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+    schedule = lr_schedule(config, num_steps)
+    if config.name == "muon":
+        optimizer = muon(
+            schedule,
+            adam_b2=config.b2,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            weight_decay_mask=is_matrix,
+            adam_weight_decay=config.weight_decay,
+            muon_weight_dimension_numbers=_stacked_matrices,
+            # Scales Muon's updates to the typical size of AdamW's.
+            consistent_rms=0.2,
+        )
+    else:
+        optimizer = optax.adamw(
+            schedule, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=is_matrix
+        )
+    if config.max_grad_norm is None:
+        return optimizer
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optimizer)
+
+
+def _stacked_matrices(params: PyTree) -> PyTree:
+    """Select the matrices of stacked transformer blocks: arrays with axes (layer, inputs, outputs)."""
+    return jax.tree.map(lambda leaf: MuonDimensionNumbers(1, 2) if leaf.ndim == 3 else None, params)

@@ -1,0 +1,135 @@
+"""`phalanx kg mine`, `evaluate`, `path-network` and `query`."""
+
+import json
+
+import pytest
+
+from phalanx.kg.formats import read_rules
+
+
+@pytest.fixture
+def folder(tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    pairs = [(f"a{n}", f"b{n}") for n in range(8)]
+    (base / "train.txt").write_text(
+        "".join(f"{a}\thas\t{b}\n" for a, b in pairs) + "".join(f"{b}\tin\t{a}\n" for a, b in pairs[:6])
+    )
+    (base / "valid.txt").write_text("b6\tin\ta6\n")
+    (base / "test.txt").write_text("b7\tin\ta7\n")
+    return base
+
+
+def test_rules_are_mined_written_and_ranked_by(phalanx, folder):
+    out = folder / "rules.txt"
+    result = phalanx("kg", "mine", folder, "max_length=2", "--out", out, "--threads", 1, "--evaluate", "test")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0] == "2 rules from 14 facts: 2 paths and 0 with constants"
+    assert lines[1].startswith("test, 1 queries, 32 candidates by 2 rules, maxplus, ties random: MRR 1.000")
+    assert [(str(rule.head), rule.weight) for rule in read_rules(out)] == [
+        ("has(X,Y)", 6 / 11),
+        ("in(X,Y)", 6 / 13),
+    ]
+    again = phalanx(
+        "kg", "evaluate", folder, "--rules", out, "--split", "valid", "--aggregation", "noisyor", "--json"
+    )
+    record = json.loads(again.out)
+    assert (record["mrr"], record["mrr_realistic"], record["ties"]) == (1.0, 1.0, "random")
+    assert record["predictor"] == "2 rules, noisyor"
+
+
+def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
+    result = phalanx(
+        "kg", "mine", folder, "constant_rules=false", "confidence_smoothing=0", "--max-seconds", 20
+    )
+    assert result.out.splitlines()[1:] == ["  r1:1.0:in(Y,X) -> has(X,Y)", "  r2:0.75:has(Y,X) -> in(X,Y)"]
+
+
+def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
+    run = tmp_path / "kge"
+    trained = phalanx("train", "kge", f"dataset={folder}", "kge.dim=4", "kge.epochs=1", "--out", run)
+    assert trained.code == 0, trained.err
+    result = phalanx(
+        "kg", "mine", folder, "--evaluate", "test", "--kge", run, "--aggregation", "learned", "--json"
+    )
+    assert result.code == 0, result.err
+    assert set(json.loads(result.out)["selected"]) == {"valid_mrr", "learning", "kge_weight"}
+
+
+def test_a_network_is_learned_written_and_read_again(phalanx, folder, tmp_path):
+    file = tmp_path / "network.npz"
+    settings = ("num_layers=1", "num_epochs=20", "batch_size=4")
+    options = ("--evaluate", "test", "--threads", 1)
+    first = phalanx("kg", "path-network", folder, file, *settings, *options, "--json")
+    assert first.code == 0, first.err
+    record = json.loads(first.out)
+    assert (record["predictor"], record["mrr"]) == ("path network", 1.0)
+    again = phalanx("kg", "path-network", folder, file, *options)
+    assert again.out.startswith("test, 1 queries, 32 candidates by path network, ties random: MRR 1.000")
+    refused = phalanx("kg", "path-network", folder, file, "num_layers=2")
+    assert refused.code == 2 and "already exists, so settings have no effect" in refused.err
+
+
+def test_a_higher_power_is_nearer_to_the_maximum(phalanx, folder):
+    result = phalanx(
+        "kg", "mine", folder, "--evaluate", "test", "--aggregation", "power", "--power", 6, "--json"
+    )
+    assert result.code == 0 and json.loads(result.out)["mrr"] == 1.0, result.err
+
+
+def test_mistakes_are_told(phalanx, folder, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "train.txt").write_text("")
+    for arguments, said in (
+        ((empty,), "has no triples to mine rules from"),
+        ((tmp_path / "nowhere",), "nowhere"),
+        ((folder, "max_lenght=3"), "max_lenght"),
+        ((folder, "length=3"), "length was renamed to max_length"),
+    ):
+        result = phalanx("kg", "mine", *arguments)
+        assert result.code == 2 and said in result.err, result.err
+
+
+def test_one_fact_gives_no_rules(phalanx, tmp_path):
+    (tmp_path / "one.txt").write_text("p(a,b).\n")
+    result = phalanx("kg", "mine", tmp_path / "one.txt")
+    assert (result.code, result.out) == (0, "0 rules from 1 fact: 0 paths and 0 with constants\n")
+
+
+def test_a_question_is_answered_with_proofs_and_pictures(phalanx, folder, tmp_path):
+    result = phalanx(
+        "kg",
+        "query",
+        folder,
+        "in(b7,X)",
+        "--top",
+        2,
+        "--explain",
+        "--max-seconds",
+        5,
+        "--out",
+        tmp_path / "a.svg",
+    )
+    assert result.code == 0 and "has no rules.txt: mining rules" in result.err
+    lines = result.out.splitlines()
+    assert lines[0].endswith("in(b7,a7)  confidence 0.462")
+    assert "    └── has(a7,b7)  fact" in lines
+    assert lines[-1] == str(tmp_path / "a.svg") and (tmp_path / "a.svg").read_text().startswith(
+        ("<?xml", "<svg")
+    )
+
+
+def test_given_rules_answer_and_facts_can_be_left_out(phalanx, folder, tmp_path):
+    (tmp_path / "r.txt").write_text("r:0.25:has(Y,X) -> in(X,Y)\n")
+    told = phalanx("kg", "query", folder, "in(b1,X)", "--rules", tmp_path / "r.txt", "--json")
+    (answer,) = json.loads(told.out)["answers"]
+    assert (answer["atom"], answer["fact"], answer["confidence"]) == ("in(b1,a1)", True, 0.25)
+    none = phalanx("kg", "query", folder, "in(b1,X)", "--rules", tmp_path / "r.txt", "--exclude-facts")
+    assert (none.code, none.out) == (1, "in(b1,X): no answer\n")
+
+
+def test_an_unknown_relation_is_told(phalanx, folder):
+    result = phalanx("kg", "query", folder, "inn(b1,X)")
+    assert result.code == 2 and "no predicate 'inn'" in result.err and "'in'" in result.err

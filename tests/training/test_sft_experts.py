@@ -1,0 +1,53 @@
+"""Expert answers of ARC and proofs as samples."""
+
+import itertools
+
+import pytest
+
+from phalanx.arc.generators import generate_tasks
+from phalanx.arc.text import OPERATION_NAMES, compact_task
+from phalanx.lm import PromptTokenizer
+from phalanx.text.wrapper import TextVectorWrapper
+from phalanx.training import SFTConfig, open_data
+from phalanx.training.sft_experts import proof_samples
+from phalanx.training.text_env import TrainingEnvConfig
+from tests.helpers.few_tasks import few_tasks
+
+TOKENIZER = PromptTokenizer("characters")
+
+
+def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> None:
+    env = TrainingEnvConfig(id="proofs").make()
+    assert isinstance(env, TextVectorWrapper)
+    samples = list(itertools.islice(proof_samples(env.environment, "characters"), 150))
+    assert samples == list(itertools.islice(proof_samples(env.environment, "characters"), 150))
+    answers: dict[int, list[str]] = {}
+    for sample in samples:
+        answer = TOKENIZER.decode(sample.tokens[sample.mask == 1].tolist())
+        answers.setdefault(int(sample.sample_id.split("-")[2]), []).append(answer)
+    complete = {seed: own for seed, own in answers.items() if seed < 64}
+    env.reset(list(complete))
+    for step in range(max(map(len, complete.values()))):
+        result = env.step([own[step] if step < len(own) else "" for own in complete.values()])
+    assert all(info.solved for info in result.infos)
+    assert {len(own) for own in complete.values()} > {1}
+    assert {"True", "give up"} <= {own[-1] for own in complete.values()}
+
+
+def test_arc_samples_show_the_other_pairs_but_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_tasks(monkeypatch)
+    settings = ("env.id=arc", "data.num_eval_samples=3", "data.max_length=512", "data.window_size=64")
+    data = open_data(SFTConfig.load(None, settings))
+    assert [sample.sample_id.split("-")[1] for sample in data.eval_samples] == ["validation"] * 3
+    assert data.next() is not None
+    (task,) = generate_tasks(["fill_enclosed"], 1)
+    text = compact_task(task, 1, task.demos[1].input)
+    outputs = ["/".join("".join(map(str, row)) for row in pair.output.tolist()) for pair in task.demos]
+    assert all(
+        (f"={output}\n" in text) == (index != 1)
+        for index, output in enumerate(outputs)
+        if outputs.count(output) == 1
+    )
+    sample = data.eval_samples[0]
+    answer = PromptTokenizer("bytes").decode(sample.tokens[sample.mask == 1].tolist())
+    assert answer.split()[0] in OPERATION_NAMES
