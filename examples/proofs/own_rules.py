@@ -13,16 +13,14 @@ from phalanx.kg import (
     KnowledgeBase,
     Proof,
     Prover,
+    draw_proof,
     parse_atom,
     parse_query,
     parse_rule,
     prove,
 )
-from phalanx.kg.rendering import draw_proof
 from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
-from phalanx.training.proof_training import ProofTraining, load_proof_training, read_data
-from phalanx.training.run import train
-from phalanx.training.run_dir import next_free_dir
+from phalanx.training import ProofTraining, load_proof_training, next_free_dir, read_data, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
