@@ -173,7 +173,7 @@ def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
 
 
 def test_old_names_of_search_settings_are_rejected_with_the_new_ones() -> None:
-    with pytest.raises(ValueError, match="search.width was renamed to beam.beam_width"):
+    with pytest.raises(ValueError, match=r"search\.width was renamed to beam\.beam_width"):
         load_config(LinkPredictionConfig, None, ("search.width=2",))
-    with pytest.raises(ValueError, match="search.max_depth was renamed to beam.max_depth"):
+    with pytest.raises(ValueError, match=r"search\.max_depth was renamed to beam\.max_depth"):
         load_config(LinkPredictionConfig, None, ("search.max_depth=2",))
