@@ -66,8 +66,10 @@ def own_modules() -> tuple[Any, Any]:
     """Return Phalanx's batching names, and its names for streams and puzzle servers."""
     import phalanx.data
     import phalanx.puzzles.server as server
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import replay_buffer
 
-    names = {name: getattr(module, name) for module in (phalanx.data, server) for name in module.__all__}
+    modules = (phalanx.data, server, replay_buffer)
+    names = {name: getattr(module, name) for module in modules for name in module.__all__}
     return phalanx.data, types.SimpleNamespace(**names)
 
 

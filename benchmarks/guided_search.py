@@ -23,7 +23,7 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.search.best_first import BestFirstConfig, Heuristic, SearchTrace, best_first_search
+from phalanx.proofs.search.best_first import BestFirstConfig, Heuristic, SearchResult, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
 from phalanx.proofs.search.heuristic_training import HeuristicConfig, train_heuristic, untrained_heuristic
 from phalanx.proofs.search.heuristics import (
@@ -76,7 +76,7 @@ def mined(folder: pathlib.Path, name: str, split: str, most: int, rules_each: in
     data = KnowledgeBase.load(folder / name, on_leak="allow")
     config = MiningConfig(max_length=length, constant_rules=False, num_threads=1)
     found = mine_rules(data, config, TimeLimit(None, print_to_stderr))
-    index, kept, confidence = found.index, [], []
+    index, kept, confidence = ProofVocabulary(data), [], []
     taken: dict[str, int] = {}
     for place in range(len(found)):
         rule = found[place]
@@ -122,7 +122,7 @@ def measured(setting: Setting, config: HeuristicConfig, methods: tuple[str, ...]
         "confidence": ConfidenceHeuristic(features.confidence),
         "random": RandomHeuristic(config.seed),
     }
-    tried: dict[str, tuple[SearchTrace, float]] = {}
+    tried: dict[str, tuple[SearchResult, float]] = {}
     for name in methods:
         begin = time.process_time()
         found = best_first_search(
@@ -146,7 +146,7 @@ def measured(setting: Setting, config: HeuristicConfig, methods: tuple[str, ...]
             "training_cpu_seconds": round(training, 1) if name == "trained" else 0.0,
         }
         for budget in BUDGETS:
-            if budget > setting.search.expansions:
+            if budget > setting.search.max_expansions:
                 continue
             within = found.proved & (found.expansions <= budget)
             expanded = np.minimum(found.expansions, budget)
@@ -194,7 +194,7 @@ def main() -> None:
                 arguments.length,
             )
         for seed in range(arguments.seeds):
-            search = setting.search.model_copy(update={"expansions": 100})
+            search = setting.search.model_copy(update={"max_expansions": 100})
             config = HeuristicConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})
             for record in measured(setting, config, METHODS if seed == 0 else METHODS[:3]):
                 print(json.dumps({**record, **conditions("jax", "numpy")}), flush=True)

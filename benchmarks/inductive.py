@@ -40,13 +40,13 @@ def measured(folder: pathlib.Path, name: str, split: str, seed: int) -> dict[str
         "pair": name,
         "split": split,
         "seed": seed,
-        "rules": both.rules,
-        "hits@10_rules_alone": alone.metrics.hits[10],
+        "rules": both.num_rules,
+        "hits@10_rules_alone": alone.result.total.hits[10],
         "role_weight": both.role_weight,
-        **both.metrics.as_record(),
+        **both.result.total.as_record(),
         "random": 10 / 51,
         "bar": GRAIL[name],
-        "holds": both.metrics.hits[10] > GRAIL[name],
+        "holds": both.result.total.hits[10] > GRAIL[name],
         "cpu_seconds": round(time.process_time() - begin, 1),
     }
 

@@ -72,15 +72,15 @@ def measure_ranking(
     ranking = ProofLinkPrediction.create(
         data, index, config.proofs, LinkPredictionConfig(skip_unprovable=False)
     )
-    score = ranking.search_scorer(untrained_policy(config))
+    score = ranking.policy_scorer(untrained_policy(config))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]
     score(triples)
     rates = [len(triples) / seconds_of(lambda: score(triples)) for _ in range(repeats)]
-    search = ranking.config.search
+    search = ranking.config.beam
     facts = {
         "candidates": len(triples),
-        "width": search.width,
+        "beam_width": search.beam_width,
         "max_depth": search.max_depth,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
     }

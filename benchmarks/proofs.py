@@ -98,8 +98,8 @@ class ProofBenchmark:
                 yield self.measure(workload, engine, data, load_seconds)
 
     def _read(self, workload: Workload) -> KnowledgeBase:
-        path = None if self.folder is None else self.folder / workload.dataset
-        return KnowledgeBase.load(path / workload.dataset, on_leak="allow")
+        path = workload.dataset if self.folder is None else self.folder / workload.dataset
+        return KnowledgeBase.load(path, on_leak="allow")
 
     def measure(
         self, workload: Workload, engine: str, data: KnowledgeBase, load_seconds: float

@@ -285,10 +285,10 @@ def _train(folder: Path, overrides: Sequence[str], processes: Sequence[Sequence[
 
 def weights_digest(run: Path) -> str:
     """Of the weights in a run's newest checkpoint."""
-    from phalanx.training.checkpoints import opened
+    from phalanx.training.checkpoints import open_checkpoint
 
-    with opened(run) as (checkpoints, step, facts):
-        names = sorted(facts["weights"].values())
+    with open_checkpoint(run) as (checkpoints, step, metadata):
+        names = sorted(metadata["params"])
         arrays = checkpoints.arrays(step, names)
     return hashlib.sha256(b"".join(arrays[name].tobytes() for name in names)).hexdigest()
 

@@ -50,7 +50,8 @@ def proofs(quick: bool) -> Prepared:
     """Random legal actions on the generated families."""
     modules = ("proofs", "phalanx.proofs.benchmark")
     batch, steps = (16, 4) if quick else (256, 64)
-    data = found("KnowledgeBase", "phalanx.kg", "phalanx.proofs")("generated")
+    base = found("KnowledgeBase", "phalanx.kg", needed=False)
+    data = found("DataHandler", "phalanx.proofs")("generated") if base is None else base.generate()
     (workload,) = found("BUILT_IN", *modules)
     environment = found("benchmark_environment", *modules)(workload, "native", data)
     rollout = found("Rollout", *modules).prepare(environment, batch, steps)

@@ -23,16 +23,14 @@ from phalanx.arc import (
     generate_tasks,
     operation_name,
 )
-from phalanx.core import (
+from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
     analyze_memory_usage,
-    batch_reset,
-    batch_step,
     find_optimal_batch_size,
     inspect_batch_states,
     process_dynamic_batch,
-    run_episode_batch,
 )
+from phalanx.core import batch_reset, batch_step, run_episode_batch
 
 
 def reset_and_step(config: ArcConfig, tasks: TaskBuffer, batch_size: int) -> ArcState:

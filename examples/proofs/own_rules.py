@@ -13,16 +13,14 @@ from phalanx.kg import (
     KnowledgeBase,
     Proof,
     Prover,
+    draw_proof,
     parse_atom,
     parse_query,
     parse_rule,
     prove,
 )
-from phalanx.kg.rendering import draw_proof
 from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
-from phalanx.training.proof_training import ProofTraining, load_proof_training, read_data
-from phalanx.training.run import train
-from phalanx.training.run_dir import next_free_dir
+from phalanx.training import ProofTraining, load_proof_training, next_free_dir, read_data, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -100,11 +98,11 @@ def main() -> None:
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
     policy = training.policy(outcome.state)
     data, index = read_data(config)
-    for name, mode in (("search", "rl"), ("exact", "exact")):
+    for name, mode in (("search", "policy"), ("exact", "exact")):
         settings = LinkPredictionConfig(beam=BeamSearchConfig(beam_width=4, max_depth=9))
         ranking = ProofLinkPrediction.create(data, index, config.proofs, settings)
         total = evaluate_proofs(mode, ranking, policy=policy).total
-        print(f"{name:7} ranks {total.queries} unseen truths among corruptions: {total.describe()}")
+        print(f"{name:7} ranks {total.num_queries} unseen truths among corruptions: {total.describe()}")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Proofs": {
         "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
+        "phalanx.kg.kge.models": ("KGEModelConfig",),
         "phalanx.training.kge": ("KGEConfig",),
         "phalanx.proofs.score_combination": ("HybridConfig",),
         "phalanx.kg.rules.mining": ("MiningConfig",),

@@ -315,12 +315,12 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "max_steps must be an integer": lambda said: said.update(max_steps=True),
     "selection must be point or bbox": lambda said: said.update(selection="mask"),
     "operations must be sorted": lambda said: said["operations"].reverse(),
-    "none may go to another pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
+    "without those that change the pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
     "sees must be some of": lambda said: said.update(sees=["input", "working"]),
     "palette must be ten colors": lambda said: said["palette"].__setitem__(0, "red;}"),
-    "finite weights, and": lambda said: said["network"].update(weights=base64.b64encode(bytes(8)).decode()),
+    "finite weights, got": lambda said: said["network"].update(weights=base64.b64encode(bytes(8)).decode()),
     "a grid must be rows of digits": lambda said: said["puzzles"][0].update(input=["01", "2x"]),
-    "names must be text": lambda said: said["puzzles"][0].update(task=7),
+    "names must be strings": lambda said: said["puzzles"][0].update(task=7),
     "puzzles must be a list": lambda said: said.update(puzzles={}),
 }
 

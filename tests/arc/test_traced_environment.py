@@ -230,7 +230,7 @@ def test_states_made_in_such_a_program_know_no_tasks_until_they_are_bound(backen
     assert states.tasks is None and states.working_grid.shape == (12, 7, 6)
     with pytest.raises(ValueError, match=r"does not know its tasks.*environment\.attach_names"):
         _ = states.target_grid
-    with pytest.raises(ValueError, match="do not know their tasks: pass the environment"):
+    with pytest.raises(ValueError, match="their tasks are unknown: pass the environment"):
         batch_step(states, BboxAction(*jnp.zeros((5, 12), jnp.int32)), environment.config)
     bound = environment.attach_names(states)
     assert bound.tasks is environment.tasks

@@ -8,7 +8,7 @@ from phalanx.kg import KnowledgeBase
 
 
 def test_phalanxs_runner_trains_and_tells_time_and_mrr(tmp_path):
-    base = KnowledgeBase.generate(num_families=2).base
+    base = KnowledgeBase.generate(num_families=2)
     base.save(tmp_path / "small")
     work = compare_kge.Work("small", "distmult", 8, 2, 64, 0.01, 0.02, 0)
     told = compare_kge.trained(

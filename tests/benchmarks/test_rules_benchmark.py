@@ -32,4 +32,4 @@ def test_a_split_is_ranked_and_held_to_its_bar(tmp_path, monkeypatch, capsys) ->
         benchmark.main()
     record = json.loads(capsys.readouterr().out)
     assert ended.value.code == 0 and record["holds"] and record["mrr"] == 1.0
-    assert record["settings"] == {"length": 2} and record["queries"] == 1
+    assert record["settings"] == {"max_length": 2} and record["num_queries"] == 1

@@ -113,11 +113,11 @@ def test_an_embedding_is_evaluated_by_itself_with_proofs_and_on_another_folder(
 ) -> None:
     few = ("--set", "max_queries=4", "--json")
     alone = json.loads(phalanx("eval", run[0], *few).out)
-    assert (alone["mode"], alone["dataset"], alone["queries"]) == ("kge", "generated", 4)
+    assert (alone["mode"], alone["dataset"], alone["num_queries"]) == ("kge", "generated", 4)
     assert 0 < alone["mrr"] <= 1
-    assert phalanx("data", "kg", "generate", "--out", tmp_path / "same").code == 0
+    assert phalanx("kg", "generate", "--out", tmp_path / "same").code == 0
     again = json.loads(phalanx("eval", run[0], "--data", tmp_path / "same", *few).out)
     assert (again["dataset"], again["mrr"]) == ("same", alone["mrr"])
     both = json.loads(phalanx("eval", run[0], "--mode", "learned", *few).out)
-    assert both["proved"] is not None
-    assert phalanx("eval", run[0], "--mode", "rl").code == 2
+    assert both["proved_rate"] is not None
+    assert phalanx("eval", run[0], "--mode", "policy").code == 2

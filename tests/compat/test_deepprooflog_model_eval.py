@@ -1,6 +1,7 @@
 """Torch policies ranked on a batch, KGE actions, and the names that training scripts use."""
 
 import argparse
+import functools
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_an_argument_by_another_name_is_answered_with_the_name_here(name, answer
 
 
 def test_as_many_environments_as_memory_allows(monkeypatch):
-    monkeypatch.setattr("phalanx.core.profiling.available_memory", lambda: 40_000)
+    monkeypatch.setattr("phalanx.core.device_memory.available_memory", lambda: 40_000)
     env = ancestors("auto")
     assert 1 <= num_envs(env) < 16
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):
@@ -113,7 +114,7 @@ def test_as_many_environments_as_memory_allows(monkeypatch):
 def test_a_policy_is_evaluated_on_the_environments_of_serial_and_parallel_envs(actor):
     expected = evaluate_policy_torchrl(actor, ancestors(2), TRUE)
     for kind in (SerialEnv, ParallelEnv):
-        env = kind(2, lambda: ancestors(2))
+        env = kind(2, functools.partial(ancestors, 2))
         found = evaluate_policy_torchrl(actor, env, TRUE)
         assert found.proved.tolist() == expected.proved.tolist()
         env.close(raise_if_closed=False)

@@ -85,7 +85,7 @@ def test_labels_of_another_length_are_refused_in_words_at_the_reset() -> None:
     env.labels = [1]
     assert starts(env.reset()) == [AC, AC, AC]
     env.query_depths = [1, 2]
-    with pytest.raises(ValueError, match=r"1 queries have query_depths of the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"query_depths has shape \(2,\), but there are 1 queries"):
         env.reset()
 
 

@@ -72,7 +72,9 @@ def test_every_public_config_is_in_the_reference() -> None:
 
 
 def test_a_setting_is_shown_with_type_default_bounds_and_docstring(files: dict[str, str]) -> None:
-    row = "| `max_episode_steps` | `int` | `100` | ≥ 1 | Steps after which an episode is truncated. |"
+    row = (
+        "| `max_episode_steps` | `int` | `100` | ≥ 1 | Number of steps after which an episode is truncated. |"
+    )
     assert row in files["reference/config.md"]
 
 

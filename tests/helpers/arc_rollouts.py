@@ -27,7 +27,7 @@ STATE_FIELDS = (
     *("solved", "solved_pairs", "last_operation", "pair_index", "height", "width"),
 )
 INFO_FIELDS = (
-    *("similarity", "similarity_improvement", "action", "step_count"),
+    *("similarity", "similarity_improvement", "operation_type", "step_count"),
     *("episode_done", "terminated", "truncated", "solved"),
 )
 

@@ -35,11 +35,11 @@ NOT_RUN: dict[str, str] = {
     r"server-launcher |phalanx puzzles collect|phalanx play puzzle_server": "needs a puzzle server",
     r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
     r"phalanx kg download .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
-    r"phalanx \S+ data/kg-standard/": "needs published triples; tests/cli/test_mine.py mines others",
+    r"phalanx kg \S+ data/kg-standard/": "needs published triples; tests/cli/test_kg_mine.py mines others",
     r".* --ray": "starts Ray, or needs a cluster; tests/cli/test_data_lengths_ray.py starts one",
     r"phalanx data pack \S+ --tokenizer": "needs a tokenizer of yours; tests/cli/test_data_pack.py makes one",
     r"phalanx eval runs/(family|umls-kge|wn18rr-kge)": "needs a trained prover; see tests/cli/test_train_*",
-    r"phalanx (eval|export) runs/lm": "needs a trained language model; tests/agents/lm trains one",
+    r"phalanx (eval|export) runs/lm": "needs a trained language model; tests/training/test_sft.py trains one",
     r"phalanx eval RUN ": "RUN stands for a run; runs/mine is evaluated",
     r"for ": "trains for minutes; each command of the loop is parsed",
 }
@@ -172,6 +172,8 @@ def unknown_flags(words: list[str]) -> list[str]:
     for word in words[1:]:
         if not hasattr(context.command, "commands") or word.startswith("-"):
             break
+        # `play` accepts `puzzle_server:GAME` as well as `puzzle_server GAME`.
+        word = word.partition(":")[0]
         below = context.command.get_command(context, word)
         if below is None:
             return [word]

@@ -402,7 +402,7 @@ def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str
     return {
         "similarity": after.similarity,
         "similarity_improvement": after.similarity - before.similarity,
-        "action": operation,
+        "operation_type": operation,
         "step_count": after.step_count,
         "episode_done": after.done,
         "terminated": after.terminated,
