@@ -77,7 +77,7 @@ def main() -> None:
     data = DataHandler(num_families=2, generations=3)
     names = IndexManager(data)
     config = ProofConfig(
-        padding_states=16, max_depth=6, reward={"type": 0}, queries={"negative_ratio": 0, "min_depth": 1}
+        max_actions=16, max_episode_steps=6, reward={"type": 0}, queries={"negative_ratio": 0, "min_depth": 1}
     )
     env = BatchedVecEnv(
         index_manager=names,

@@ -98,11 +98,11 @@ def main() -> None:
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
     policy = training.policy(outcome.state)
     data, index = read_data(config)
-    for name, mode in (("search", "rl"), ("exact", "exact")):
+    for name, mode in (("search", "policy"), ("exact", "exact")):
         settings = LinkPredictionConfig(beam=BeamSearchConfig(beam_width=4, max_depth=9))
         ranking = ProofLinkPrediction.create(data, index, config.proofs, settings)
         total = evaluate_proofs(mode, ranking, policy=policy).total
-        print(f"{name:7} ranks {total.queries} unseen truths among corruptions: {total.describe()}")
+        print(f"{name:7} ranks {total.num_queries} unseen truths among corruptions: {total.describe()}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
+from phalanx.config import load_config
 from phalanx.kg.evaluation import TripleScores, score_candidates
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import proof_depths
@@ -169,3 +170,10 @@ def test_the_weight_of_a_policy_in_hybrid_is_chosen_on_validation_unless_given(
         ranking, config=ranking.config.model_copy(update={"hybrid": HybridConfig(policy_weight=0.5)})
     )
     assert given.select_hybrid_weights(search, embedding_scorer(Ignorant())).policy_weight == 0.5
+
+
+def test_old_names_of_search_settings_are_rejected_with_the_new_ones() -> None:
+    with pytest.raises(ValueError, match=r"search\.width was renamed to beam\.beam_width"):
+        load_config(LinkPredictionConfig, None, ("search.width=2",))
+    with pytest.raises(ValueError, match=r"search\.max_depth was renamed to beam\.max_depth"):
+        load_config(LinkPredictionConfig, None, ("search.max_depth=2",))

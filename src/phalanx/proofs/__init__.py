@@ -57,4 +57,5 @@ from phalanx.proofs.state import (
     ProofState as ProofState,
     SearchNode as SearchNode,
 )
+from phalanx.proofs.text import episode_goals as episode_goals
 from phalanx.proofs.vocabulary import ProofVocabulary as ProofVocabulary

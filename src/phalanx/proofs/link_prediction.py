@@ -55,6 +55,7 @@ class LinkPredictionConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {
         "corruptions": "num_candidates",
         "search": "beam",
+        "search.width": "beam.beam_width",
         "screen": "skip_unprovable",
         "exact_rounds": "max_rounds",
         "exact_seconds": "max_chaining_seconds",
