@@ -142,7 +142,10 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
     ("arguments", "words"),
     [
         (["train", "arc", "ppo.num_env=3"], "num_envs"),
-        (["train", "arc", *SMALL, "arc.action.selection_format=mask"], "set it to point or bbox"),
+        (
+            ["train", "arc", *SMALL, "arc.action.selection_format=mask"],
+            "set action.selection_format to point or bbox",
+        ),
         (["train", "arc", *SMALL, "ppo.minibatches=7"], "minibatches must divide"),
         (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
         (["train", "arc", "--resume"], "--resume needs --out"),

@@ -119,5 +119,5 @@ def test_an_embedding_is_evaluated_by_itself_with_proofs_and_on_another_folder(
     again = json.loads(phalanx("eval", run[0], "--data", tmp_path / "same", *few).out)
     assert (again["dataset"], again["mrr"]) == ("same", alone["mrr"])
     both = json.loads(phalanx("eval", run[0], "--mode", "learned", *few).out)
-    assert both["proved"] is not None
+    assert both["proved_rate"] is not None
     assert phalanx("eval", run[0], "--mode", "policy").code == 2

@@ -89,7 +89,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "policy")
     # The same knowledge base with its queries exchanged, and one of other people.
     base = generate_family(2, 3)
-    dataclasses.replace(base, valid=base.test, test=base.valid, depths={}).save(tmp_path / "again")
+    dataclasses.replace(base, valid=base.test, test=base.valid, split_depths={}).save(tmp_path / "again")
     other = phalanx("eval", out, "--untrained", "--data", tmp_path / "again", *few, "--json")
     assert other.code == 0, other.err
     assert json.loads(other.out)["mrr"] == record["mrr"]

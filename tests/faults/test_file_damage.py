@@ -32,7 +32,7 @@ from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.kg import Atom, KnowledgeBase
 from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
-from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.kg.vocabulary import Vocabulary
 from phalanx.training.checkpoints import Checkpointer
 from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
@@ -40,7 +40,7 @@ DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
 PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
 FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
-NAMES = ProofVocabulary(KnowledgeBase(train=FACTS, valid=(), test=(), rules=()))
+NAMES = Vocabulary(KnowledgeBase(train=FACTS, valid=(), test=(), rules=()))
 STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}
 
 

@@ -79,7 +79,7 @@ def torchrl(environment: ArcEnvironment) -> Told:
         fields = {name: torch.from_numpy(action[:, k].copy()) for k, name in enumerate(names)}
         told = env.step(TensorDict({"action": fields}, [TASKS]))["next"].to_dict()
         info = env.last_info
-        yield told["done"].numpy()[:, 0], (told, info, env.batch.states), info["solved"].numpy()
+        yield told["done"].numpy()[:, 0], (told, info, env.state.states), info["solved"].numpy()
 
 
 def compiled(wrap: Callable[[ArcEnvironment], Any], method: str) -> Callable[..., Any]:

@@ -76,9 +76,9 @@ def test_settings_change_what_they_name_and_nothing_else() -> None:
     assert config.episode.max_episode_steps == 3 and config.episode.mode == "evaluation"
     assert config.action.selection_format == "bbox" and config.backend == "xla"
     proving = gym.make_vec(
-        "phalanx/proofs-v1", num_envs=1, max_episode_steps=7, reward={"type": 2}, **ANCESTORS
+        "phalanx/proofs-v1", num_envs=1, reward={"type": 2}, **(ANCESTORS | {"max_episode_steps": 7})
     )
-    assert proving.environment.config.max_depth == 7 and proving.environment.config.reward.type == 2
+    assert proving.environment.config.max_episode_steps == 7 and proving.environment.config.reward.type == 2
 
 
 def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> None:

@@ -214,7 +214,7 @@ def test_an_action_out_of_range_is_illegal_and_no_other_action() -> None:
     envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], 2)
     envs.reset(seed=[0, 0])
     *_, infos = envs.step(np.array([[3, 2**32, 0], [2**40 + 3, 0, 0]]))
-    assert infos["action"].tolist() == [-1, -1]
+    assert infos["operation_type"].tolist() == [-1, -1]
 
 
 def test_what_is_returned_belongs_to_the_user() -> None:

@@ -80,7 +80,7 @@ def test_an_action_that_lacks_a_part_is_refused_in_words() -> None:
 def test_an_environment_without_queries_says_so() -> None:
     env = arc("point")
     assert not hasattr(env, "queries")
-    with pytest.raises(AttributeError, match="ArcEnvironment starts from no queries"):
+    with pytest.raises(AttributeError, match="ArcEnvironment has no queries"):
         env.queries = ["parent(a,b)"]
 
 
