@@ -50,8 +50,8 @@ def proofs(quick: bool) -> Prepared:
     """Random legal actions on the generated families."""
     modules = ("proofs", "phalanx.proofs.benchmark")
     batch, steps = (16, 4) if quick else (256, 64)
-    base = found("KnowledgeBase", "phalanx.kg", needed=False)
-    data = found("DataHandler", "phalanx.proofs")("generated") if base is None else base.generate()
+    handler = found("DataHandler", "phalanx.kg", "phalanx.proofs", needed=False)
+    data = handler("generated") if handler else found("KnowledgeBase", "phalanx.kg").generate()
     (workload,) = found("BUILT_IN", *modules)
     environment = found("benchmark_environment", *modules)(workload, "native", data)
     rollout = found("Rollout", *modules).prepare(environment, batch, steps)
