@@ -133,3 +133,17 @@ def test_given_rules_answer_and_facts_can_be_left_out(phalanx, folder, tmp_path)
 def test_an_unknown_relation_is_told(phalanx, folder):
     result = phalanx("kg", "query", folder, "inn(b1,X)")
     assert result.code == 2 and "no predicate 'inn'" in result.err and "'in'" in result.err
+
+
+def test_ties_are_ranked_as_asked(phalanx, folder):
+    rules = folder / "rules.txt"
+    rules.write_text("r1:1.0:in(Y,X) -> has(X,Y)\n")  # scores all answers to in(b7,?) and in(?,a7) alike
+    found = {}
+    for ties in ("realistic", "pessimistic"):
+        result = phalanx("kg", "evaluate", folder, "--rules", rules, "--ties", ties, "--json")
+        assert result.code == 0, result.err
+        record = json.loads(result.out)
+        assert record["ties"] == ties
+        found[ties] = record["mrr"]
+    # Sixteen entities; no other answer to either query is known.
+    assert found == {"realistic": pytest.approx(1 / 8.5), "pessimistic": pytest.approx(1 / 16)}

@@ -167,21 +167,26 @@ def test_a_changed_file_is_found_at_once_and_changed_batches_by_verifying(saved)
 def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved):
     plans = [small_plan(num_epochs=2), small_plan(samples=20)]
     prints = {plan.fingerprint for plan in plans}
-    done = threading.Event()
+    enough = threading.Event()
+    writes = 0
 
     def overwrite():
-        for turn in range(12):
-            save_batch_plan(plans[turn % 2], saved, overwrite=True)
-        done.set()
+        nonlocal writes
+        while not enough.is_set():
+            save_batch_plan(plans[writes % 2], saved, overwrite=True)
+            writes += 1
 
     writer = threading.Thread(target=overwrite)
     writer.start()
     reads = 0
-    while not done.is_set():
-        assert load_batch_plan(saved, verify=True).fingerprint in prints
-        reads += 1
-    writer.join()
-    assert reads > 3
+    try:
+        while writer.is_alive() and (writes < 12 or reads < 12):
+            assert load_batch_plan(saved, verify=True).fingerprint in prints
+            reads += 1
+    finally:
+        enough.set()
+        writer.join()
+    assert writes >= 12 and reads >= 12
 
 
 def test_a_plan_that_was_replaced_and_put_back_in_the_middle_is_read_again(saved, monkeypatch):
