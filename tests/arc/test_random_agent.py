@@ -162,7 +162,7 @@ def test_a_single_agent_takes_an_old_style_key_and_needs_no_config() -> None:
 def test_operations_outside_the_table_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
         RandomAgent((6, 7), allowed_operations=(1, 42))
-    with pytest.raises(ValueError, match="allowed_operations must name at least one operation"):
+    with pytest.raises(ValueError, match="allowed_operations must contain at least one operation"):
         RandomAgent((6, 7), allowed_operations=())
 
 
